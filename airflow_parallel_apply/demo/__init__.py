@@ -1,0 +1,1 @@
+"""The demonstration, and the embedded PostgreSQL servers that it shares with tests and benchmarks."""

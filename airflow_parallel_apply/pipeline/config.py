@@ -1,0 +1,133 @@
+"""What a pipeline is told by its user, checked once, at the edge.
+
+Connections are not part of it: they carry secrets, and travel as `Endpoint`, whose text form hides them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Final
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
+MAX_CHANNELS: Final = 64
+MAX_DEFAULT_LANES: Final = 8
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+class Start(StrEnum):
+    """What the first run finds at the target."""
+
+    EMPTY = "empty"
+    """Both sides' tables have no rows; anything else is refused."""
+    EQUAL = "equal"
+    """The user says that both sides hold the same rows now."""
+
+
+class DdlPolicy(StrEnum):
+    """What happens at a DDL message (`pg_logical_emit_message(true, 'parallel_apply.ddl', …)`)."""
+
+    REFUSE = "refuse"
+    APPLY = "apply"
+
+
+class PartitionerName(StrEnum):
+    """How rows find their channel."""
+
+    KEY = "key"
+
+
+class StoreName(StrEnum):
+    """Where a channel's events wait."""
+
+    LOG = "log"
+
+
+class Consistency(StrEnum):
+    """When a branch becomes visible."""
+
+    CHANNEL = "channel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePatterns:
+    """Which source tables a pipeline follows: shell patterns over `schema.table`."""
+
+    include: tuple[str, ...] = ("public.*",)
+    exclude: tuple[str, ...] = ()
+
+    def matches(self, schema: str, table: str) -> bool:
+        """Whether the table is followed."""
+        name = f"{schema}.{table}"
+        return any(fnmatchcase(name, pattern) for pattern in self.include) and not any(
+            fnmatchcase(name, pattern) for pattern in self.exclude
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a database is: a libpq connection string, kept out of every text form."""
+
+    conn_id: str
+    dsn: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineConfig:
+    """One pipeline. Errors: `ConfigurationError`, which names the parameter and what it takes."""
+
+    pipeline: str
+    log_url: str
+    tables: TablePatterns = TablePatterns()
+    start: Start = Start.EMPTY
+    channels: int = 4
+    lanes: int = 0
+    """Airflow slots used at the same time; 0: as channels, at most MAX_DEFAULT_LANES."""
+    partitioner: PartitionerName = PartitionerName.KEY
+    store: StoreName = StoreName.LOG
+    consistency: Consistency = Consistency.CHANNEL
+    ddl: DdlPolicy = DdlPolicy.REFUSE
+    epoch_max_changes: int = 100_000
+    epoch_max_bytes: int = 64 * 2**20
+    unit_max_bytes: int = 256 * 2**20
+    """Bounds what a lane claims at once, in bytes of values; one larger epoch is still one unit."""
+    lease: timedelta = timedelta(seconds=30)
+    fence_timeout: timedelta = timedelta(minutes=30)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.pipeline):
+            raise _wrong("pipeline", self.pipeline, "a lower-case name of up to 40 letters, digits and _")
+        if not self.log_url:
+            raise _wrong("log_url", self.log_url, "a directory that every worker sees, file:///… or /…")
+        if not 1 <= self.channels <= MAX_CHANNELS:
+            raise _wrong("channels", self.channels, f"1 to {MAX_CHANNELS}")
+        if not 0 <= self.lanes <= MAX_CHANNELS:
+            raise _wrong("lanes", self.lanes, f"0 (as channels, at most {MAX_DEFAULT_LANES}) to {MAX_CHANNELS}")
+        if not self.tables.include:
+            raise _wrong("tables", "no include pattern", "at least one pattern, such as public.*")
+        for name in ("epoch_max_changes", "epoch_max_bytes", "unit_max_bytes"):
+            if getattr(self, name) < 1:
+                raise _wrong(name, getattr(self, name), "a positive number")
+        if self.lease < timedelta(seconds=3):
+            raise _wrong("lease", self.lease, "three seconds or more")
+
+    @property
+    def lane_count(self) -> int:
+        """How many mapped tasks a run launches."""
+        return min(self.lanes or min(self.channels, MAX_DEFAULT_LANES), self.channels)
+
+    @property
+    def routing_digest(self) -> str:
+        """Changes whenever a row may change its channel (law 1). The log's buckets do not depend on it."""
+        routing = {"version": 1, "channels": self.channels, "partitioner": self.partitioner}
+        return hashlib.sha256(json.dumps(routing, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _wrong(name: str, value: object, takes: str) -> ConfigurationError:
+    return ConfigurationError(f"parameter {name}: {value!r} is not usable", hint=f"{name} takes {takes}.")

@@ -1,0 +1,89 @@
+"""Epochs: consecutive whole transactions applied as one unit of work, as the planner made them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class EpochKind(StrEnum):
+    """Whether the channels apply it side by side, or one lane alone while everything else stands still."""
+
+    PARALLEL = "parallel"
+    SERIAL = "serial"
+
+
+class Reason(StrEnum):
+    """Why an epoch was closed, or why it is serial."""
+
+    CHANGES = "changes"
+    BYTES = "bytes"
+    END = "end"
+    BEFORE_CRITICAL = "before critical"
+    TRUNCATE = "truncate"
+    DDL = "ddl"
+    RELATION = "relation"
+    KEY_UNSENT = "key unsent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """[first_seqno, last_seqno] of the log; `rows` and `bytes_` by channel, for all channels."""
+
+    number: int
+    first_seqno: int
+    last_seqno: int
+    kind: EpochKind
+    reason: Reason
+    rows: tuple[int, ...]
+    bytes_: tuple[int, ...]
+
+    @property
+    def row_count(self) -> int:
+        """Rows of all its branches."""
+        return sum(self.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What a lane works on: rows of (after_seqno, last_seqno] in some channels.
+
+    `channel` is None for a serial unit, which takes every channel's rows of one transaction, between the
+    fragnos `first_fragno` and `last_fragno` inclusive where given. `token` names the claim; staging that bears
+    another token is nobody's.
+    """
+
+    pipeline: str
+    generation: int
+    channel: int | None
+    channels: int
+    token: str
+    after_seqno: int
+    last_seqno: int
+    row_count: int
+    first_fragno: int | None = None
+    last_fragno: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedTable:
+    """Net changes of one table by one acknowledged Spark attempt, in a staging table of their own."""
+
+    relation_id: int
+    staging: str
+    """Unqualified name of the table in the pipeline's schema at the target."""
+    inserts: int
+    updates: int
+    deletes: int
+    has_unsent: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedUnit:
+    """A unit whose net changes wait in the target, outside any transaction."""
+
+    unit: Unit
+    tables: tuple[StagedTable, ...]
+    row_count: int
+    """Log rows of the unit that Spark saw after its filters on seqno and bucket; must equal `unit.row_count`."""
+    seconds: float

@@ -1,0 +1,112 @@
+"""Every error of the pipeline, in one tree, branched by what the caller may do.
+
+::
+
+    ParallelApplyError
+    ├── RetryableError            the same call may succeed later: retry it, bounded
+    │   ├── Unavailable           a database, Spark or a lock cannot be reached now
+    │   └── FenceBusy             another live run owns the pipeline
+    ├── OwnershipLost             somebody else goes on with this work: stop, change nothing
+    └── FatalError                a person has to act; no position moved
+        ├── ConfigurationError    a parameter, connection, privilege or installation is wrong
+        ├── SourceError           the slot, publication or server does not fit the log
+        ├── LogError              the log is corrupt, foreign, or not visible here
+        ├── PlanError             the plan cannot be made: refused DDL, changed routing digest
+        └── TargetError           the target refuses a change, or lacks what it needs
+
+The queue below this package has a root of its own, `QueueError`, since it is usable alone.
+"""
+
+from __future__ import annotations
+
+
+class ParallelApplyError(Exception):
+    """Root. Says where it happened, what happened, and what to do about it, in one line."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        op: str | None = None,
+        pipeline: str | None = None,
+        channel: int | None = None,
+        seqno: int | None = None,
+        table: str | None = None,
+        column: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.op = op
+        self.pipeline = pipeline
+        self.channel = channel
+        self.seqno = seqno
+        self.table = table
+        self.column = column
+        self.hint = hint
+
+    def at(
+        self,
+        *,
+        pipeline: str | None = None,
+        channel: int | None = None,
+        seqno: int | None = None,
+    ) -> ParallelApplyError:
+        """Fill in what the raiser could not know; what it did know stays."""
+        self.pipeline = self.pipeline if self.pipeline is not None else pipeline
+        self.channel = self.channel if self.channel is not None else channel
+        self.seqno = self.seqno if self.seqno is not None else seqno
+        return self
+
+    def __str__(self) -> str:
+        places = (
+            ("op", self.op),
+            ("pipeline", self.pipeline),
+            ("channel", self.channel),
+            ("seqno", self.seqno),
+            ("table", self.table),
+            ("column", self.column),
+        )
+        where = ", ".join(f"{name} {value}" for name, value in places if value is not None)
+        text = f"{self.message} [{where}]" if where else self.message
+        return f"{text} Hint: {self.hint}" if self.hint else text
+
+
+class RetryableError(ParallelApplyError):
+    """The same call may succeed later."""
+
+
+class Unavailable(RetryableError):
+    """A database, Spark or a lock cannot be reached now."""
+
+
+class FenceBusy(RetryableError):
+    """Another live run owns the pipeline."""
+
+
+class OwnershipLost(ParallelApplyError):
+    """A newer generation or claim goes on with this work; nothing of ours was committed."""
+
+
+class FatalError(ParallelApplyError):
+    """A person has to act; no position moved."""
+
+
+class ConfigurationError(FatalError):
+    """A parameter, connection, privilege or installation is wrong."""
+
+
+class SourceError(FatalError):
+    """The slot, publication or server does not fit the log."""
+
+
+class LogError(FatalError):
+    """The log is corrupt, foreign, or not visible here."""
+
+
+class PlanError(FatalError):
+    """The plan cannot be made."""
+
+
+class TargetError(FatalError):
+    """The target refuses a change, or lacks what it needs."""

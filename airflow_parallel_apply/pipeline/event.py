@@ -1,0 +1,108 @@
+"""The words of the log: operations, relations, and the two Arrow schemas that every room shares.
+
+A *row* of the log is one change, or one half of a key-changing update: the half that leaves the old
+key (`KEY_LEFT`, key values only) and, at the next fragno, the half that arrives at the new one
+(`KEY_ARRIVED`, all values and the old key). The halves may lie in different buckets. So a row belongs
+to one key, a key to one bucket, a bucket to one channel, and a channel's rows suffice to apply it (law 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+BUCKET_COUNT: Final = 1024
+"""Fixed hash buckets of a log; a channel is a contiguous range of them, so a log outlives a change of channels."""
+
+NO_SEQNO: Final = -1
+"""Before the first transaction; the position of a channel that has committed nothing."""
+
+LAST_SEQNO: Final = 2**63 - 1
+"""Above every seqno: the `next_seqno` of a row that nothing in its segment supersedes."""
+
+
+class Operation(StrEnum):
+    """What a log row does to its key, or to its table."""
+
+    INSERT = "I"
+    UPDATE = "U"
+    DELETE = "D"
+    KEY_ARRIVED = "K"
+    KEY_LEFT = "X"
+    TRUNCATE = "T"
+    MESSAGE = "M"
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it changes one row; the others are statements, and their transaction is critical."""
+        return self not in (Operation.TRUNCATE, Operation.MESSAGE)
+
+
+class Mark(StrEnum):
+    """What capture saw in a transaction that the planner must know; structure, not policy."""
+
+    TRUNCATE = "truncate"
+    MESSAGE = "message"
+    RELATION = "relation"
+    """The definition of a table that this log had seen before changed (columns, key, replica identity)."""
+    KEY_UNSENT = "key_unsent"
+    """An update changed a key and left a column unsent: only the target's old row has its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a relation, as the source describes it."""
+
+    name: str
+    type_name: str
+    key: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """One version of a table's definition. Rows name it by `relation_id`, unique within a log.
+
+    `canonical` is False when a key column's type has no canonical text (law 1): all the rows of the
+    table then lie in one bucket. `replica_identity` is PostgreSQL's letter: d, n, f or i.
+    """
+
+    relation_id: int
+    schema: str
+    table: str
+    replica_identity: str
+    columns: tuple[Column, ...]
+    canonical: bool = True
+
+    @property
+    def name(self) -> str:
+        """`schema.table`, unquoted: for people, never for SQL."""
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def key_indexes(self) -> tuple[int, ...]:
+        """Positions of the key columns; empty for a table without a key."""
+        return tuple(index for index, column in enumerate(self.columns) if column.key)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that manifests and staged plans carry."""
+        return {
+            "relation_id": self.relation_id,
+            "schema": self.schema,
+            "table": self.table,
+            "replica_identity": self.replica_identity,
+            "canonical": self.canonical,
+            "columns": [[column.name, column.type_name, column.key] for column in self.columns],
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Relation:
+        """Inverse of `to_json`."""
+        return cls(
+            relation_id=value["relation_id"],
+            schema=value["schema"],
+            table=value["table"],
+            replica_identity=value["replica_identity"],
+            canonical=value["canonical"],
+            columns=tuple(Column(name=name, type_name=type_name, key=key) for name, type_name, key in value["columns"]),
+        )

@@ -1,0 +1,136 @@
+"""The log's protocol: durable, ordered, immutable segments; one writer; readers that see whole transactions.
+
+Law 7: a segment and a manifest appear whole, by exclusive create, checksummed and synced, or not at all. A writer
+that lost its place is refused by the exclusive create of the next manifest, before its caller moves the slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.event import Relation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogIdentity:
+    """What a log is a log of. Written once, when it is created."""
+
+    log_id: str
+    system_identifier: str
+    database: str
+    slot: str
+    publication: str
+    bucket_count: int
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup:
+    """A contiguous bucket range [first_bucket, last_bucket] of a segment, in file order."""
+
+    first_bucket: int
+    last_bucket: int
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One immutable pair of files. A transaction larger than a segment has several, told apart by fragno ranges."""
+
+    name: str
+    first_seqno: int
+    last_seqno: int
+    first_fragno: int
+    last_fragno: int
+    row_count: int
+    transaction_count: int
+    byte_count: int
+    """Of the values, uncompressed."""
+    file_bytes: int
+    checksum: str
+    last_commit_time: datetime
+    row_groups: tuple[RowGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogState:
+    """What a reader sees at once. `captured_lsn`: everything committed at or below it is here (as an integer LSN)."""
+
+    last_seqno: int
+    captured_lsn: int
+    last_commit_time: datetime | None
+    segments: tuple[Segment, ...]
+    relations: tuple[Relation, ...]
+
+    def relation(self, relation_id: int) -> Relation:
+        """By id. `LogError` for an id that no manifest names."""
+
+
+class LogReader(Protocol):
+    """Reads a log. Opening checks the identity, manifests and their checksums; a torn tail is dropped."""
+
+    @property
+    def identity(self) -> LogIdentity: ...
+
+    def state(self) -> LogState:
+        """The newest state; cheap when nothing changed."""
+        ...
+
+    def verify(self, segments: Sequence[Segment]) -> None:
+        """Compare the files' checksums; `LogError` naming the corrupt one. A segment is verified once a process."""
+        ...
+
+    def row_files(self, after_seqno: int, last_seqno: int) -> tuple[str, ...]:
+        """Absolute paths of the row files that hold seqnos of (after_seqno, last_seqno]: what Spark scans."""
+        ...
+
+    def transactions(self, after_seqno: int, last_seqno: int) -> pa.Table:
+        """`TRANSACTIONS` rows in seqno order."""
+        ...
+
+    def rows(
+        self,
+        after_seqno: int,
+        last_seqno: int,
+        *,
+        columns: Sequence[str] | None = None,
+        in_order: bool = False,
+        after_fragno: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """`ROWS` of the seqnos; with `in_order` by (seqno, fragno), in bounded memory even inside one transaction.
+        `after_fragno` skips the fragnos at or below it (one seqno).
+        """
+        ...
+
+
+class LogWriter(Protocol):
+    """The one writer of a log. Not thread-safe."""
+
+    def relation_id(self, relation: Relation) -> tuple[int, bool]:
+        """The id of this definition (its own `relation_id` is ignored), made if it is new, and whether the same
+        table had another definition before. Durable with the next commit.
+        """
+        ...
+
+    def append(self, rows: pa.RecordBatch, transactions: pa.RecordBatch) -> None:
+        """Add rows, and the transactions that *end* in this batch; the links are the writer's to fill, whatever is there.
+
+        seqnos are the writer's next ones, gapless. Rows of one transaction may come in several calls. Spills
+        to segment files as they fill, so memory stays bounded.
+        """
+        ...
+
+    def commit(self, captured_lsn: int) -> LogState:
+        """Sync what was appended and publish it with one manifest. `LogError` when another writer was faster:
+        then nothing of ours is visible, and the slot must not move.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Forget what was appended and remove its files."""
+        ...

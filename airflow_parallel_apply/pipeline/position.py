@@ -1,0 +1,28 @@
+"""How far each channel is. The rows live in the target and move in the transactions that apply (law 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from airflow_parallel_apply.pipeline.event import NO_SEQNO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The last seqno that a channel has committed, and who may move it on."""
+
+    channel: int
+    seqno: int
+    generation: int
+    claim: str | None
+
+
+def low_watermark(positions: Iterable[Position]) -> int:
+    """The least committed seqno; everything at or below it is in the target."""
+    return min((position.seqno for position in positions), default=NO_SEQNO)
+
+
+def all_equal(positions: Iterable[Position]) -> bool:
+    """Whether every channel stopped at the same seqno: only then may the routing change."""
+    return len({position.seqno for position in positions}) <= 1

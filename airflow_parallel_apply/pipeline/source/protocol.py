@@ -1,0 +1,60 @@
+"""A source: something that fills a log with what it committed, in commit order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureStep:
+    """What one call of `capture` made durable. `done`: everything at or below the asked LSN is in the log."""
+
+    captured_lsn: int
+    first_seqno: int | None
+    last_seqno: int
+    row_count: int
+    transaction_count: int
+    done: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What the first run found or made, in sentences for the user."""
+
+    log_id: str
+    slot: str
+    publication: str
+    tables: tuple[str, ...]
+    created: tuple[str, ...]
+
+
+class Source(Protocol):
+    """Errors: `Unavailable`, `SourceError`, `LogError`, `ConfigurationError`; nothing moved after any of them."""
+
+    def prepare(self) -> Prepared:
+        """Check the source, create publication, slot and log on the first run; check that they still fit on others."""
+        ...
+
+    def current_lsn(self) -> int:
+        """An LSN at or above every transaction whose commit was acknowledged before the call."""
+        ...
+
+    def commit_time_bound(self) -> datetime:
+        """The source's clock: a lag is measured against it."""
+        ...
+
+    def has_changes(self, captured_lsn: int) -> bool:
+        """Whether the slot holds a published change above the LSN; cheap, decodes at most one transaction."""
+        ...
+
+    def capture(self, until_lsn: int, *, max_changes: int, cancelled: Callable[[], bool]) -> CaptureStep:
+        """Append at least one and about `max_changes` of the next changes, whole transactions, to the log; then let
+        the slot advance to what is durable. A crash at any line repeats, loses nothing, duplicates nothing.
+        """
+        ...
+
+    def close(self) -> None: ...

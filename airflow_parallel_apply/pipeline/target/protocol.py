@@ -1,0 +1,157 @@
+"""A target: positions, plan and fence beside the rows, and the transactions that move them together.
+
+Law 3: every commit that applies something ends by moving a position *from the expected seqno under its own
+generation and claim token*. If no row matched, it rolls back and reads again: at the end already means done,
+anything else means `OwnershipLost`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.position import Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceState:
+    """A pipeline's row: who owns it, under which generation, and how it was last routed."""
+
+    pipeline: str
+    log_id: str
+    routing_digest: str
+    channels: int
+    generation: int
+    owner: str | None
+    lease_until: datetime | None
+    clean_stop_seqno: int | None
+    """The seqno of the last clean shutdown, None while a run is under way or after a crash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBounds:
+    """Frozen by run id when the run first opens (law 11)."""
+
+    run_id: str
+    until_lsn: int
+    until_seqno: int | None
+    """Last seqno at or below `until_lsn`; known once the log reaches it."""
+    opened: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SerialStep:
+    """One step of a serial unit, in order: exactly one of the fields is set.
+
+    `staged`: net changes to merge. `truncate`: relation ids, with `cascade` and `restart_identity`. `statement`: DDL
+    text. `replay`: log rows in (seqno, fragno) order to apply one by one (KEY_LEFT rows are skipped, KEY_ARRIVED is
+    an update of the row with the old key).
+    """
+
+    staged: StagedUnit | None = None
+    truncate: tuple[int, ...] | None = None
+    cascade: bool = False
+    restart_identity: bool = False
+    statement: str | None = None
+    replay: Callable[[], Iterator[pa.RecordBatch]] | None = None
+
+
+class Target(Protocol):
+    """One pipeline's target. One instance serves one thread; sessions are named after pipeline, channel and token."""
+
+    # --- set-up, only `prepare` and `open` call these ---
+    def migrate(self) -> tuple[str, ...]:
+        """Create or upgrade the schema `parallel_apply` (under an advisory lock); says what it created."""
+        ...
+
+    def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:
+        """Refuse by name what cannot be applied: missing table, column or privilege; foreign keys or secondary unique
+        constraints with more than one channel; rows where `require_empty`. All findings in one `TargetError`.
+        """
+        ...
+
+    # --- fence ---
+    def fence(self) -> FenceState | None: ...
+
+    def acquire(self, *, log_id: str, owner: str, lease: timedelta) -> FenceState:
+        """Take the fence and raise the generation. `FenceBusy` while another owner's lease lasts. Does not touch
+        digest or positions; registers the pipeline on first use (positions come with `route`). The same owner
+        re-enters at once. Another log id than the registered one is a `ConfigurationError`.
+        """
+        ...
+
+    def renew_fence(self, generation: int, lease: timedelta) -> None:
+        """`OwnershipLost` when the generation is over."""
+        ...
+
+    def release(self, generation: int, *, clean_stop_seqno: int | None) -> None: ...
+
+    def route(self, generation: int | None, *, log_id: str, routing_digest: str, channels: int) -> None:
+        """Register or change the routing: positions become `channels` rows at one seqno (NO_SEQNO at first), and the
+        plan above it is dropped. No-op when the digest is the same. `PlanError` unless all positions are equal;
+        `FenceBusy` while another generation's lease lasts. `generation` None: the caller owns nothing, so only a
+        first registration or an idle pipeline may change.
+        """
+        ...
+
+    # --- run bounds ---
+    def freeze_run(self, run_id: str, until_lsn: int) -> RunBounds:
+        """First call wins; later calls return what it froze."""
+        ...
+
+    def settle_run(self, run_id: str, until_seqno: int) -> RunBounds:
+        """Fix `until_seqno`; first call wins."""
+        ...
+
+    # --- plan ---
+    def planned_seqno(self) -> int:
+        """Last seqno of the last planned epoch, or the low watermark where there is none."""
+        ...
+
+    def add_epochs(self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int) -> bool:
+        """Append to the plan; all or nothing. False when another planner was faster (the plan no longer ends at
+        `after_seqno`) or the digest is another.
+        """
+        ...
+
+    def epochs(self, *, after_number: int = -1, above_seqno: int = -1, limit: int | None = None) -> tuple[Epoch, ...]:
+        """Planned epochs in order with number > after_number and last_seqno > above_seqno."""
+        ...
+
+    # --- positions ---
+    def positions(self) -> tuple[Position, ...]: ...
+
+    def take(self, channel: int, *, generation: int, token: str) -> Position:
+        """Become the one who may move this channel: end the sessions of former holders, drop their staging, write
+        generation and token. `OwnershipLost` when the generation is over.
+        """
+        ...
+
+    # --- apply ---
+    def commit(self, staged: StagedUnit) -> None:
+        """Merge the net changes, drop the staging, move the channel's position from unit.after_seqno to
+        unit.last_seqno, in one short transaction. A staged unit without tables only moves the position (sync).
+        """
+        ...
+
+    def commit_serial(self, unit: Unit, steps: Sequence[SerialStep]) -> None:
+        """Lock all positions, require each at unit.last_seqno − 1, run the steps, move all, in one transaction."""
+        ...
+
+    def replay(self, unit: Unit, rows: Iterator[pa.RecordBatch]) -> None:
+        """Exact replay of a channel's unit, change by change in source order, and the position: the way out when a
+        merge meets a conflict inside a one-channel pipeline.
+        """
+        ...
+
+    def discard(self, token: str) -> None:
+        """Drop the staging of a claim."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,69 @@
+"""The queue's protocol: implementations state only what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from airflow_parallel_apply.queue.model import Change, Insert, QueueStats, Task, TaskId, TaskRef
+
+
+class Queue(Protocol):
+    """What workers pull from and the coordinator steers by. Safe to call from several threads.
+
+    Errors: `QueueUnavailable` (nothing is known about the call's outcome only if it was a modify; name versions and
+    retry), `DependencyError` (nothing was done).
+    """
+
+    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Task | None:
+        """Claim a task of one of the queues, or none. version + 1, claims + 1, at = now + lease."""
+        ...
+
+    def claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta, timeout: timedelta) -> Task | None:
+        """As `try_claim`, waiting up to `timeout` for a task to arrive, be inserted, be changed or come free."""
+        ...
+
+    def modify(
+        self,
+        *,
+        claimant: str,
+        insert: Sequence[Insert] = (),
+        change: Sequence[Change] = (),
+        delete: Sequence[TaskRef] = (),
+        depend: Sequence[TaskRef] = (),
+    ) -> tuple[Task, ...]:
+        """All of it or none. The ids of the four lists are disjoint. Another's unexpired claim refuses change and
+        delete, not depend. Returns the inserted tasks, then the changed ones, in the order asked (without skipped).
+        """
+        ...
+
+    def renew(self, task: Task, *, claimant: str, lease: timedelta) -> Task:
+        """Hold the task for another lease; `DependencyError` when it is no longer ours."""
+        ...
+
+    def tasks(
+        self,
+        queue: str,
+        *,
+        claimant: str | None = None,
+        limit: int | None = None,
+        ids: Sequence[TaskId] = (),
+        omit_values: bool = False,
+    ) -> tuple[Task, ...]:
+        """A queue's tasks in order: sequence in a strict queue, (at, id) in a spread one. Holds up nobody."""
+        ...
+
+    def queue_stats(
+        self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
+    ) -> tuple[QueueStats, ...]:
+        """Statistics by queue name, of the queues that match either list (all, when both are empty)."""
+        ...
+
+    def wait_empty(self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), timeout: timedelta) -> bool:
+        """Wait until no matching queue has a task; False when the time is over."""
+        ...
+
+    def close(self) -> None:
+        """Give connections back; idempotent."""
+        ...

@@ -1,0 +1,1 @@
+"""Each prints ratios against a peer, measured in the same run."""
