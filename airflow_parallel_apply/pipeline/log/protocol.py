@@ -13,6 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.event import Relation
 
 
@@ -69,6 +70,10 @@ class LogState:
 
     def relation(self, relation_id: int) -> Relation:
         """By id. `LogError` for an id that no manifest names."""
+        for relation in self.relations:
+            if relation.relation_id == relation_id:
+                return relation
+        raise LogError(f"no manifest defines relation {relation_id}", hint="The log was not written by one writer.")
 
 
 class LogReader(Protocol):
@@ -118,10 +123,10 @@ class LogWriter(Protocol):
         ...
 
     def append(self, rows: pa.RecordBatch, transactions: pa.RecordBatch) -> None:
-        """Add rows, and the transactions that *end* in this batch; the links are the writer's to fill, whatever is there.
+        """Add rows, and the transactions that *end* among them; the links are for the writer to fill.
 
-        seqnos are the writer's next ones, gapless. Rows of one transaction may come in several calls. Spills
-        to segment files as they fill, so memory stays bounded.
+        seqnos are the writer's next ones, gapless. Rows of one transaction may come in several calls. Spills to
+        segment files as they fill, so memory stays bounded.
         """
         ...
 
