@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from airflow_parallel_apply.pipeline.event import Relation
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureStep:
@@ -37,6 +39,11 @@ class Source(Protocol):
 
     def prepare(self) -> Prepared:
         """Check the source, create publication, slot and log on the first run; check that they still fit on others."""
+        ...
+
+    def relations(self) -> tuple[Relation, ...]:
+        """The followed tables as the catalog describes them now (their `relation_id` is -1): what the target is
+        checked against before anything starts."""
         ...
 
     def current_lsn(self) -> int:

@@ -114,6 +114,14 @@ class Target(Protocol):
         """Last seqno of the last planned epoch, or the low watermark where there is none."""
         ...
 
+    def next_epoch_number(self) -> int:
+        """One above the last planned epoch's number; 0 where there is none."""
+        ...
+
+    def run_cuts(self, above_seqno: int) -> tuple[int, ...]:
+        """The settled `until_seqno`s of runs above a seqno: where the planner must end an epoch (law 11)."""
+        ...
+
     def add_epochs(self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int) -> bool:
         """Append to the plan; all or nothing. False when another planner was faster (the plan no longer ends at
         `after_seqno`) or the digest is another.
