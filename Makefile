@@ -1,0 +1,74 @@
+# `make help` lists everything. Needs Python 3.11 or newer; `.venv` is made from requirements.lock on first use.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+PYTEST_ARGS ?=
+LOCK_COMMAND := $(BIN)/uv --quiet pip compile pyproject.toml .ci/tools.in --extra airflow --extra spark --extra demo \
+	--group dev --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate --no-header
+
+export DEMO_TRANSACTIONS ?= 50000
+export DEMO_CHANNELS ?= 4
+export DEMO_SCALE ?= 1
+export DEMO_KEEP ?= 0
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: install
+install: $(INSTALLED) ## Make .venv with everything pinned (the other targets do it by themselves)
+
+$(INSTALLED): requirements.lock pyproject.toml .ci/install.py
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or newer, or make PYTHON=…" >&2; exit 1; }
+	@$(PYTHON) .ci/install.py
+
+.PHONY: demo
+demo: java $(INSTALLED) ## A pgbench history from one PostgreSQL to another, in parallel, compared (DEMO_TRANSACTIONS, _CHANNELS, _SCALE, _KEEP=1)
+	@exec $(BIN)/python -m airflow_parallel_apply.demo
+
+.PHONY: demo-stop
+demo-stop: $(INSTALLED) ## Stop what `make demo DEMO_KEEP=1` left running
+	@$(BIN)/python -m airflow_parallel_apply.demo stop
+
+.PHONY: test
+test: java $(INSTALLED) ## The whole test suite, as continuous integration runs it (PYTEST_ARGS="-k …")
+	@$(BIN)/python -m pytest tests $(PYTEST_ARGS)
+
+.PHONY: bench
+bench: java $(INSTALLED) ## Ratios against PostgreSQL's own replication, from one run on one history
+	@$(BIN)/python -m benchmarks
+
+.PHONY: check
+check: $(INSTALLED) ## Lint, format, types, import layers, the lock
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-timing 2>/dev/null || $(BIN)/lint-imports
+	@$(BIN)/hadolint docker/Dockerfile
+	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+	@$(MAKE) lock-check
+
+.PHONY: lock
+lock: $(INSTALLED) ## Resolve requirements.lock anew from pyproject.toml (UPGRADE=1: to the newest versions)
+	@$(LOCK_COMMAND) $(if $(UPGRADE),--upgrade) --output-file requirements.lock
+	@$(MAKE) lock-check
+
+# Without the network: every pin has a hash, no address is named, and pyproject's own pins are the lock's.
+.PHONY: lock-check
+lock-check: $(INSTALLED)
+	@$(BIN)/python -m pytest --quiet --no-header tests/unit/test_pins.py
+
+.PHONY: clean
+clean: ## Remove .venv, caches and what the demo left
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m airflow_parallel_apply.demo stop || true; fi
+	@rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse artifacts
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: java
+java:
+	@.ci/java
