@@ -1,0 +1,136 @@
+"""Pipeline parameters as Airflow brings them, to the one `PipelineConfig`, with errors that name the parameter.
+
+Templates render to text, the trigger form sends JSON, Python passes values: all three mean the same here. An empty
+text or None stands for the parameter's default.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, TypeVar
+
+from airflow_parallel_apply.pipeline.config import (
+    Consistency,
+    DdlPolicy,
+    PartitionerName,
+    PipelineConfig,
+    Start,
+    StoreName,
+    TablePatterns,
+)
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
+NAMES: Final = (
+    "pipeline",
+    "log_url",
+    "tables",
+    "start",
+    "channels",
+    "lanes",
+    "partitioner",
+    "store",
+    "consistency",
+    "ddl",
+    "epoch_max_changes",
+)
+"""The parameters of a pipeline, in the order of the form."""
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def pipeline_config(values: Mapping[str, object]) -> PipelineConfig:
+    """Build the configuration from rendered values by `NAMES`.
+
+    Errors: `ConfigurationError`, which names the parameter and what it takes.
+    """
+    given = {name: value for name, value in values.items() if value is not None and value != ""}
+    pipeline = str(given.pop("pipeline", ""))
+    log_url = str(given.pop("log_url", "")) or default_log_url(pipeline)
+    converted: dict[str, object] = {name: _CONVERT[name](name, value) for name, value in given.items()}
+    return PipelineConfig(pipeline=pipeline, log_url=log_url, **converted)  # type: ignore[arg-type]
+
+
+def default_log_url(pipeline: str) -> str:
+    """A directory of the pipeline under AIRFLOW_HOME: right where all workers share it, as on one machine."""
+    home = os.environ.get("AIRFLOW_HOME") or "~/airflow"
+    return str(Path(home).expanduser() / "parallel_apply" / pipeline)
+
+
+def _tables(name: str, value: object) -> TablePatterns:
+    """`{"include": […], "exclude": […]}`, a list or comma-separated text of patterns; a leading `!` excludes."""
+    if isinstance(value, str):
+        value = _json(name, value) if value.lstrip().startswith(("{", "[")) else value.split(",")
+    if isinstance(value, Mapping):
+        unknown = sorted(map(str, value.keys() - {"include", "exclude"}))
+        if unknown:
+            raise _wrong(name, unknown, "the keys include and exclude")
+        include, exclude = value.get("include"), value.get("exclude")
+        return TablePatterns(
+            include=TablePatterns().include if include is None else _patterns(name, include),
+            exclude=() if exclude is None else _patterns(name, exclude),
+        )
+    patterns = _patterns(name, value)
+    include_only = tuple(pattern for pattern in patterns if not pattern.startswith("!"))
+    excluded = tuple(pattern[1:] for pattern in patterns if pattern.startswith("!"))
+    return TablePatterns(include=include_only or TablePatterns().include, exclude=excluded)
+
+
+def _patterns(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, Iterable):
+        raise _wrong(name, value, "lists of patterns over schema.table, such as public.*")
+    patterns = tuple(str(pattern).strip() for pattern in value)
+    for pattern in patterns:
+        if "." not in pattern:
+            raise _wrong(name, pattern, "patterns over schema.table, such as public.*")
+    return patterns
+
+
+def _number(name: str, value: object) -> int:
+    try:
+        if isinstance(value, int | str) and not isinstance(value, bool):
+            return int(value)
+    except ValueError:
+        pass
+    raise _wrong(name, value, "a whole number")
+
+
+def _choice(kind: type[Choice]) -> Callable[[str, object], Choice]:
+    def convert(name: str, value: object) -> Choice:
+        try:
+            return kind(str(value))
+        except ValueError:
+            raise _wrong(name, value, " or ".join(kind)) from None
+
+    return convert
+
+
+def _json(name: str, text: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        raise _wrong(name, text, 'JSON such as {"include": ["public.*"], "exclude": []}') from None
+    return value
+
+
+def _wrong(name: str, value: object, takes: str) -> ConfigurationError:
+    return ConfigurationError(f"parameter {name}: {value!r} is not usable", hint=f"{name} takes {takes}.")
+
+
+_CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
+    "tables": _tables,
+    "start": _choice(Start),
+    "channels": _number,
+    "lanes": _number,
+    "partitioner": _choice(PartitionerName),
+    "store": _choice(StoreName),
+    "consistency": _choice(Consistency),
+    "ddl": _choice(DdlPolicy),
+    "epoch_max_changes": _number,
+    "fence_timeout": lambda _name, value: value,
+}
