@@ -135,9 +135,10 @@ class Target(Protocol):
     # --- positions ---
     def positions(self) -> tuple[Position, ...]: ...
 
-    def take(self, channel: int, *, generation: int, token: str) -> Position:
+    def take(self, channel: int | None, *, generation: int, token: str) -> Position:
         """Become the one who may move this channel: end the sessions of former holders, drop their staging, write
-        generation and token. `OwnershipLost` when the generation is over.
+        generation and token. `OwnershipLost` when the generation is over. Channel None: all channels, as a serial
+        unit needs; the position returned is then that of the channel furthest behind.
         """
         ...
 
@@ -149,7 +150,9 @@ class Target(Protocol):
         ...
 
     def commit_serial(self, unit: Unit, steps: Sequence[SerialStep]) -> None:
-        """Lock all positions, require each at unit.last_seqno − 1, run the steps, move all, in one transaction."""
+        """Lock all positions, require each at unit.last_seqno − 1 and held by unit.token, run the steps, move all, in
+        one transaction.
+        """
         ...
 
     def replay(self, unit: Unit, rows: Iterator[pa.RecordBatch]) -> None:
