@@ -66,6 +66,10 @@ class Target(Protocol):
     """One pipeline's target. One instance serves one thread; sessions are named after pipeline, channel and token."""
 
     # --- set-up, only `prepare` and `open` call these ---
+    def is_installed(self) -> bool:
+        """Whether the schema `parallel_apply` with this pipeline's tables is there; reads only."""
+        ...
+
     def migrate(self) -> tuple[str, ...]:
         """Create or upgrade the schema `parallel_apply` (under an advisory lock); says what it created."""
         ...
@@ -116,6 +120,10 @@ class Target(Protocol):
 
     def next_epoch_number(self) -> int:
         """One above the last planned epoch's number; 0 where there is none."""
+        ...
+
+    def last_epoch_at(self, seqno: int) -> int:
+        """Number of the last planned epoch with last_seqno <= seqno; -1 where there is none."""
         ...
 
     def run_cuts(self, above_seqno: int) -> tuple[int, ...]:

@@ -1,0 +1,148 @@
+"""Capture while applying: the rest of the source's backlog is one task that the lanes' capture threads take turns with.
+
+One step captures, makes durable and plans about `STEP_CHANGES` changes, then gives the task back. The slot and the
+log's writer admit one at a time anyway; the claim only keeps the others from trying. A crash leaves the task to come
+free at its lease's end, and what is in the log stays there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+from airflow_parallel_apply.pipeline.apply.keeper import Keeper
+from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.retry import retrying
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.state import Phase, UnitFailure
+from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.plan.book import extend_plan
+from airflow_parallel_apply.pipeline.source.protocol import Source
+from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
+from airflow_parallel_apply.queue.model import Change, DependencyError, QueueError, Task
+
+_logger = logging.getLogger(__name__)
+
+STEP_CHANGES: Final = 200_000
+_ROLE: Final = "capture"
+_WAIT: Final = timedelta(seconds=1)
+
+
+class CaptureTurns:
+    """A lane's capture thread. Owns its own source, target session and coordinator (one instance, one thread)."""
+
+    def __init__(
+        self,
+        *,
+        config: PipelineConfig,
+        bounds: RunBounds,
+        claimant: str,
+        source: Callable[[], Source],
+        target: Target,
+        log: LogReader,
+        coordinator: Coordinator,
+        keeper: Keeper,
+        report: LaneReport,
+    ) -> None:
+        self._config = config
+        self._bounds = bounds
+        self._claimant = claimant
+        self._open_source = source
+        self._source: Source | None = None
+        self._target = target
+        self._log = log
+        self._coordinator = coordinator
+        self._keeper = keeper
+        self._report = report
+        self._ended = threading.Event()
+        self._failure: ParallelApplyError | None = None
+        self._thread = threading.Thread(target=self._run, name=_ROLE, daemon=True)
+
+    def start(self) -> None:
+        """Begin to take turns."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the step that is under way; it is cut short at its next batch."""
+        self._ended.set()
+        self._thread.join()
+
+    def failure(self) -> ParallelApplyError | None:
+        """What ended the thread, unless the coordinator knows it already."""
+        return self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                state = retrying(self._coordinator.state, on_retry=self._tell)
+                if state.phase is not Phase.RUNNING or state.until_seqno is not None:
+                    return
+                self._turn()
+        except ParallelApplyError as error:
+            self._failure = error
+        except QueueError as error:
+            self._failure = ParallelApplyError(f"the queue failed: {error}", op=_ROLE)
+        finally:
+            self._keeper.hold(_ROLE, None)
+            if self._source is not None:
+                self._source.close()
+
+    def _turn(self) -> None:
+        queue, names = self._coordinator.queue, self._coordinator.names
+        task = queue.claim([names.capture], claimant=self._claimant, lease=self._config.lease, timeout=_WAIT)
+        if task is None:
+            return
+        self._keeper.hold(_ROLE, task)
+        try:
+            retrying(self._step, on_retry=self._tell)
+        except FatalError as error:
+            self._give_up(error)
+        except (DependencyError, OwnershipLost) as error:
+            _logger.warning("lost the capture turn: %s", error)
+        finally:
+            self._keeper.hold(_ROLE, None)
+
+    def _step(self) -> None:
+        if self._source is None:
+            self._source = self._open_source()
+        step = self._source.capture(self._bounds.until_lsn, max_changes=STEP_CHANGES, cancelled=self._ended.is_set)
+        self._report.captured_rows += step.row_count
+        self._report.seconds[_ROLE] = self._report.seconds.get(_ROLE, 0.0) + step.seconds
+        if step.done:
+            # The bound first: the planner then ends an epoch there.
+            self._target.settle_run(self._bounds.run_id, step.last_seqno)
+        extend_plan(self._log, self._target, self._config)
+        if step.done:
+            self._coordinator.settle(step.last_seqno)
+        self._keeper.exchange(_ROLE, self._delete if step.done else self._give_back)
+        self._coordinator.feed()
+
+    def _delete(self, task: Task) -> None:
+        self._coordinator.queue.modify(claimant=self._claimant, delete=[task.ref])
+
+    def _give_back(self, task: Task) -> None:
+        self._coordinator.queue.modify(claimant=self._claimant, change=[Change(ref=task.ref, value=task.value)])
+
+    def _give_up(self, error: FatalError) -> None:
+        """The source needs a person: what is captured is applied, then the generation ends failed."""
+        _logger.error("%s", error)
+        state = self._coordinator.state()
+        failure = UnitFailure(
+            seqno=state.fed_seqno + 1, channel=None, message=str(error.at(pipeline=self._config.pipeline))
+        )
+
+        def fail(task: Task) -> None:
+            self._coordinator.fail(task, failure)
+
+        self._keeper.exchange(_ROLE, fail)
+
+    def _tell(self, error: BaseException) -> None:
+        self._report.retries += 1
+        _logger.warning("capture: trying again: %s", error)
+        if self._ended.is_set():
+            raise error

@@ -1,0 +1,99 @@
+"""Keeping what a lane holds: its claims in the queue and its generation's fence, renewed in the background.
+
+A renewal changes a task's version, so whoever finishes a held task does it through `exchange`, which keeps the
+renewal out meanwhile. A refused renewal means that somebody else took over: the holder is told once, by `on_lost`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from types import TracebackType
+from typing import Final, Self
+
+from airflow_parallel_apply.pipeline.errors import OwnershipLost, RetryableError
+from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
+from airflow_parallel_apply.queue.protocol import Queue
+
+_logger = logging.getLogger(__name__)
+
+_RENEWALS_PER_LEASE: Final = 3
+
+
+class Keeper:
+    """Renews any number of held tasks, and the fence, every third of a lease. Thread-safe."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        *,
+        claimant: str,
+        lease: timedelta,
+        renew_fence: Callable[[], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._queue = queue
+        self._claimant = claimant
+        self._lease = lease
+        self._renew_fence = renew_fence
+        self._on_lost = on_lost
+        self._held: dict[str, Task] = {}
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+
+    def hold(self, role: str, task: Task | None) -> None:
+        """Renew this task for the role from now on (None: nothing)."""
+        with self._lock:
+            if task is None:
+                self._held.pop(role, None)
+            else:
+                self._held[role] = task
+
+    def held(self, role: str) -> Task:
+        """What the role holds, at its newest version; `OwnershipLost` when that is nothing any more."""
+        with self._lock:
+            task = self._held.get(role)
+        if task is None:
+            raise OwnershipLost("the claim was lost to another lane", op=role)
+        return task
+
+    def exchange(self, role: str, step: Callable[[Task], Task | None]) -> Task | None:
+        """Run `step` on the newest version of what the role holds, and hold what it returns instead."""
+        with self._lock:
+            after = step(self.held(role))
+            self.hold(role, after)
+            return after
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._lease.total_seconds() / _RENEWALS_PER_LEASE):
+            try:
+                self._renew_fence()
+            except OwnershipLost:
+                self._on_lost("fence")
+            except RetryableError as error:
+                _logger.warning("the fence was not renewed, trying again: %s", error)
+            self._renew_tasks()
+
+    def _renew_tasks(self) -> None:
+        with self._lock:
+            for role, task in list(self._held.items()):
+                try:
+                    self._held[role] = self._queue.renew(task, claimant=self._claimant, lease=self._lease)
+                except DependencyError:
+                    del self._held[role]
+                    self._on_lost(role)
+                except QueueError as error:
+                    _logger.warning("the claim of %s was not renewed, trying again: %s", role, error)

@@ -1,0 +1,428 @@
+"""A lane: claims the head of a channel's queue, applies it, finishes it; any channel, until all are stopped.
+
+Who waits for whom: a lane waits only while every unfinished channel is held by somebody else under an unexpired
+lease, or while its own capture turn brings more; it holds no open transaction and no Spark task meanwhile (law 5).
+
+What a crash leaves: before the commit, staging that belongs to a dead claim (the next claimant drops it) and a claim
+that comes free; after the commit and before the finish, tasks that lie at or below their channel's position (the next
+claimant deletes them). So a lane may be killed at any line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import uuid4
+
+from airflow_parallel_apply.pipeline.apply.keeper import Keeper
+from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.retry import retrying
+from airflow_parallel_apply.pipeline.apply.serial import serial_steps
+from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.state import Phase, UnitFailure
+from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind, SerialWork
+from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.errors import (
+    FatalError,
+    OwnershipLost,
+    ParallelApplyError,
+    TargetError,
+)
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.queue.model import DependencyError, Task
+
+_logger = logging.getLogger(__name__)
+
+_POLL: Final = timedelta(seconds=1)
+"""How long a lane without work waits before it looks at the stop marker and the phase again."""
+
+_MAX_UNIT_TASKS: Final = 256
+_FIRST_UNIT_BYTES: Final = 16 * 2**20
+_CLAIM: Final = "claim"
+
+
+class Cancelled(ParallelApplyError):
+    """The lane was told to end; what was not committed is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSignals:
+    """What the outside tells a lane. `stop_requested` is asked before a claim, at most once a second."""
+
+    stop_requested: Callable[[], bool]
+    cancelled: Callable[[], bool]
+    report: Callable[[LaneReport], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The tasks of a unit, and the unit; None where the position is already past all of them."""
+
+    tasks: tuple[Task, ...]
+    unit: Unit | None
+
+
+class Lane:
+    """One lane's main thread. `background_failure` tells of its capture turns."""
+
+    def __init__(
+        self,
+        *,
+        config: PipelineConfig,
+        lane: int,
+        claimant: str,
+        coordinator: Coordinator,
+        target: Target,
+        log: LogReader,
+        stage: Stage,
+        keeper: Keeper,
+        signals: LaneSignals,
+        report: LaneReport,
+        background_failure: Callable[[], ParallelApplyError | None],
+    ) -> None:
+        self._config = config
+        self._claimant = claimant
+        self._coordinator = coordinator
+        self._queue = coordinator.queue
+        self._names = coordinator.names
+        self._target = target
+        self._log = log
+        self._stage = stage
+        self._keeper = keeper
+        self._signals = signals
+        self._report = report
+        self._background_failure = background_failure
+        self._stagers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stage")
+        channels = [(lane + offset) % config.channels for offset in range(config.channels)]
+        self._own_first = [self._names.channel(channel) for channel in channels]
+
+    def run(self) -> None:
+        """Work until every stop marker is acknowledged, or a failure leaves nothing to hand out."""
+        try:
+            self._require_generation()
+            while True:
+                self._check()
+                state = retrying(self._coordinator.state, on_retry=self._count_retry)
+                if state.phase is Phase.DRAINED:
+                    self._report.stop_seqno = state.stop_seqno
+                    return
+                task = retrying(self._claim, on_retry=self._count_retry)
+                if task is not None:
+                    self._serve(task)
+                elif state.phase is Phase.FAILED and not self._may_come_free():
+                    return
+                else:
+                    # Whoever finished last may have died before it fed the channels.
+                    retrying(self._coordinator.feed, on_retry=self._count_retry)
+        finally:
+            self._keeper.hold(_CLAIM, None)
+            self._stagers.shutdown(wait=True, cancel_futures=True)
+
+    # --- claiming ---
+
+    def _claim(self) -> Task | None:
+        with self._report.time("idle"):
+            first = [self._names.serial], self._own_first[:1]
+            for queues in first:
+                task = self._queue.try_claim(queues, claimant=self._claimant, lease=self._config.lease)
+                if task is not None:
+                    return task
+            return self._queue.claim(
+                [self._names.serial, *self._own_first],
+                claimant=self._claimant,
+                lease=self._config.lease,
+                timeout=_POLL,
+            )
+
+    def _may_come_free(self) -> bool:
+        """Whether some queue's head is claimable, or held under a lease that ends."""
+        heads = [head for queue in (self._names.serial, *self._own_first) for head in self._queue.tasks(queue, limit=1)]
+        return any(head.at < PARKED for head in heads)
+
+    def _check(self) -> None:
+        if self._signals.cancelled():
+            raise Cancelled("the lane was cancelled", op="apply", pipeline=self._config.pipeline)
+        failure = self._background_failure()
+        if failure is not None:
+            raise failure
+        if self._signals.stop_requested():
+            retrying(self._coordinator.request_stop, on_retry=self._count_retry)
+
+    def _require_generation(self) -> None:
+        state = self._target.fence()
+        if state is None or state.generation != self._names.generation:
+            raise generation_over(self._config.pipeline, self._names.generation)
+
+    # --- serving ---
+
+    def _serve(self, task: Task) -> None:
+        self._keeper.hold(_CLAIM, task)
+        try:
+            if task.queue == self._names.serial:
+                self._serve_serial(task)
+                return
+            work = ChannelWork.of_task(task)
+            self._report.channels.add(work.channel)
+            if self._parked_by_failure(work):
+                self._keeper.exchange(_CLAIM, self._park)
+            elif work.kind is Kind.FENCE:
+                self._keeper.exchange(_CLAIM, self._arrive)
+            elif work.kind is Kind.STOP:
+                self._serve_stop(work)
+            else:
+                retrying(lambda: self._serve_branches(work.channel), on_retry=self._count_retry)
+        except (DependencyError, OwnershipLost) as error:
+            # Somebody took the claim over, after a stall of ours; the generation itself is checked by the next read.
+            _logger.warning("lost a claim, going on: %s", error)
+            self._require_generation()
+        finally:
+            self._keeper.hold(_CLAIM, None)
+            self._signals.report(self._report)
+
+    def _parked_by_failure(self, work: ChannelWork) -> bool:
+        failure = self._coordinator.state().failure
+        return failure is not None and work.first_seqno > failure.seqno
+
+    def _park(self, task: Task) -> None:
+        self._coordinator.park(task)
+
+    def _arrive(self, task: Task) -> None:
+        self._coordinator.arrive(task)
+
+    def _serve_stop(self, work: ChannelWork) -> None:
+        """Move an idle channel's position to the stop's seqno, then acknowledge."""
+        token = _new_token()
+
+        def move() -> None:
+            position = self._target.take(work.channel, generation=self._names.generation, token=token)
+            if position.seqno < work.last_seqno:
+                unit = self._unit(work.channel, token, position.seqno, work.last_seqno, 0)
+                self._target.commit(StagedUnit(unit=unit, tables=(), row_count=0, seconds=0.0))
+
+        retrying(move, on_retry=self._count_retry)
+
+        def acknowledge(marker: Task) -> None:
+            self._coordinator.acknowledge(marker, work.channel)
+
+        self._keeper.exchange(_CLAIM, acknowledge)
+
+    def _serve_branches(self, channel: int) -> None:
+        """Apply units of one channel, staging the next while one merges, until its queue shows something else.
+
+        After a transient error it begins anew with the head that it holds: staging may be gone with the target's
+        crash, and the position says what was committed.
+        """
+        token = _new_token()
+        limit = _FIRST_UNIT_BYTES
+        position = self._target.take(channel, generation=self._names.generation, token=token)
+        batch: _Batch | None = self._batch(channel, token, position.seqno, limit)
+        staging = self._start_staging(batch)
+        try:
+            while batch is not None:
+                try:
+                    staged = self._staged(batch, staging)
+                    # Units double while there is a backlog: small first ones start the overlap, large ones reduce more.
+                    limit = min(limit * 2, self._config.unit_max_bytes)
+                    following = self._following(channel, batch, token, limit)
+                    staging = self._start_staging(following)
+                    if staged is not None:
+                        self._commit(staged)
+                except FatalError as error:
+                    self._stage.cancel()
+                    self._failed(batch, channel, error)
+                    return
+                self._finish(batch, following)
+                batch = following
+                retrying(self._coordinator.feed, on_retry=self._count_retry)
+                self._signals.report(self._report)
+                self._check()
+        except BaseException:
+            self._stage.cancel()
+            raise
+
+    def _batch(self, channel: int, token: str, after_seqno: int, limit_bytes: int) -> _Batch:
+        held = self._keeper.held(_CLAIM)
+        waiting = self._queue.tasks(self._names.channel(channel), limit=_MAX_UNIT_TASKS)
+        behind = [task for task in waiting if (task.sequence or 0) > (held.sequence or 0)]
+        return self._make_batch([held, *behind], channel, token, after_seqno, limit_bytes)
+
+    def _following(self, channel: int, batch: _Batch, token: str, limit_bytes: int) -> _Batch | None:
+        """The next unit of the channel; None when its queue shows something else, or a failure forbids it."""
+        last = batch.tasks[-1]
+        waiting = self._queue.tasks(self._names.channel(channel), limit=len(batch.tasks) + _MAX_UNIT_TASKS)
+        behind = [task for task in waiting if (task.sequence or 0) > (last.sequence or 0)]
+        if not behind or behind[0].value["kind"] != Kind.BRANCH or self._parked_by_failure(_work(behind[0])):
+            return None
+        return self._make_batch(behind, channel, token, _work(last).last_seqno, limit_bytes)
+
+    def _make_batch(
+        self, tasks: Sequence[Task], channel: int, token: str, after_seqno: int, limit_bytes: int
+    ) -> _Batch:
+        chosen: list[Task] = []
+        size = rows = 0
+        for task in tasks:
+            work = _work(task)
+            if work.kind is not Kind.BRANCH or (chosen and size + work.bytes_ > limit_bytes):
+                break
+            chosen.append(task)
+            if work.last_seqno > after_seqno:
+                size, rows = size + work.bytes_, rows + work.rows
+        last_seqno = _work(chosen[-1]).last_seqno
+        if last_seqno <= after_seqno:
+            return _Batch(tuple(chosen), None)
+        return _Batch(tuple(chosen), self._unit(channel, token, after_seqno, last_seqno, rows))
+
+    def _unit(self, channel: int, token: str, after_seqno: int, last_seqno: int, rows: int) -> Unit:
+        return Unit(
+            pipeline=self._config.pipeline,
+            generation=self._names.generation,
+            channel=channel,
+            channels=self._config.channels,
+            token=token,
+            after_seqno=after_seqno,
+            last_seqno=last_seqno,
+            row_count=rows,
+        )
+
+    # --- staging and committing ---
+
+    def _start_staging(self, batch: _Batch | None) -> Future[StagedUnit] | None:
+        """Begin in the background; an epoch without rows for the channel is a sync, done without Spark."""
+        if batch is None or batch.unit is None:
+            return None
+        unit = batch.unit
+        if unit.row_count == 0:
+            done: Future[StagedUnit] = Future()
+            done.set_result(StagedUnit(unit=unit, tables=(), row_count=0, seconds=0.0))
+            return done
+        return self._stagers.submit(retrying, lambda: self._stage.stage(unit), on_retry=self._count_retry)
+
+    def _staged(self, batch: _Batch, staging: Future[StagedUnit] | None) -> StagedUnit | None:
+        if staging is None:
+            return None
+        with self._report.time("stage"):
+            while True:
+                try:
+                    return staging.result(timeout=_POLL.total_seconds())
+                except FutureTimeout:
+                    if self._signals.cancelled():
+                        self._stage.cancel()
+                        raise Cancelled("the lane was cancelled", op="stage", seqno=_first(batch)) from None
+
+    def _commit(self, staged: StagedUnit) -> None:
+        with self._report.time("commit"):
+            try:
+                self._target.commit(staged)
+            except TargetError:
+                if staged.unit.channels > 1:
+                    raise
+                # With one channel an exact replay is always right, and where it fails too it names the seqno.
+                unit = staged.unit
+                self._target.replay(unit, self._log.rows(unit.after_seqno, unit.last_seqno, in_order=True))
+                self._report.replayed_units += 1
+        self._report.units += 1
+        self._report.rows += staged.row_count
+
+    def _finish(self, done: _Batch, following: _Batch | None) -> None:
+        """Delete the unit's tasks and hold the channel's next head, in one modify."""
+        behind = [task.ref for task in done.tasks[1:]]
+
+        def finish(held: Task) -> Task | None:
+            return self._coordinator.finish(
+                [held.ref, *behind],
+                then_claim=None if following is None else following.tasks[0],
+                lease=self._config.lease,
+            )
+
+        retrying(lambda: self._keeper.exchange(_CLAIM, finish), on_retry=self._count_retry)
+
+    def _failed(self, batch: _Batch, channel: int, error: FatalError) -> None:
+        seqno = _first(batch)
+        error.at(pipeline=self._config.pipeline, channel=channel, seqno=seqno)
+        self._mark_failed(UnitFailure(seqno=seqno, channel=channel, message=str(error)))
+
+    def _mark_failed(self, failure: UnitFailure) -> None:
+        _logger.error("%s", failure.message)
+
+        def fail(task: Task) -> None:
+            self._coordinator.fail(task, failure)
+
+        self._keeper.exchange(_CLAIM, fail)
+
+    # --- serialization points ---
+
+    def _serve_serial(self, task: Task) -> None:
+        work = SerialWork.of_task(task)
+        unit = Unit(
+            pipeline=self._config.pipeline,
+            generation=self._names.generation,
+            channel=None,
+            channels=self._config.channels,
+            token=_new_token(),
+            after_seqno=work.seqno - 1,
+            last_seqno=work.seqno,
+            row_count=work.rows,
+        )
+        try:
+            retrying(lambda: self._apply_serial(unit), on_retry=self._count_retry)
+        except FatalError as error:
+            error.at(pipeline=self._config.pipeline, seqno=work.seqno)
+            self._mark_failed(UnitFailure(seqno=work.seqno, channel=None, message=str(error)))
+            return
+        self._report.serial_units += 1
+        self._report.rows += work.rows
+
+        def finish(held: Task) -> None:
+            self._coordinator.finish_serial(held)
+
+        retrying(lambda: self._keeper.exchange(_CLAIM, finish), on_retry=self._count_retry)
+        retrying(self._coordinator.feed, on_retry=self._count_retry)
+
+    def _apply_serial(self, unit: Unit) -> None:
+        """Become every channel's owner, stage outside any transaction, then one transaction for all of it."""
+        positions = [
+            self._target.take(channel, generation=unit.generation, token=unit.token) for channel in range(unit.channels)
+        ]
+        if all(position.seqno >= unit.last_seqno for position in positions):
+            return
+        with self._report.time("stage"):
+            steps = serial_steps(unit, self._log, self._stage, self._config.ddl)
+        with self._report.time("commit"):
+            self._target.commit_serial(unit, steps)
+
+    def _count_retry(self, error: BaseException) -> None:
+        self._report.retries += 1
+        _logger.warning("trying again: %s", error)
+        if self._signals.cancelled():
+            raise Cancelled("the lane was cancelled", op="apply", pipeline=self._config.pipeline) from error
+
+
+def generation_over(pipeline: str, generation: int) -> OwnershipLost:
+    """What a lane says when another run, or a later `open` of its own, goes on with the pipeline."""
+    return OwnershipLost(
+        f"generation {generation} is over",
+        op="apply",
+        pipeline=pipeline,
+        hint="Clear the task open with everything downstream of it.",
+    )
+
+
+def _work(task: Task) -> ChannelWork:
+    return ChannelWork.of_task(task)
+
+
+def _first(batch: _Batch) -> int:
+    """The seqno that a failure of the batch is blamed on: the first that it would have applied."""
+    return batch.unit.after_seqno + 1 if batch.unit is not None else _work(batch.tasks[0]).first_seqno
+
+
+def _new_token() -> str:
+    return uuid4().hex

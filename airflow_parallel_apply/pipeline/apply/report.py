@@ -1,0 +1,51 @@
+"""What a lane did: its acknowledgement in XCom, and what the demo and benchmarks show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneReport:
+    """Counts and seconds of one lane; written by its main thread, `capture` by its capture thread."""
+
+    lane: int
+    generation: int
+    channels: set[int] = field(default_factory=set)
+    units: int = 0
+    rows: int = 0
+    serial_units: int = 0
+    replayed_units: int = 0
+    captured_rows: int = 0
+    retries: int = 0
+    stop_seqno: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def time(self, phase: str) -> Iterator[None]:
+        """Add the block's duration to a phase."""
+        began = monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + monotonic() - began
+
+    def to_json(self) -> dict[str, Any]:
+        """As the lane's XCom carries it."""
+        return {
+            "lane": self.lane,
+            "generation": self.generation,
+            "channels": sorted(self.channels),
+            "units": self.units,
+            "rows": self.rows,
+            "serial_units": self.serial_units,
+            "replayed_units": self.replayed_units,
+            "captured_rows": self.captured_rows,
+            "retries": self.retries,
+            "stop_seqno": self.stop_seqno,
+            "seconds": {phase: round(spent, 3) for phase, spent in self.seconds.items()},
+        }

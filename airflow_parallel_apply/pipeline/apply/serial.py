@@ -1,0 +1,201 @@
+"""A critical transaction as a sequence of steps: rows in sets, statements between them.
+
+A large load behind a TRUNCATE stays set-based: the rows between two statements are staged and merged like any unit.
+After DDL the target's tables are others than staging could know, so what follows is replayed change by change; so is
+a transaction that is small, or that changes the definition of a table it writes, or that has many unsent key changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.event import Operation
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.target.protocol import SerialStep
+
+_REPLAY_ROWS: Final = 500
+"""Below this a Spark job costs more than it saves."""
+
+_MAX_SETS: Final = 16
+"""More sets than this are cheaper to replay than to stage one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Break:
+    """A place where a set of rows ends: a statement, or a change that only a replay gets right."""
+
+    fragno: int
+    operation: Operation
+    relation_id: int
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outline:
+    """What one pass over the narrow columns of a transaction tells."""
+
+    breaks: tuple[_Break, ...]
+    fragnos: tuple[int, int]
+    row_count: int
+    tables_redefined: bool
+
+
+def serial_steps(unit: Unit, log: LogReader, stage: Stage, ddl: DdlPolicy) -> tuple[SerialStep, ...]:
+    """Stage what is set-based and say what to run, in order. Errors: `PlanError` for DDL that the pipeline refuses."""
+    outline = _outline(unit, log)
+    for found in outline.breaks:
+        if found.operation is Operation.MESSAGE and ddl is DdlPolicy.REFUSE:
+            raise PlanError(
+                f"the source sent DDL, which this pipeline refuses: {found.values[1][:200]}",
+                op="apply",
+                pipeline=unit.pipeline,
+                seqno=unit.last_seqno,
+                hint="Run the pipeline with ddl=apply, and the target will run this text.",
+            )
+    statements = [found for found in outline.breaks if found.operation is not Operation.KEY_ARRIVED]
+    in_sets = outline.row_count > _REPLAY_ROWS and len(outline.breaks) <= _MAX_SETS and not outline.tables_redefined
+    breaks = outline.breaks if in_sets else statements
+    return tuple(_steps(unit, log, stage, breaks, outline.fragnos, in_sets=in_sets))
+
+
+def _steps(
+    unit: Unit,
+    log: LogReader,
+    stage: Stage,
+    breaks: Sequence[_Break],
+    fragnos: tuple[int, int],
+    *,
+    in_sets: bool,
+) -> Iterator[SerialStep]:
+    at = fragnos[0]
+    staging = in_sets
+    for index, found in enumerate(breaks):
+        # The half that leaves the old key lies just before the one that arrives; the replayed update does both.
+        begins = found.fragno - 1 if found.operation is Operation.KEY_ARRIVED else found.fragno
+        yield from _rows(unit, log, stage, at, begins - 1, staging=staging)
+        at = found.fragno + 1
+        match found.operation:
+            case Operation.TRUNCATE:
+                together = [other for other in breaks[index:] if other.operation is Operation.TRUNCATE]
+                if index and _adjacent(breaks[index - 1], found):
+                    continue
+                yield _truncate(found, together)
+            case Operation.MESSAGE:
+                yield SerialStep(statement=found.values[1])
+                staging = False
+            case _:
+                yield from _rows(unit, log, stage, begins, found.fragno, staging=False)
+    yield from _rows(unit, log, stage, at, fragnos[1], staging=staging)
+
+
+def _truncate(first: _Break, candidates: Sequence[_Break]) -> SerialStep:
+    """One TRUNCATE of several tables comes as adjacent rows with equal options."""
+    together = [first]
+    for found in candidates[1:]:
+        if not _adjacent(together[-1], found):
+            break
+        together.append(found)
+    return SerialStep(
+        truncate=tuple(found.relation_id for found in together),
+        cascade="cascade" in first.values,
+        restart_identity="restart_identity" in first.values,
+    )
+
+
+def _adjacent(one: _Break, other: _Break) -> bool:
+    return (
+        one.operation is Operation.TRUNCATE
+        and other.operation is Operation.TRUNCATE
+        and other.fragno == one.fragno + 1
+        and other.values == one.values
+    )
+
+
+def _rows(unit: Unit, log: LogReader, stage: Stage, first: int, last: int, *, staging: bool) -> Iterator[SerialStep]:
+    if last < first:
+        return
+    if not staging:
+        yield SerialStep(replay=_replay(log, unit.last_seqno, first, last))
+        return
+    part = replace(unit, first_fragno=first, last_fragno=last, row_count=_count(log, unit.last_seqno, first, last))
+    if part.row_count:
+        yield SerialStep(staged=stage.stage(part))
+
+
+def _replay(log: LogReader, seqno: int, first: int, last: int) -> Callable[[], Iterator[pa.RecordBatch]]:
+    def rows() -> Iterator[pa.RecordBatch]:
+        for batch in log.rows(seqno - 1, seqno, in_order=True, after_fragno=first - 1):
+            fragno = batch.column("fragno")
+            inside = batch.filter(pc.and_(pc.greater_equal(fragno, first), pc.less_equal(fragno, last)))
+            if inside.num_rows:
+                yield inside
+            if batch.num_rows and fragno[-1].as_py() > last:
+                return
+
+    return rows
+
+
+def _count(log: LogReader, seqno: int, first: int, last: int) -> int:
+    return sum(
+        int(
+            pc.sum(pc.and_(pc.greater_equal(batch.column(0), first), pc.less_equal(batch.column(0), last))).as_py() or 0
+        )
+        for batch in log.rows(seqno - 1, seqno, columns=["fragno"])
+    )
+
+
+def _outline(unit: Unit, log: LogReader) -> _Outline:
+    breaks: list[_Break] = []
+    least, most, row_count = 2**62, -1, 0
+    relations: set[int] = set()
+    columns = ["fragno", "operation", "relation_id", "unsent"]
+    for batch in log.rows(unit.after_seqno, unit.last_seqno, columns=columns):
+        if not batch.num_rows:
+            continue
+        row_count += batch.num_rows
+        bounds = pc.min_max(batch.column("fragno"))
+        least, most = min(least, bounds["min"].as_py()), max(most, bounds["max"].as_py())
+        relations.update(pc.unique(batch.column("relation_id")).to_pylist())
+        operation = batch.column("operation")
+        unsent_key = pc.and_(pc.equal(operation, Operation.KEY_ARRIVED), pc.is_valid(batch.column("unsent")))
+        statement = pc.is_in(operation, pa.array([Operation.TRUNCATE, Operation.MESSAGE]))
+        marked = batch.filter(pc.or_(statement, unsent_key))
+        for row in marked.to_pylist():
+            breaks.append(_Break(row["fragno"], Operation(row["operation"]), row["relation_id"], ()))
+    state = log.state()
+    tables = [state.relation(number).name for number in relations if number >= 0]
+    return _Outline(
+        breaks=_with_values(sorted(breaks, key=lambda found: found.fragno), unit, log),
+        fragnos=(least, most),
+        row_count=row_count,
+        tables_redefined=len(tables) != len(set(tables)),
+    )
+
+
+def _with_values(breaks: Sequence[_Break], unit: Unit, log: LogReader) -> tuple[_Break, ...]:
+    """Fetch the statements' options and texts, which lie in the wide column, for the few rows that have them."""
+    wanted = {found.fragno: found for found in breaks if found.operation is not Operation.KEY_ARRIVED}
+    texts: dict[int, tuple[str, ...]] = {}
+    for fragno in wanted:
+        if fragno in texts:
+            continue
+        for batch in log.rows(
+            unit.last_seqno - 1, unit.last_seqno, columns=["fragno", "values"], in_order=True, after_fragno=fragno - 1
+        ):
+            near = batch.filter(pc.is_in(batch.column("fragno"), pa.array(list(wanted), pa.int64())))
+            texts.update(
+                (row["fragno"], tuple(text for text in row["values"] if text is not None)) for row in near.to_pylist()
+            )
+            break
+    return tuple(
+        _Break(found.fragno, found.operation, found.relation_id, texts.get(found.fragno, ())) for found in breaks
+    )

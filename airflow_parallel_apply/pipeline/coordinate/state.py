@@ -1,0 +1,129 @@
+"""The coordinator's state: a value in the queue, moved by whoever finishes last, never a process.
+
+::
+
+                     stop asked, or all is fed
+        RUNNING ──────────────────────────────▶ STOPPING ──── last acknowledgement ───▶ DRAINED
+           │                                       │
+           └────────── a unit failed ──────────────┴──▶ FAILED
+
+FAILED and DRAINED end a generation; the next `open` starts another one from positions and plan (law 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from airflow_parallel_apply.pipeline.errors import FatalError
+
+
+class Phase(StrEnum):
+    """Where a generation is in its life."""
+
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DRAINED = "drained"
+    FAILED = "failed"
+
+
+TRANSITIONS: Final[Mapping[Phase, frozenset[Phase]]] = {
+    Phase.RUNNING: frozenset({Phase.STOPPING, Phase.FAILED}),
+    Phase.STOPPING: frozenset({Phase.DRAINED, Phase.FAILED}),
+    Phase.DRAINED: frozenset(),
+    Phase.FAILED: frozenset(),
+}
+
+
+class StopReason(StrEnum):
+    """Why the stop markers were put."""
+
+    END = "end of run"
+    ASKED = "stop asked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFailure:
+    """The failure with the least seqno of a generation; nothing that starts above `seqno` is handed out (law 4)."""
+
+    seqno: int
+    channel: int | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorState:
+    """What steers a generation. `until_seqno` is None while the source is being captured up to the run's bound."""
+
+    phase: Phase
+    channels: int
+    fed_epoch: int
+    fed_seqno: int
+    until_seqno: int | None
+    stop_seqno: int | None = None
+    stop_reason: StopReason | None = None
+    acknowledged: tuple[int, ...] = ()
+    failure: UnitFailure | None = None
+
+    def move(self, phase: Phase) -> CoordinatorState:
+        """The one way from phase to phase; raises on any that the diagram does not show."""
+        if phase not in TRANSITIONS[self.phase]:
+            raise FatalError(f"a coordinator cannot go from {self.phase} to {phase}", op="coordinate")
+        return replace(self, phase=phase)
+
+    def fed(self, *, epoch: int, seqno: int) -> CoordinatorState:
+        """After tasks up to an epoch were put in the channels' queues."""
+        return replace(self, fed_epoch=epoch, fed_seqno=seqno)
+
+    def stopping(self, reason: StopReason) -> CoordinatorState:
+        """With stop markers behind everything that is fed."""
+        return replace(self.move(Phase.STOPPING), stop_seqno=self.fed_seqno, stop_reason=reason)
+
+    def acknowledge(self, channel: int) -> CoordinatorState:
+        """A channel has met its stop marker; the last one drains the generation."""
+        acknowledged = tuple(sorted({*self.acknowledged, channel}))
+        state = replace(self, acknowledged=acknowledged)
+        if len(acknowledged) == self.channels and self.phase is Phase.STOPPING:
+            return state.move(Phase.DRAINED)
+        return state
+
+    def fail(self, failure: UnitFailure) -> CoordinatorState:
+        """Keep the failure with the least seqno; it is judged once."""
+        state = self if self.phase is Phase.FAILED else self.move(Phase.FAILED)
+        if self.failure is None or failure.seqno < self.failure.seqno:
+            return replace(state, failure=failure)
+        return state
+
+    def to_json(self) -> dict[str, Any]:
+        """The task's value, and what `open` shows in its XCom."""
+        return {
+            "phase": self.phase,
+            "channels": self.channels,
+            "fed_epoch": self.fed_epoch,
+            "fed_seqno": self.fed_seqno,
+            "until_seqno": self.until_seqno,
+            "stop_seqno": self.stop_seqno,
+            "stop_reason": self.stop_reason,
+            "acknowledged": list(self.acknowledged),
+            "failure": None
+            if self.failure is None
+            else {"seqno": self.failure.seqno, "channel": self.failure.channel, "message": self.failure.message},
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> CoordinatorState:
+        """Inverse of `to_json`."""
+        failure = value["failure"]
+        return cls(
+            phase=Phase(value["phase"]),
+            channels=value["channels"],
+            fed_epoch=value["fed_epoch"],
+            fed_seqno=value["fed_seqno"],
+            until_seqno=value["until_seqno"],
+            stop_seqno=value["stop_seqno"],
+            stop_reason=None if value["stop_reason"] is None else StopReason(value["stop_reason"]),
+            acknowledged=tuple(value["acknowledged"]),
+            failure=None if failure is None else UnitFailure(**failure),
+        )

@@ -1,0 +1,140 @@
+"""The tasks that a generation's queues hold: their names, values and order.
+
+| queue | kind | holds |
+|---|---|---|
+| `<pipeline>/<generation>/channel/<c>` | strict | the channel's branches, fences and stop marker, in epoch order |
+| `…/serial` | strict | the critical transaction whose fence every channel has reached |
+| `…/barrier` | spread | one parked task a fence: which channels have reached it |
+| `…/capture` | strict | the rest of the source's backlog, as one task that lanes take turns with |
+| `…/coordinator` | spread | the parked `CoordinatorState` |
+
+Parked tasks lie at `PARKED`: nobody claims them, they are changed by version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+import pendulum
+
+from airflow_parallel_apply.pipeline.epoch import Epoch
+from airflow_parallel_apply.queue.model import Task, TaskId
+
+PARKED: Final = pendulum.datetime(9000, 1, 1)
+"""An arrival time that never comes."""
+
+STOP_SEQUENCE: Final = 2**62
+"""Behind every epoch: `stop_marker_is_last_in_every_channel`."""
+
+_NAMESPACE: Final = UUID("5c5f2b0e-58b4-4c0e-8f1e-0d3f7f6a9a11")
+
+
+class Kind(StrEnum):
+    """What a claimed task asks its lane to do."""
+
+    BRANCH = "branch"
+    FENCE = "fence"
+    STOP = "stop"
+    SERIAL = "serial"
+    CAPTURE = "capture"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """The queue names of one generation, and the ids of the tasks that exist once in it."""
+
+    pipeline: str
+    generation: int
+
+    @property
+    def prefix(self) -> str:
+        """Of every queue of this generation."""
+        return f"{self.pipeline}/{self.generation}/"
+
+    @property
+    def coordinator(self) -> str:
+        return f"{self.prefix}coordinator"
+
+    @property
+    def serial(self) -> str:
+        return f"{self.prefix}serial"
+
+    @property
+    def barrier(self) -> str:
+        return f"{self.prefix}barrier"
+
+    @property
+    def capture(self) -> str:
+        return f"{self.prefix}capture"
+
+    def channel(self, channel: int) -> str:
+        return f"{self.prefix}channel/{channel:02d}"
+
+    def task_id(self, *parts: object) -> TaskId:
+        """The same parts, the same id: feeding twice collides instead of doubling."""
+        return TaskId(uuid5(_NAMESPACE, "/".join((self.prefix, *map(str, parts)))))
+
+    @property
+    def coordinator_id(self) -> TaskId:
+        return self.task_id("coordinator")
+
+    def barrier_id(self, epoch: int) -> TaskId:
+        return self.task_id("barrier", epoch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelWork:
+    """The value of a channel's task: an epoch's branch or fence, or the stop marker (then `last_seqno` is the stop's).
+
+    `rows` and `bytes_` are the branch's in this channel.
+    """
+
+    kind: Kind
+    channel: int
+    epoch: int
+    first_seqno: int
+    last_seqno: int
+    rows: int
+    bytes_: int
+
+    @classmethod
+    def of_epoch(cls, epoch: Epoch, channel: int, kind: Kind) -> ChannelWork:
+        """An epoch as one channel sees it."""
+        return cls(
+            kind=kind,
+            channel=channel,
+            epoch=epoch.number,
+            first_seqno=epoch.first_seqno,
+            last_seqno=epoch.last_seqno,
+            rows=epoch.rows[channel],
+            bytes_=epoch.bytes_[channel],
+        )
+
+    @classmethod
+    def of_task(cls, task: Task) -> ChannelWork:
+        """Inverse of `to_json`."""
+        return cls(**{**task.value, "kind": Kind(task.value["kind"])})
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SerialWork:
+    """The value of a serial task: one critical transaction, every channel drained up to it."""
+
+    epoch: int
+    seqno: int
+    rows: int
+    reason: str
+
+    @classmethod
+    def of_task(cls, task: Task) -> SerialWork:
+        """Inverse of `to_json`."""
+        return cls(**task.value)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)

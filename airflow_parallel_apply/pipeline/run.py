@@ -1,0 +1,399 @@
+"""A run, step by step, as Airflow's tasks call it: prepare, capture, open, apply (a lane), close.
+
+Each step may be repeated, killed and repeated. What they share lies in the target and the log (law 8); what they
+hand to each other through XCom is a copy for people and for addressing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any, Final
+from uuid import uuid4
+
+import pendulum
+
+from airflow_parallel_apply.pipeline.apply.capture_turn import CaptureTurns
+from airflow_parallel_apply.pipeline.apply.keeper import Keeper
+from airflow_parallel_apply.pipeline.apply.lane import Lane, LaneSignals, generation_over
+from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
+from airflow_parallel_apply.pipeline.coordinate.tasks import Names
+from airflow_parallel_apply.pipeline.errors import FatalError, LogError, OwnershipLost, TargetError
+from airflow_parallel_apply.pipeline.log.connect import log_exists, open_reader
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.plan.book import extend_plan
+from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_at, parse_lsn
+from airflow_parallel_apply.pipeline.position import all_equal, low_watermark
+from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
+from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
+from airflow_parallel_apply.queue.connect import migrate_queue, open_queue
+from airflow_parallel_apply.queue.model import DependencyError, TaskRef
+from airflow_parallel_apply.queue.protocol import Queue
+
+FIRST_CAPTURE_CHANGES: Final = 200_000
+"""What the capture task itself brings; the lanes capture the rest while they apply."""
+
+_OPEN_LEASE: Final = timedelta(minutes=2)
+"""Bridges the time until the first lane renews; only another run's patience, never correctness, depends on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureReport:
+    """What the capture task did."""
+
+    prepared: Prepared
+    bounds: RunBounds
+    captured_lsn: int
+    last_seqno: int
+    rows: int
+    done: bool
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For XCom."""
+        return {
+            "log_id": self.prepared.log_id,
+            "created": list(self.prepared.created),
+            "until_lsn": self.bounds.until_lsn,
+            "captured_lsn": self.captured_lsn,
+            "last_seqno": self.last_seqno,
+            "rows": self.rows,
+            "done": self.done,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedRun:
+    """A run under its generation: what lanes and close need to find it."""
+
+    pipeline: str
+    run_id: str
+    generation: int
+    log_id: str
+    until_lsn: int
+    until_seqno: int | None
+    nothing_to_do: bool
+    session_id: str
+    lanes: int
+    coordinator_state: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """For XCom."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> OpenedRun:
+        """Inverse of `to_json`."""
+        return cls(**value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedRun:
+    """A clean shutdown: every channel at one seqno, nothing claimed."""
+
+    pipeline: str
+    generation: int
+    stop_seqno: int
+    channels: int
+    rows: int
+    stopped_early: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """For XCom."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Prepared:
+    """Check both sides, then create what the pipeline needs on its first run; says what it created.
+
+    Nothing is created before everything is checked.
+    """
+    with closing(open_source(source, config)) as reading, closing(_target(target, config)) as writing:
+        first = not writing.is_installed() or writing.fence() is None
+        require_empty = first and config.start is Start.EMPTY
+        writing.check(reading.relations(), channels=config.channels, require_empty=require_empty)
+        created = (*writing.migrate(), *migrate_queue(target.dsn))
+        prepared = reading.prepare()
+        return Prepared(
+            log_id=prepared.log_id,
+            slot=prepared.slot,
+            publication=prepared.publication,
+            tables=prepared.tables,
+            created=(*prepared.created, *(f"target: {line}" for line in created)),
+        )
+
+
+def capture(
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    *,
+    run_id: str,
+    until: str,
+    cancelled: Callable[[], bool],
+    report: Callable[[CaptureStep], None],
+) -> CaptureReport:
+    """Prepare, freeze the run's bound, and bring the first part of the backlog into the log."""
+    began = monotonic()
+    prepared = prepare(config, source, target)
+    with closing(open_source(source, config)) as reading, closing(_target(target, config)) as writing:
+        bounds = writing.freeze_run(run_id, parse_lsn(until) if until else reading.current_lsn())
+        log = open_reader(config.log_url)
+        rows = 0
+        if log.state().captured_lsn < bounds.until_lsn:
+            step = reading.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled)
+            report(step)
+            rows = step.row_count
+        _settle(log, writing, bounds)
+        state = log.state()
+        return CaptureReport(
+            prepared=prepared,
+            bounds=bounds,
+            captured_lsn=state.captured_lsn,
+            last_seqno=state.last_seqno,
+            rows=rows,
+            done=state.captured_lsn >= bounds.until_lsn,
+            seconds=monotonic() - began,
+        )
+
+
+def open_run(config: PipelineConfig, source: Endpoint, target: Endpoint, *, owner: str, run_id: str) -> OpenedRun:
+    """Take the fence, recover from positions and plan, seed the queue. `FenceBusy` while another run is alive."""
+    log = open_reader(config.log_url)
+    log_id = log.identity.log_id
+    with closing(_target(target, config)) as writing, closing(open_queue(target.dsn)) as queue:
+        lease = max(config.lease, _OPEN_LEASE)
+        fence = writing.acquire(log_id=log_id, owner=owner, lease=lease)
+        writing.route(fence.generation, log_id=log_id, routing_digest=config.routing_digest, channels=config.channels)
+        with closing(open_source(source, config)) as reading:
+            bounds = writing.freeze_run(run_id, reading.current_lsn())
+            writing.check(reading.relations(), channels=config.channels, require_empty=False)
+        bounds = _settle(log, writing, bounds)
+        extend_plan(log, writing, config)
+        positions = writing.positions()
+        low = low_watermark(positions)
+        until = bounds.until_seqno
+        names = Names(pipeline=config.pipeline, generation=fence.generation)
+        state = CoordinatorState(
+            phase=Phase.RUNNING,
+            channels=config.channels,
+            fed_epoch=writing.last_epoch_at(low),
+            fed_seqno=low,
+            until_seqno=until,
+        )
+        nothing_to_do = until is not None and low >= until and all_equal(positions)
+        if not nothing_to_do:
+            coordinator = Coordinator(queue, writing, names, claimant=_claimant("open"), now=_now)
+            _sweep(queue, config.pipeline, keep=names.prefix)
+            coordinator.seed(state, capture=until is None)
+            state = coordinator.feed()
+        return OpenedRun(
+            pipeline=config.pipeline,
+            run_id=run_id,
+            generation=fence.generation,
+            log_id=log_id,
+            until_lsn=bounds.until_lsn,
+            until_seqno=until,
+            nothing_to_do=nothing_to_do,
+            session_id=str(uuid4()),
+            lanes=0 if nothing_to_do else config.lane_count,
+            coordinator_state=state.to_json(),
+        )
+
+
+def apply(
+    opened: OpenedRun,
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    *,
+    lane: int,
+    stage: Stage,
+    signals: LaneSignals,
+) -> LaneReport:
+    """Run one lane until every channel is stopped. Errors: `OwnershipLost` when the generation is over."""
+    log = _shared_log(config, opened)
+    report = LaneReport(lane=lane, generation=opened.generation)
+    claimant = _claimant(f"lane {lane}")
+    names = Names(pipeline=config.pipeline, generation=opened.generation)
+    bounds = RunBounds(run_id=opened.run_id, until_lsn=opened.until_lsn, until_seqno=opened.until_seqno, opened=_now())
+    with ExitStack() as stack:
+        queue = stack.enter_context(closing(open_queue(target.dsn)))
+        targets = [stack.enter_context(closing(_target(target, config))) for _ in range(3)]
+        lost: list[str] = []
+
+        def on_lost(what: str) -> None:
+            lost.append(what)
+            stage.cancel()
+
+        keeper = stack.enter_context(
+            Keeper(
+                queue,
+                claimant=claimant,
+                lease=config.lease,
+                renew_fence=lambda: targets[2].renew_fence(opened.generation, config.lease),
+                on_lost=on_lost,
+            )
+        )
+        turns = CaptureTurns(
+            config=config,
+            bounds=bounds,
+            claimant=claimant,
+            source=lambda: open_source(source, config),
+            target=targets[1],
+            log=open_reader(config.log_url),
+            coordinator=Coordinator(queue, targets[1], names, claimant=claimant, now=_now),
+            keeper=keeper,
+            report=report,
+        )
+
+        def background_failure() -> Exception | None:
+            if "fence" in lost:
+                return generation_over(config.pipeline, opened.generation)
+            return turns.failure()
+
+        turns.start()
+        stack.callback(turns.stop)
+        Lane(
+            config=config,
+            lane=lane,
+            claimant=claimant,
+            coordinator=Coordinator(queue, targets[0], names, claimant=claimant, now=_now),
+            target=targets[0],
+            log=log,
+            stage=stage,
+            keeper=keeper,
+            signals=signals,
+            report=report,
+            background_failure=background_failure,
+        ).run()
+    return report
+
+
+def close_run(
+    opened: OpenedRun | None,
+    config: PipelineConfig,
+    target: Endpoint,
+    lane_reports: Sequence[dict[str, Any]],
+) -> ClosedRun:
+    """The only judge: a clean shutdown by the target's positions, or the first error. Releases the fence either way."""
+    if opened is None:
+        raise FatalError("the run was not opened", op="close", pipeline=config.pipeline, hint="See the task open.")
+    with closing(_target(target, config)) as writing, closing(open_queue(target.dsn)) as queue:
+        fence = writing.fence()
+        if fence is None or fence.generation != opened.generation:
+            raise generation_over(config.pipeline, opened.generation)
+        positions = writing.positions()
+        rows = sum(int(report.get("rows", 0)) for report in lane_reports)
+        if opened.nothing_to_do:
+            stop_seqno, early = low_watermark(positions), False
+        else:
+            stop_seqno, early = _judge(opened, config, writing, queue)
+            _sweep(queue, config.pipeline, keep=None)
+        writing.release(opened.generation, clean_stop_seqno=stop_seqno)
+        return ClosedRun(
+            pipeline=config.pipeline,
+            generation=opened.generation,
+            stop_seqno=stop_seqno,
+            channels=len(positions),
+            rows=rows,
+            stopped_early=early,
+        )
+
+
+def request_stop(config_pipeline: str, target: Endpoint) -> CoordinatorState:
+    """Put stop markers behind what is fed, in the pipeline's present generation; idempotent."""
+    with closing(open_target(target, config_pipeline)) as writing, closing(open_queue(target.dsn)) as queue:
+        fence = writing.fence() if writing.is_installed() else None
+        if fence is None:
+            raise FatalError(
+                "no such pipeline in this target",
+                op="stop",
+                pipeline=config_pipeline,
+                hint="See parallel-apply status.",
+            )
+        names = Names(pipeline=config_pipeline, generation=fence.generation)
+        return Coordinator(queue, writing, names, claimant=_claimant("stop"), now=_now).request_stop()
+
+
+def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, queue: Queue) -> tuple[int, bool]:
+    """The stop's seqno where the shutdown is clean. Everything else is raised, after the fence is released."""
+    names = Names(pipeline=config.pipeline, generation=opened.generation)
+    coordinator = Coordinator(queue, target, names, claimant=_claimant("close"), now=_now)
+    try:
+        state = coordinator.state()
+    except OwnershipLost:
+        target.release(opened.generation, clean_stop_seqno=None)
+        raise
+    positions = target.positions()
+    if state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions):
+        until = state.until_seqno
+        return positions[0].seqno, until is None or positions[0].seqno < until
+    target.release(opened.generation, clean_stop_seqno=None)
+    if state.failure is not None:
+        raise TargetError(state.failure.message, hint="Mend the cause, then clear open with everything downstream.")
+    reached = ", ".join(f"{position.channel}: {position.seqno}" for position in positions)
+    raise TargetError(
+        f"the lanes ended before every channel was stopped (phase {state.phase}; committed by channel: {reached})",
+        op="close",
+        pipeline=config.pipeline,
+        hint="See the lanes' logs; then clear open with everything downstream. Nothing is lost or applied twice.",
+    )
+
+
+def _settle(log: LogReader, target: Target, bounds: RunBounds) -> RunBounds:
+    if bounds.until_seqno is not None:
+        return bounds
+    seqno = last_seqno_at(log, bounds.until_lsn)
+    return bounds if seqno is None else target.settle_run(bounds.run_id, seqno)
+
+
+def _shared_log(config: PipelineConfig, opened: OpenedRun) -> LogReader:
+    hint = "log_url must be one directory that every worker sees, such as a network file system."
+    if not log_exists(config.log_url):
+        raise LogError(f"there is no log at {config.log_url} on this worker", op="apply", hint=hint)
+    log = open_reader(config.log_url)
+    if log.identity.log_id != opened.log_id:
+        raise LogError(f"the log at {config.log_url} on this worker is another one", op="apply", hint=hint)
+    return log
+
+
+def _sweep(queue: Queue, pipeline: str, *, keep: str | None) -> None:
+    """Delete the tasks of generations that are over; what a dead lane still holds goes with a later sweep."""
+    for stats in queue.queue_stats(prefix=[f"{pipeline}/"]):
+        if keep is not None and stats.queue.startswith(keep):
+            continue
+        for task in queue.tasks(stats.queue, omit_values=True):
+            _delete(queue, task.ref)
+
+
+def _delete(queue: Queue, ref: TaskRef) -> bool:
+    try:
+        queue.modify(claimant=_claimant("sweep"), delete=[ref])
+    except DependencyError:
+        return False
+    return True
+
+
+def _target(endpoint: Endpoint, config: PipelineConfig) -> Target:
+    return open_target(endpoint, config.pipeline, log_url=config.log_url)
+
+
+def _claimant(role: str) -> str:
+    return f"{role} on {socket.gethostname()} pid {os.getpid()} {uuid4().hex[:8]}"
+
+
+def _now() -> datetime:
+    return pendulum.now("UTC")

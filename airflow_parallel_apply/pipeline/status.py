@@ -1,0 +1,161 @@
+"""How far a pipeline is, by channel: read from the target, the queue and the log; changes nothing, holds up nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import pendulum
+
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
+from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names
+from airflow_parallel_apply.pipeline.epoch import Epoch
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.log.connect import open_reader
+from airflow_parallel_apply.pipeline.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.queue.connect import open_queue
+from airflow_parallel_apply.queue.model import Task
+from airflow_parallel_apply.queue.protocol import Queue
+
+
+class ChannelState(StrEnum):
+    """What a channel is doing."""
+
+    IDLE = "idle"
+    WAITING = "waiting"
+    APPLYING = "applying"
+    AT_FENCE = "at fence"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelStatus:
+    """One channel. `lag_rows`: planned rows that it has not committed; `rows`: those that it has."""
+
+    channel: int
+    seqno: int
+    lag_transactions: int
+    lag_rows: int
+    rows: int
+    state: ChannelState
+    waits_for: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStatus:
+    """A pipeline. `torn_from` … `torn_to`: transactions that some channels have and others have not (None: none)."""
+
+    pipeline: str
+    owner: str | None
+    generation: int
+    lease_until: datetime | None
+    phase: str
+    captured_seqno: int
+    captured_time: datetime | None
+    planned_seqno: int
+    low_watermark: int
+    torn_from: int | None
+    torn_to: int | None
+    failure: str | None
+    channels: tuple[ChannelStatus, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Times as ISO 8601."""
+        return {
+            name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(self).items()
+        }
+
+
+def read_status(target: Endpoint, pipeline: str, log_url: str | None = None) -> PipelineStatus:
+    """Read it. Errors: `ConfigurationError` when the target knows no such pipeline."""
+    with closing(open_target(target, pipeline)) as reading, closing(open_queue(target.dsn)) as queue:
+        fence = reading.fence() if reading.is_installed() else None
+        if fence is None:
+            raise ConfigurationError(
+                "the target knows no such pipeline", pipeline=pipeline, hint="Its first run registers it."
+            )
+        positions = reading.positions()
+        planned = reading.planned_seqno()
+        epochs = reading.epochs()
+        names = Names(pipeline=pipeline, generation=fence.generation)
+        state = _coordinator(queue, names)
+        captured, captured_time = planned, None
+        if log_url is not None:
+            log = open_reader(log_url).state()
+            captured, captured_time = log.last_seqno, log.last_commit_time
+        low, high = low_watermark(positions), max((position.seqno for position in positions), default=-1)
+        return PipelineStatus(
+            pipeline=pipeline,
+            owner=fence.owner,
+            generation=fence.generation,
+            lease_until=fence.lease_until,
+            phase=_phase(state, fence.clean_stop_seqno),
+            captured_seqno=captured,
+            captured_time=captured_time,
+            planned_seqno=planned,
+            low_watermark=low,
+            torn_from=low + 1 if high > low else None,
+            torn_to=high if high > low else None,
+            failure=state.failure.message if state is not None and state.failure is not None else None,
+            channels=tuple(
+                _channel(queue, names, position, epochs, captured, state, stopped=fence.clean_stop_seqno is not None)
+                for position in positions
+            ),
+        )
+
+
+def _coordinator(queue: Queue, names: Names) -> CoordinatorState | None:
+    found = queue.tasks(names.coordinator, ids=[names.coordinator_id])
+    return CoordinatorState.from_json(found[0].value) if found else None
+
+
+def _phase(state: CoordinatorState | None, clean_stop_seqno: int | None) -> str:
+    if state is not None:
+        return state.phase
+    return "stopped" if clean_stop_seqno is not None else "idle"
+
+
+def _channel(
+    queue: Queue,
+    names: Names,
+    position: Position,
+    epochs: Sequence[Epoch],
+    captured: int,
+    state: CoordinatorState | None,
+    *,
+    stopped: bool,
+) -> ChannelStatus:
+    channel = position.channel
+    heads = queue.tasks(names.channel(channel), limit=1)
+    what, waits_for = _doing(heads[0] if heads else None, state, stopped=stopped)
+    return ChannelStatus(
+        channel=channel,
+        seqno=position.seqno,
+        lag_transactions=max(captured - position.seqno, 0),
+        lag_rows=sum(epoch.rows[channel] for epoch in epochs if epoch.last_seqno > position.seqno),
+        rows=sum(epoch.rows[channel] for epoch in epochs if epoch.last_seqno <= position.seqno),
+        state=what,
+        waits_for=waits_for,
+    )
+
+
+def _doing(head: Task | None, state: CoordinatorState | None, *, stopped: bool) -> tuple[ChannelState, str]:
+    if head is None:
+        if stopped or (state is not None and state.phase is Phase.DRAINED):
+            return ChannelState.STOPPED, ""
+        return ChannelState.IDLE, "more changes" if state is not None else "a run"
+    if head.err:
+        return ChannelState.FAILED, "a person: " + head.err
+    if head.at >= PARKED:
+        waits = "the other channels" if head.value["kind"] == Kind.FENCE else "the failed channel"
+        return ChannelState.AT_FENCE, waits
+    if head.at > pendulum.now("UTC"):
+        return ChannelState.APPLYING, ""
+    return ChannelState.WAITING, "a lane"
