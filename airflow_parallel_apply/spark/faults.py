@@ -1,0 +1,104 @@
+"""Errors that cross Spark: from its Python workers as data, from Spark itself by translation, in one line each."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from airflow_parallel_apply.pipeline import errors
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    LogError,
+    ParallelApplyError,
+    TargetError,
+    Unavailable,
+)
+
+_FIELDS: Final = ("op", "pipeline", "channel", "seqno", "table", "column", "hint")
+_LOG_CLASSES: Final = ("PATH_NOT_FOUND", "FAILED_READ_FILE", "FILE_NOT_EXIST", "CANNOT_READ_FILE")
+_LINE_LIMIT: Final = 400
+
+
+def pack(error: ParallelApplyError) -> str:
+    """As JSON: a worker returns it as a result, since an exception that it raised would be retried and drowned."""
+    return json.dumps(
+        {"class": type(error).__name__, "message": error.message, **{name: getattr(error, name) for name in _FIELDS}}
+    )
+
+
+def unpack(text: str) -> ParallelApplyError:
+    """Inverse of `pack`: an error of the same class."""
+    value = json.loads(text)
+    kind = getattr(errors, value.pop("class"), ParallelApplyError)
+    error: ParallelApplyError = kind(value.pop("message"), **value)
+    return error
+
+
+@contextlib.contextmanager
+def spark_errors(doing: str) -> Iterator[None]:
+    """Turn what Spark Connect raises into this package's errors; Spark's own error stays as the cause."""
+    import grpc  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, grpc.RpcError) as error:
+        raise translate(error, doing) from error
+
+
+def translate(error: Exception, doing: str) -> ParallelApplyError:
+    """What a failure of Spark means for who called it.
+
+    The server or session is gone, the job was interrupted, or a worker died more often than tasks are retried:
+    `Unavailable`. A file of the log is missing or not readable: `LogError`. A Python exception in a worker that is
+    none of ours: `TargetError`. No access: `ConfigurationError`.
+    """
+    from pyspark.errors import PythonException
+
+    code, name = _status(error), _error_class(error)
+    if code == "UNAUTHENTICATED":
+        return ConfigurationError(
+            "the Spark Connect server refuses this client's token",
+            op=doing,
+            hint="Check the Spark connection's token; an embedded server has a new one after each start.",
+        )
+    if isinstance(error, PythonException):
+        return TargetError(f"a Python worker of Spark failed: {_last_line(error)}", op=doing)
+    if name.startswith(_LOG_CLASSES) or any(sign in str(error) for sign in ("FileNotFoundException", *_LOG_CLASSES)):
+        return LogError(
+            f"Spark cannot read a file of the log: {_first_line(error)}",
+            op=doing,
+            hint="The log directory must be visible to every Spark worker under the same path.",
+        )
+    if name.startswith("INVALID_HANDLE"):
+        return Unavailable(
+            f"the Spark session is gone ({name.rpartition('.')[2] or name})", op=doing, hint="Open one with a new id."
+        )
+    return Unavailable(f"Spark did not finish: {_first_line(error)}", op=doing)
+
+
+def _status(error: Exception) -> str:
+    for method in ("getGrpcStatusCode", "code"):
+        found: Any = getattr(error, method, None)
+        if found is not None:
+            return str(getattr(found(), "name", ""))
+    return ""
+
+
+def _error_class(error: Exception) -> str:
+    found: Any = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+    return str((found() if found is not None else "") or "")
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    details = [line for line in lines if line.startswith("details =")]
+    return (details or lines or [type(error).__name__])[0][:_LINE_LIMIT]
+
+
+def _last_line(error: Exception) -> str:
+    """Of a Python traceback the last line says what happened; JVM frames may follow it."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("\t", " ", "JVM"))]
+    return (lines or [type(error).__name__])[-1].strip()[:_LINE_LIMIT]

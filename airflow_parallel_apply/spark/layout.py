@@ -1,0 +1,222 @@
+"""Where an embedded Spark server keeps its files, what is in them, and how it is tuned.
+
+One directory for each user and installation (Python, Spark): another installation's server is never touched, and a
+server that runs is always one that this client can talk to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
+RUNTIME_DIR_VARIABLE: Final = "PARALLEL_APPLY_RUNTIME_DIR"
+IDLE_VARIABLE: Final = "PARALLEL_APPLY_SPARK_IDLE_SECONDS"
+MEMORY_VARIABLE: Final = "PARALLEL_APPLY_SPARK_MEMORY"
+MASTER_VARIABLE: Final = "PARALLEL_APPLY_SPARK_MASTER"
+
+_MEMORY: Final = "2g"
+_MASTER: Final = "local[*,4]"
+
+_LOGGING: Final = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 8MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 1
+logger.ports.name = org.apache.spark.util.Utils
+logger.ports.level = info
+logger.connect.name = org.apache.spark.sql.connect.service.SparkConnectServer
+logger.connect.level = info
+"""
+
+# Jobs of several lanes share the slots evenly: FAIR is between pools, the default pool is FIFO inside unless told.
+_POOLS: Final = """\
+<?xml version="1.0"?>
+<allocations><pool name="default"><schedulingMode>FAIR</schedulingMode></pool></allocations>
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """How the embedded server runs. `idle`: how long it stays when nobody holds a lease."""
+
+    idle: timedelta = timedelta(seconds=120)
+    memory: str = _MEMORY
+    master: str = _MASTER
+    """Four attempts for a task: staging belongs to an attempt, so a retry is harmless."""
+    start_timeout: timedelta = timedelta(seconds=90)
+
+    @classmethod
+    def from_environment(cls) -> ServerSettings:
+        """Defaults, overridden by the PARALLEL_APPLY_SPARK_… variables. `ConfigurationError` for a bad number."""
+        idle = os.environ.get(IDLE_VARIABLE, "120")
+        try:
+            seconds = float(idle)
+        except ValueError as error:
+            raise ConfigurationError(f"{IDLE_VARIABLE}={idle!r} is not a number of seconds", op="spark") from error
+        return cls(
+            idle=timedelta(seconds=seconds),
+            memory=os.environ.get(MEMORY_VARIABLE, _MEMORY),
+            master=os.environ.get(MASTER_VARIABLE, _MASTER),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    """What a running server tells its clients, through a file that only its user can read."""
+
+    supervisor_pid: int
+    server_pid: int
+    port: int
+    ui_url: str
+    token: str = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        """Of Spark Connect. The name `localhost` matters: only for it the client sends a token without TLS."""
+        return f"sc://localhost:{self.port}/;token={self.token}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The files of one server."""
+
+    directory: Path
+
+    @property
+    def lease(self) -> Path:
+        """Locked shared by who uses the server, for a moment exclusively by the supervisor that asks who does."""
+        return self.directory / "lease"
+
+    @property
+    def supervisor(self) -> Path:
+        """Locked exclusively as long as a supervisor lives: the kernel's word, no pid can be mistaken for it."""
+        return self.directory / "supervisor"
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state.json"
+
+    @property
+    def log(self) -> Path:
+        """Spark's messages, bounded in size."""
+        return self.directory / "spark.log"
+
+    @property
+    def output(self) -> Path:
+        """What supervisor and JVM print: nothing, unless they fail early."""
+        return self.directory / "output.log"
+
+    @property
+    def work(self) -> Path:
+        """Spark's scratch, wiped at each start."""
+        return self.directory / "work"
+
+    @property
+    def configuration(self) -> Path:
+        return self.work / "conf"
+
+    def read_state(self) -> ServerState | None:
+        """None while there is none, or none that this version can read."""
+        try:
+            value = json.loads(self.state.read_text())
+            return ServerState(**{entry.name: value[entry.name] for entry in fields(ServerState)})
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write_state(self, state: ServerState) -> None:
+        """Whole or not at all, readable by the user alone."""
+        aside = self.state.with_suffix(".new")
+        aside.unlink(missing_ok=True)
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(asdict(state), file)
+        aside.replace(self.state)
+
+    def log_tail(self, limit: int = 600) -> str:
+        """The last messages, in one line, for an error."""
+        for path in (self.log, self.output):
+            try:
+                text = path.read_text(errors="replace").strip()
+            except OSError:
+                continue
+            if text:
+                return " | ".join(text[-limit:].splitlines())
+        return "no message"
+
+    def write_configuration(self, settings: ServerSettings) -> None:
+        """Spark's configuration directory: its own, so that no file of the user's other Sparks has a say."""
+        self.configuration.mkdir(parents=True, exist_ok=True)
+        (self.configuration / "log4j2.properties").write_text(_LOGGING.format(log=self.log))
+        pools = self.configuration / "pools.xml"
+        pools.write_text(_POOLS)
+        values = {
+            "spark.master": settings.master,
+            "spark.driver.memory": settings.memory,
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.ui.port": "0",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.ui.retainedJobs": "200",
+            "spark.ui.retainedStages": "200",
+            "spark.ui.retainedTasks": "5000",
+            "spark.sql.ui.retainedExecutions": "100",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": "0",
+            "spark.scheduler.mode": "FAIR",
+            "spark.scheduler.allocation.file": pools.as_uri(),
+            "spark.eventLog.enabled": "false",
+            "spark.python.worker.reuse": "true",
+            "spark.local.dir": str(self.work / "local"),
+            "spark.sql.warehouse.dir": (self.work / "warehouse").as_uri(),
+        }
+        lines = "".join(f"{name} {value}\n" for name, value in values.items())
+        (self.configuration / "spark-defaults.conf").write_text(lines)
+
+
+def server_layout(root: Path | None = None) -> Layout:
+    """The layout of this user's and installation's server, its directory made (mode 0700)."""
+    from pyspark import __version__ as spark_version
+
+    base = root or _runtime_root()
+    identity = f"{sys.executable}\n{platform.python_version()}\n{spark_version}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
+    directory = base / f"spark-{spark_version}-{digest}"
+    for path in (base, directory):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = directory.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ConfigurationError(
+            f"directory {directory} is open to other users",
+            op="spark",
+            hint=f"Remove it, or let {RUNTIME_DIR_VARIABLE} name a directory of your own.",
+        )
+    return Layout(directory=directory)
+
+
+def _runtime_root() -> Path:
+    told = os.environ.get(RUNTIME_DIR_VARIABLE)
+    if told:
+        return Path(told).resolve()
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    if session and Path(session).is_dir():
+        return Path(session) / "parallel-apply"
+    return Path(tempfile.gettempdir()) / f"parallel-apply-{os.getuid()}"

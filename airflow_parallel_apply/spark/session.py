@@ -1,0 +1,96 @@
+"""Sessions of Spark Connect, shared by the lanes of one run.
+
+Clients that name the same user and session id share the server's session and its warm Python workers, from any
+process: a lane's first job then costs under a second, not several. So a run generation has one session id; the lanes
+only close their channel, and `release_session` (by the task that closes the run) ends it for all. An id that was
+released stays dead: `open_session` then raises `Unavailable`, and the caller needs a new id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+from typing import Any, Final
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from airflow_parallel_apply.spark.faults import spark_errors
+
+BATCH_ROWS: Final = 65_536
+
+SESSION_SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
+    "spark.sql.parquet.filterPushdown": "true",
+    "spark.sql.parquet.enableNestedColumnVectorizedReader": "true",
+}
+"""Set in every session, since a server of the user's own knows nothing of these jobs."""
+
+_RETRIES: Final = {"max_retries": 5, "initial_backoff": 50, "backoff_multiplier": 3, "max_backoff": 2_000}
+
+
+def open_session(url: str, session_id: str) -> Any:
+    """A client (`pyspark.sql.connect.session.SparkSession`) of the server's session `session_id`, a UUID.
+
+    The caller closes it with `close_session`. Never the process's active session, so that a lane may live beside a
+    user's own Spark code. Errors: `Unavailable` when the server does not answer within seconds or the session was
+    released, `ConfigurationError` for a wrong URL or token.
+    """
+    from pyspark.errors import PySparkValueError
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession
+
+    try:
+        session = SparkSession(connection=_session_url(url, session_id))
+    except PySparkValueError as error:
+        raise ConfigurationError(
+            "this Spark Connect URL is not usable", op="spark", hint="It looks like sc://host:15002/;token=…"
+        ) from error
+    session.release_session_on_close = False
+    # Spark's own policy waits ten minutes for a server that is gone; a lane has a lease to keep.
+    session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
+    try:
+        with spark_errors("open a Spark session"):
+            session.conf._set_all(configs=dict(SESSION_SETTINGS), silent=False)
+    except BaseException:
+        close_session(session)
+        raise
+    return session
+
+
+def close_session(session: Any) -> None:
+    """Give up this client's channel; the server's session and its Python workers stay for the others."""
+    session.client.close()
+
+
+def release_session(url: str, session_id: str) -> None:
+    """End the server's session for all its clients. Quiet when the server or the session is gone already."""
+    with contextlib.suppress(Unavailable):
+        session = open_session(url, session_id)
+        try:
+            with spark_errors("release a Spark session"):
+                session.client.release_session()
+        finally:
+            close_session(session)
+
+
+def warm_up(session: Any, workers: int = 2) -> None:
+    """Start up to `workers` of the session's Python workers: their start and imports cost seconds, once."""
+    from airflow_parallel_apply.spark.worker import warm
+
+    with spark_errors("warm up Spark"):
+        session.range(0, workers, 1, workers).mapInArrow(warm, "ready boolean").toArrow()
+
+
+def interrupt(session: Any, tag: str) -> None:
+    """End the jobs that bear the tag, whichever client started them."""
+    with spark_errors("interrupt a Spark job"):
+        session.interruptTag(tag)
+
+
+def _session_url(url: str, session_id: str) -> str:
+    base = url if ";" in url else f"{url.rstrip('/')}/"
+    user = "" if "user_id=" in url else f";user_id={getpass.getuser()}"
+    return f"{base}{user};session_id={session_id}"
