@@ -27,8 +27,14 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Sta
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
-from airflow_parallel_apply.pipeline.errors import FatalError, LogError, OwnershipLost, TargetError
-from airflow_parallel_apply.pipeline.log.connect import log_exists, open_reader
+from airflow_parallel_apply.pipeline.errors import (
+    FatalError,
+    LogError,
+    OwnershipLost,
+    ParallelApplyError,
+    TargetError,
+)
+from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_at, parse_lsn
@@ -37,8 +43,9 @@ from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
-from airflow_parallel_apply.queue.connect import migrate_queue, open_queue
+from airflow_parallel_apply.queue.connect import open_queue
 from airflow_parallel_apply.queue.model import DependencyError, TaskRef
+from airflow_parallel_apply.queue.postgres import migrate as migrate_queue
 from airflow_parallel_apply.queue.protocol import Queue
 
 FIRST_CAPTURE_CHANGES: Final = 200_000
@@ -259,7 +266,7 @@ def apply(
             report=report,
         )
 
-        def background_failure() -> Exception | None:
+        def background_failure() -> ParallelApplyError | None:
             if "fence" in lost:
                 return generation_over(config.pipeline, opened.generation)
             return turns.failure()

@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, P
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names
 from airflow_parallel_apply.pipeline.epoch import Epoch
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.log.connect import open_reader
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.queue.connect import open_queue

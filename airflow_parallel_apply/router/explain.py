@@ -1,0 +1,111 @@
+"""What the planner makes of a log: epochs, critical transactions and why, rows and skew by channel. Writes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.bar import Bar
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+
+from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind
+from airflow_parallel_apply.pipeline.event import NO_SEQNO
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.plan.planner import EpochLimits, plan_epochs
+
+_SHOWN_EPOCHS = 40
+_BAR_WIDTH = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A log under a routing."""
+
+    log_id: str
+    channels: int
+    epochs: tuple[Epoch, ...]
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """By channel."""
+        return tuple(sum(epoch.rows[channel] for epoch in self.epochs) for channel in range(self.channels))
+
+    @property
+    def skew(self) -> float:
+        """The fullest channel's rows over the mean; 1.0 is even."""
+        whole = sum(self.rows)
+        return max(self.rows) * self.channels / whole if whole else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Every epoch, and the sums."""
+        return {
+            "log_id": self.log_id,
+            "channels": self.channels,
+            "rows": list(self.rows),
+            "skew": round(self.skew, 3),
+            "epochs": [
+                {
+                    "number": epoch.number,
+                    "first_seqno": epoch.first_seqno,
+                    "last_seqno": epoch.last_seqno,
+                    "kind": epoch.kind,
+                    "reason": epoch.reason,
+                    "rows": list(epoch.rows),
+                }
+                for epoch in self.epochs
+            ],
+        }
+
+
+def explain(log_url: str, *, channels: int, limits: EpochLimits, after_seqno: int = NO_SEQNO) -> Explanation:
+    """Plan the log from `after_seqno` on, as a pipeline with these channels would. Errors: `LogError`."""
+    log = open_reader(log_url)
+    epochs = plan_epochs(
+        log,
+        after_seqno=after_seqno,
+        last_seqno=log.state().last_seqno,
+        first_number=0,
+        channels=channels,
+        limits=limits,
+    )
+    return Explanation(log_id=log.identity.log_id, channels=channels, epochs=epochs)
+
+
+def show(explanation: Explanation, console: Console) -> None:
+    """For a terminal."""
+    console.print(_channels(explanation))
+    console.print(_epochs(explanation.epochs))
+
+
+def _channels(explanation: Explanation) -> RenderableType:
+    table = Table(title=f"rows by channel, skew {explanation.skew:.2f}", title_justify="left", box=None)
+    table.add_column("channel", justify="right")
+    table.add_column("rows", justify="right")
+    table.add_column("")
+    fullest = max(explanation.rows, default=0)
+    for channel, rows in enumerate(explanation.rows):
+        table.add_row(str(channel), f"{rows:,}", Bar(size=max(fullest, 1), begin=0, end=rows, width=_BAR_WIDTH))
+    return table
+
+
+def _epochs(epochs: Sequence[Epoch]) -> RenderableType:
+    critical = Counter(epoch.reason for epoch in epochs if epoch.kind is EpochKind.SERIAL)
+    why = ", ".join(f"{count} × {reason}" for reason, count in sorted(critical.items())) or "none"
+    table = Table(title=f"{len(epochs)} epochs; critical transactions: {why}", title_justify="left", box=None)
+    for name in ("epoch", "seqnos", "kind", "closed by", "rows", ""):
+        table.add_column(name, justify="right" if name in ("epoch", "rows") else "left")
+    largest = max((epoch.row_count for epoch in epochs), default=0)
+    for epoch in epochs[:_SHOWN_EPOCHS]:
+        table.add_row(
+            str(epoch.number),
+            f"{epoch.first_seqno}–{epoch.last_seqno}",
+            epoch.kind,
+            epoch.reason,
+            f"{epoch.row_count:,}",
+            Bar(size=max(largest, 1), begin=0, end=epoch.row_count, width=_BAR_WIDTH),
+        )
+    more = len(epochs) - _SHOWN_EPOCHS
+    return Group(table, f"… and {more} more (--json shows all)") if more > 0 else table

@@ -1,0 +1,55 @@
+"""The router's first verb: plan what was captured, durably, in the target."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.epoch import EpochKind
+from airflow_parallel_apply.pipeline.errors import FenceBusy
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.plan.book import Planned, extend_plan
+from airflow_parallel_apply.pipeline.target.connect import open_target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReport:
+    """What was planned. `left_to_open`: another run owns the pipeline, so `open` plans once it has the fence."""
+
+    planned_seqno: int
+    epochs: int
+    critical: int
+    rows: int
+    left_to_open: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """For XCom."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def plan(config: PipelineConfig, target: Endpoint) -> PlanReport:
+    """Extend the plan up to what is captured. Idempotent. Errors: `PlanError` when the routing may not change now."""
+    log = open_reader(config.log_url)
+    with closing(open_target(target, config.pipeline, log_url=config.log_url)) as writing:
+        try:
+            writing.route(
+                None,
+                log_id=log.identity.log_id,
+                routing_digest=config.routing_digest,
+                channels=config.channels,
+            )
+        except FenceBusy:
+            return _report(Planned(planned_seqno=writing.planned_seqno(), epochs=()), left_to_open=True)
+        return _report(extend_plan(log, writing, config), left_to_open=False)
+
+
+def _report(planned: Planned, *, left_to_open: bool) -> PlanReport:
+    return PlanReport(
+        planned_seqno=planned.planned_seqno,
+        epochs=len(planned.epochs),
+        critical=sum(epoch.kind is EpochKind.SERIAL for epoch in planned.epochs),
+        rows=sum(epoch.row_count for epoch in planned.epochs),
+        left_to_open=left_to_open,
+    )
