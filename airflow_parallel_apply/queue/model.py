@@ -8,12 +8,16 @@ Guarantees:
 - *Strict* queue (its tasks have a `sequence`): only the task with the least sequence can be claimed; while that
   one is claimed, delayed or failed, nothing behind it is handed out. *Spread* queue (no sequences): any task that
   has arrived, older ones preferred.
+- Whether a task has arrived, and when a lease ends, is decided by the backend's clock alone; an `at` given as a
+  timedelta counts from there, and no other clock matters.
+- *Failed* is a task that was changed to arrive so late that nobody meets it, with its error in `err`; a task with an
+  error that has arrived is a retry.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NewType
 from uuid import UUID
@@ -57,13 +61,14 @@ class TaskRef:
 class Insert:
     """A new task. `at` None: available now. `task_id` None: a random one.
 
-    All tasks of a queue have a sequence, or none has.
+    All tasks of a queue have a sequence, or none has. `skip_colliding` leaves out a task whose id exists, in whichever
+    queue; a taken sequence is refused all the same.
     """
 
     queue: str
     value: Json = None
     sequence: int | None = None
-    at: datetime | None = None
+    at: datetime | timedelta | None = None
     task_id: TaskId | None = None
     attempt: int = 0
     err: str = ""
@@ -74,6 +79,8 @@ class Insert:
 class Change:
     """New content for a task at a version; the sequence is immutable unless the task moves to another queue.
 
+    A move takes the `sequence` given here; without one the task is spread in its new queue.
+
     `at` None or past frees the task; `at` in the future makes (or keeps) the modifier its claimant until then,
     unless `claimed` is False: then it is delayed, held by nobody.
     """
@@ -82,7 +89,7 @@ class Change:
     value: Json
     queue: str | None = None
     sequence: int | None = None
-    at: datetime | None = None
+    at: datetime | timedelta | None = None
     claimed: bool = True
     attempt: int | None = None
     err: str | None = None
@@ -106,7 +113,11 @@ class FailureReason(StrEnum):
     MISSING = "missing"
     WRONG_VERSION = "wrong version"
     CLAIMED = "claimed by another"
+    NOT_HELD = "not held by the caller"
     COLLIDING = "colliding id"
+    TAKEN = "sequence taken"
+    MIXED = "strict and spread tasks in one queue"
+    IMMUTABLE = "sequence changed without a move"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +140,11 @@ class QueueUnavailable(QueueError):
     """The backend cannot be reached now: retry, bounded."""
 
 
-@dataclass
+class QueueMisconfigured(QueueError):
+    """A person has to act: the DSN is wrong, tables are missing or of another version, a privilege lacks."""
+
+
+@dataclass(eq=False)
 class DependencyError(QueueError):
     """A modify that did nothing, and all the reasons."""
 

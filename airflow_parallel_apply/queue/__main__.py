@@ -1,0 +1,178 @@
+"""`python -m airflow_parallel_apply.queue`: make the queue's tables, look into them.
+
+Exit codes: 0 done; 1 refused, a person has to act; 2 wrong usage; 3 the database cannot be reached now.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from airflow_parallel_apply.queue import Queue, QueueError, QueueUnavailable, Task, TaskId, open_queue
+
+_REFUSED: Final = 1
+_UNAVAILABLE: Final = 3
+
+app = typer.Typer(
+    name="python -m airflow_parallel_apply.queue",
+    help="The queue that workers pull from: make its tables, look into it.\n\n"
+    "Exit codes: 0 done; 1 refused, a person has to act; 2 wrong usage; 3 the database cannot be reached now.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Dsn = Annotated[
+    str,
+    typer.Option(
+        envvar="PARALLEL_APPLY_QUEUE_DSN",
+        show_envvar=True,
+        help="PostgreSQL connection string. With a password in it, use the environment: arguments are visible to all.",
+    ),
+]
+Schema = Annotated[
+    str,
+    typer.Option(
+        envvar="PARALLEL_APPLY_QUEUE_SCHEMA",
+        show_envvar=True,
+        show_default="parallel_apply",
+        help="Schema of the queue's tables.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Limit = Annotated[int | None, typer.Option(min=0, help="At most so many.", show_default="all")]
+
+
+@app.command()
+def migrate(dsn: Dsn, schema: Schema = "parallel_apply", as_json: AsJson = False) -> None:
+    """Create the queue's tables, or bring them to this version; says what it did."""
+    # Late: `--help` needs no database driver.
+    from airflow_parallel_apply.queue.postgres import migrate as migrate_tables
+
+    with _errors():
+        done = migrate_tables(dsn, schema)
+    if as_json:
+        _print_json({"schema": schema, "done": list(done)})
+    else:
+        for line in done or (f"The queue's tables in schema {schema} are up to date.",):
+            typer.echo(line)
+
+
+@app.command()
+def stats(
+    dsn: Dsn,
+    queues: Annotated[list[str] | None, typer.Argument(help="Names of queues.", show_default="all")] = None,
+    prefix: Annotated[list[str] | None, typer.Option(help="Queues that start so; may be repeated.")] = None,
+    limit: Limit = None,
+    schema: Schema = "parallel_apply",
+    as_json: AsJson = False,
+) -> None:
+    """Count each queue's tasks: size = claimed + available + future."""
+    with _opened(dsn, schema) as queue:
+        found = queue.queue_stats(prefix=prefix or (), exact=queues or (), limit=limit)
+    columns = ("queue", "size", "claimed", "available", "future", "max_claims")
+    _show("queues", columns, [{name: getattr(row, name) for name in columns} for row in found], as_json)
+
+
+@app.command()
+def tasks(
+    dsn: Dsn,
+    queue_name: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
+    claimant: Annotated[str | None, typer.Option(help="Only those that this claimant claimed last.")] = None,
+    ids: Annotated[list[UUID] | None, typer.Option("--id", help="Only this task; may be repeated.")] = None,
+    limit: Limit = None,
+    values: Annotated[bool, typer.Option(help="With the tasks' values.")] = True,
+    schema: Schema = "parallel_apply",
+    as_json: AsJson = False,
+) -> None:
+    """List a queue's tasks in the order in which they are handed out."""
+    with _opened(dsn, schema) as queue:
+        found = queue.tasks(
+            queue_name,
+            claimant=claimant,
+            limit=limit,
+            ids=[TaskId(given) for given in ids or ()],
+            omit_values=not values,
+        )
+    columns = ("task_id", "version", "sequence", "at", "claimant", "claims", "attempt", "err", "value", "created")
+    shown = columns if values else tuple(name for name in columns if name != "value")
+    _show("tasks", shown, [_row(task, shown) for task in found], as_json)
+
+
+def main() -> None:
+    """Entry point."""
+    app(prog_name="python -m airflow_parallel_apply.queue")
+
+
+@contextmanager
+def _opened(dsn: str, schema: str) -> Iterator[Queue]:
+    with _errors():
+        queue = open_queue(dsn, schema=schema)
+        try:
+            yield queue
+        finally:
+            queue.close()
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except QueueUnavailable as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(_UNAVAILABLE) from error
+    except (QueueError, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(_REFUSED) from error
+
+
+def _row(task: Task, columns: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(task, name) for name in columns}
+
+
+def _show(title: str, columns: Sequence[str], rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """A table for a person, tab-separated lines with a header for a pipe."""
+    if as_json:
+        _print_json(rows)
+    elif sys.stdout.isatty():
+        table = Table(*(name.replace("_", " ") for name in columns), title=f"{len(rows)} {title}")
+        for row in rows:
+            # As text: what looks like markup in a name or a value is none.
+            table.add_row(*(Text(_cell(row[name])) for name in columns))
+        Console().print(table)
+    else:
+        typer.echo("\t".join(columns))
+        for row in rows:
+            typer.echo("\t".join(_cell(row[name]) for name in columns))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds")
+    if isinstance(value, str | int | UUID):
+        return str(value).replace("\t", " ").replace("\n", " ")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, default=_plain, indent=2))
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The queue's protocol on PostgreSQL. The server's clock decides, the server's locks order, nobody polls.
+
+A claim is one statement that skips what others have locked. A waiting claim listens for modifies of its queues and
+knows when the next task arrives; it needs a session of its own while it waits, so a pooler between here and the
+server must pool by session.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+
+import psycopg
+
+from airflow_parallel_apply.queue.arguments import check_modify, check_names
+from airflow_parallel_apply.queue.model import (
+    Change,
+    DependencyError,
+    Failure,
+    FailureReason,
+    Insert,
+    QueueStats,
+    QueueUnavailable,
+    Task,
+    TaskId,
+    TaskRef,
+)
+from airflow_parallel_apply.queue.postgres import modify as transaction
+from airflow_parallel_apply.queue.postgres.connections import Connection, Connections
+from airflow_parallel_apply.queue.postgres.rows import to_task
+from airflow_parallel_apply.queue.postgres.statements import DEFAULT_SCHEMA, Statements
+
+_MAX_RACES: Final = 10
+"""Modifies that insert the same ids at the same time: one wins each round."""
+
+_PAST_DUE_SECONDS: Final = 0.001
+_FIRST_PAUSE_SECONDS: Final = 0.005
+_LAST_PAUSE_SECONDS: Final = 0.25
+
+_CLOSE_CHECK_SECONDS: Final = 1.0
+"""How often a waiting thread looks whether the queue was closed; it asks the server nothing."""
+
+
+class PostgresQueue:
+    """Connects at the first call; never changes the schema (`migrate` does). `clock` measures timeouts only, in
+    seconds, monotonic.
+    """
+
+    def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, clock: Callable[[], float] = time.monotonic) -> None:
+        self._statements = Statements(schema)
+        self._connections = Connections(dsn, self._statements)
+        self._clock = clock
+
+    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Task | None:
+        """In a random order of the queues."""
+        check_names(queues)
+        with self._connections.use() as connection:
+            return self._claim_now(connection, queues, claimant, lease)
+
+    def claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta, timeout: timedelta) -> Task | None:
+        deadline = self._clock() + timeout.total_seconds()
+        task = self.try_claim(queues, claimant=claimant, lease=lease)
+        if task is not None or self._clock() >= deadline:
+            return task
+        with self._connections.listen() as connection:
+            pause = _FIRST_PAUSE_SECONDS
+            while True:
+                task = self._claim_now(connection, queues, claimant, lease)
+                left = deadline - self._clock()
+                if task is not None or left <= 0:
+                    return task
+                due = self._seconds_to_next_arrival(connection, queues)
+                if due is None:
+                    self._wait(connection, queues, left)
+                elif due > 0:
+                    self._wait(connection, queues, min(due + _PAST_DUE_SECONDS, left))
+                    pause = _FIRST_PAUSE_SECONDS
+                else:
+                    # Locked by somebody who may roll back, and a rollback announces nothing.
+                    self._wait(connection, queues, min(pause, left))
+                    pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+    def modify(
+        self,
+        *,
+        claimant: str,
+        insert: Sequence[Insert] = (),
+        change: Sequence[Change] = (),
+        delete: Sequence[TaskRef] = (),
+        depend: Sequence[TaskRef] = (),
+    ) -> tuple[Task, ...]:
+        """Also `ValueError`, for a call that no state of the queue could make right."""
+        check_modify(insert, change, delete, depend)
+        if not (insert or change or delete or depend):
+            return ()
+        request = transaction.request(claimant, insert, change, delete, depend)
+        with self._connections.use() as connection:
+            for _ in range(_MAX_RACES):
+                try:
+                    return transaction.run(connection, self._statements, request)
+                except (
+                    psycopg.errors.UniqueViolation,
+                    psycopg.errors.DeadlockDetected,
+                    psycopg.errors.SerializationFailure,
+                ):
+                    continue
+        raise QueueUnavailable(f"a modify collided with others {_MAX_RACES} times, nothing was done")
+
+    def renew(self, task: Task, *, claimant: str, lease: timedelta) -> Task:
+        """The value stays as it is in the table."""
+        with self._connections.use() as connection:
+            row = connection.execute(
+                self._statements["renew"],
+                {"id": task.task_id, "version": task.version, "claimant": claimant, "lease": lease},
+            ).fetchone()
+            if row is not None:
+                return to_task(row)
+            failure = self._why_not_ours(connection, task, claimant)
+        raise DependencyError(changes=(failure,))
+
+    def tasks(
+        self,
+        queue: str,
+        *,
+        claimant: str | None = None,
+        limit: int | None = None,
+        ids: Sequence[TaskId] = (),
+        omit_values: bool = False,
+    ) -> tuple[Task, ...]:
+        with self._connections.use() as connection:
+            rows = connection.execute(
+                self._statements["tasks"],
+                {
+                    "queue": queue,
+                    "claimant": claimant,
+                    "limit": limit,
+                    "ids": list(ids) or None,
+                    "omit_values": omit_values,
+                },
+            ).fetchall()
+        return tuple(map(to_task, rows))
+
+    def queue_stats(
+        self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
+    ) -> tuple[QueueStats, ...]:
+        with self._connections.use() as connection:
+            rows = connection.execute(
+                self._statements["queue_stats"], {"prefix": list(prefix), "exact": list(exact), "limit": limit}
+            ).fetchall()
+        return tuple(
+            QueueStats(
+                queue=queue, size=size, claimed=claimed, available=available, future=future, max_claims=max_claims
+            )
+            for queue, size, claimed, available, future, max_claims in rows
+        )
+
+    def wait_empty(self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), timeout: timedelta) -> bool:
+        deadline = self._clock() + timeout.total_seconds()
+        with self._connections.listen() as connection:
+            while True:
+                row = connection.execute(
+                    self._statements["any_task"], {"prefix": list(prefix), "exact": list(exact)}
+                ).fetchone()
+                if row is not None and not row[0]:
+                    return True
+                left = deadline - self._clock()
+                if left <= 0:
+                    return False
+                self._wait(connection, None, left)
+
+    def close(self) -> None:
+        """Calls that wait in other threads end with `QueueError` within a second or so."""
+        self._connections.close()
+
+    def _claim_now(self, connection: Connection, queues: Sequence[str], claimant: str, lease: timedelta) -> Task | None:
+        row = connection.execute(
+            self._statements["claim"], {"queues": list(queues), "claimant": claimant, "lease": lease}
+        ).fetchone()
+        return None if row is None else to_task(row)
+
+    def _seconds_to_next_arrival(self, connection: Connection, queues: Sequence[str]) -> float | None:
+        row = connection.execute(self._statements["next_arrival"], {"queues": list(queues)}).fetchone()
+        return None if row is None else row[0]
+
+    def _wait(self, connection: Connection, queues: Sequence[str] | None, seconds: float) -> None:
+        """Until a modify of one of the queues (None: of any) was announced, or the time is over."""
+        until = self._clock() + seconds
+        while (left := until - self._clock()) > 0:
+            self._connections.check_open()
+            for notice in connection.notifies(timeout=min(left, _CLOSE_CHECK_SECONDS), stop_after=1):
+                if queues is None or notice.payload in queues:
+                    return
+
+    def _why_not_ours(self, connection: Connection, task: Task, claimant: str) -> Failure:
+        row = connection.execute(self._statements["holder"], {"id": task.task_id}).fetchone()
+        if row is None:
+            return Failure(task_id=task.task_id, reason=FailureReason.MISSING)
+        version, holder, at = row
+        if version != task.version:
+            return Failure(task_id=task.task_id, reason=FailureReason.WRONG_VERSION, version=version)
+        if holder is None or holder == claimant:
+            return Failure(task_id=task.task_id, reason=FailureReason.NOT_HELD, version=version)
+        return Failure(task_id=task.task_id, reason=FailureReason.CLAIMED, version=version, claimant=holder, until=at)

@@ -1,0 +1,167 @@
+"""Connections that threads check out one at a time, and what the database's errors mean to a queue's caller."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+
+from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured, QueueUnavailable
+from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION, Statements
+
+APPLICATION_NAME: Final = "parallel_apply queue"
+
+_DEFAULTS: Final = {
+    "connect_timeout": "10",
+    # A wait for a notification sends nothing: without these a vanished server would go unnoticed.
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+
+_MIGRATE_HINT: Final = "Run `python -m airflow_parallel_apply.queue migrate` as a user who may create tables."
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class Connections:
+    """Idle connections to one database. Each call uses one; as many are open as calls ran at the same time.
+
+    Errors: `QueueUnavailable` when the server cannot be reached or a connection was lost (then all idle ones are
+    dropped, so that the next call starts afresh), `QueueMisconfigured` for what retrying cannot mend.
+    """
+
+    def __init__(self, dsn: str, statements: Statements) -> None:
+        self._conninfo = conninfo(dsn)
+        self._statements = statements
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._closed = False
+
+    @contextmanager
+    def use(self) -> Iterator[Connection]:
+        """A connection in autocommit, for one call."""
+        connection = self._take()
+        try:
+            yield connection
+        except psycopg.Error as error:
+            raise self._translated(connection, error) from error
+        finally:
+            self._give(connection)
+
+    @contextmanager
+    def listen(self) -> Iterator[Connection]:
+        """As `use`, hearing what modifies announce, from before the first statement of the caller."""
+        channel = sql.Identifier(self._statements.channel)
+        with self.use() as connection:
+            connection.execute(sql.SQL("LISTEN {}").format(channel))
+            try:
+                yield connection
+            finally:
+                # An idle connection that went on listening would fill up with what nobody reads.
+                with suppress(psycopg.Error):
+                    connection.execute(sql.SQL("UNLISTEN {}").format(channel))
+
+    def check_open(self) -> None:
+        """Raise when the queue was closed, by whichever thread."""
+        if self._closed:
+            raise QueueError("this queue was closed")
+
+    def close(self) -> None:
+        """Close the idle ones now, the others when their calls end."""
+        with self._lock:
+            self._closed = True
+        self._drop_idle()
+
+    def _take(self) -> Connection:
+        with self._lock:
+            self.check_open()
+            if self._idle:
+                return self._idle.pop()
+        return self._connect()
+
+    def _give(self, connection: Connection) -> None:
+        with self._lock:
+            reusable = not connection.closed and connection.info.transaction_status is TransactionStatus.IDLE
+            if reusable and not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _drop_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _connect(self) -> Connection:
+        try:
+            connection = psycopg.connect(self._conninfo, autocommit=True)
+        except psycopg.OperationalError as error:
+            raise QueueUnavailable(f"the queue's database cannot be reached: {_line(error)}") from error
+        try:
+            connection.execute(self._statements["session"])
+            check_version(connection, self._statements)
+        except psycopg.Error as error:
+            translated = self._translated(connection, error)
+            connection.close()
+            raise translated from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _translated(self, connection: Connection, error: psycopg.Error) -> QueueError:
+        if connection.closed:
+            self._drop_idle()
+            return QueueUnavailable(f"the connection to the queue's database was lost: {_line(error)}")
+        return translated(error, self._statements.schema)
+
+
+def conninfo(dsn: str) -> str:
+    """The DSN with our name, and with limits where it sets none."""
+    try:
+        given = {key: value for key, value in conninfo_to_dict(dsn).items() if value is not None}
+    except psycopg.ProgrammingError:
+        # Without its cause: libpq's message quotes the DSN, and the password with it.
+        raise QueueMisconfigured(
+            "the queue's DSN is not a PostgreSQL connection string. Hint: Write postgresql://user@host:port/database."
+        ) from None
+    return make_conninfo("", **{**_DEFAULTS, **given, "application_name": APPLICATION_NAME})
+
+
+def check_version(connection: Connection, statements: Statements) -> None:
+    """Raise unless the tables are of the version that this code was written for."""
+    row = connection.execute(statements["version"]).fetchone()
+    version = row[0] if row else 0
+    if version != SCHEMA_VERSION:
+        hint = _MIGRATE_HINT if version < SCHEMA_VERSION else "Upgrade this package."
+        raise QueueMisconfigured(
+            f"the queue's tables in schema {statements.schema} have version {version}, this code needs "
+            f"{SCHEMA_VERSION}. Hint: {hint}"
+        )
+
+
+def translated(error: psycopg.Error, schema: str) -> QueueError:
+    """What an error of the database means while its connection lives."""
+    if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
+        return QueueMisconfigured(f"schema {schema} has no queue tables. Hint: {_MIGRATE_HINT}")
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return QueueMisconfigured(
+            f"the queue's user lacks a privilege: {_line(error)}. Hint: Grant it the schema {schema} and its tables."
+        )
+    if isinstance(error, psycopg.OperationalError):
+        return QueueUnavailable(f"the queue's database cannot do this now: {_line(error)}")
+    return QueueError(f"the queue's database refused a statement: {_line(error)}")
+
+
+def _line(error: psycopg.Error) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,26 @@
+"""From a row of the table to a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_parallel_apply.queue.model import Task, TaskId
+
+
+def to_task(row: tuple[Any, ...]) -> Task:
+    """A row in the order of the statements' `columns`."""
+    task_id, queue, version, sequence, at, claimant, claims, attempt, err, value, created, modified = row
+    return Task(
+        task_id=TaskId(task_id),
+        queue=queue,
+        version=version,
+        sequence=sequence,
+        at=at,
+        claimant=claimant,
+        claims=claims,
+        attempt=attempt,
+        err=err,
+        value=value,
+        created=created,
+        modified=modified,
+    )

@@ -1,0 +1,1 @@
+DELETE FROM {schema}.task WHERE id = ANY(%(ids)s::uuid[])

@@ -1,0 +1,1 @@
+SELECT task.version, task.claimant, task.at FROM {schema}.task WHERE task.id = %(id)s::uuid

@@ -1,0 +1,1 @@
+SELECT pg_notify(%(channel)s::text, queue) FROM unnest(%(queues)s::text[]) AS queue

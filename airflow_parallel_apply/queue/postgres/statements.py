@@ -1,0 +1,55 @@
+"""The statements beside this module, by file name, with the schema's name in them."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Final
+
+from psycopg import sql
+
+DEFAULT_SCHEMA: Final = "parallel_apply"
+
+SCHEMA_VERSION: Final = 1
+"""Of the tables that these statements need: the number of the newest migration."""
+
+_MAX_SCHEMA_BYTES: Final = 50
+
+_COLUMNS: Final = sql.SQL(
+    "task.id, task.queue, task.version, task.sequence, task.at, task.claimant, task.claims, task.attempt, task.err, "
+    "task.value, task.created, task.modified"
+)
+"""In the order that `rows.to_task` reads."""
+
+
+class Statements:
+    """`statements["claim"]` is the text of `sql/claim.sql`."""
+
+    def __init__(self, schema: str) -> None:
+        if not 0 < len(schema.encode()) <= _MAX_SCHEMA_BYTES:
+            raise ValueError(f"a queue's schema has a name of 1 to {_MAX_SCHEMA_BYTES} bytes: {schema!r}")
+        self.schema = schema
+        folder = files(__package__).joinpath("sql")
+        self._texts = {name.removesuffix(".sql"): self._render(text) for name, text in _sql_files(folder)}
+        self._migrations = {
+            int(name.removesuffix(".sql")): self._render(text) for name, text in _sql_files(folder / "migrations")
+        }
+
+    @property
+    def channel(self) -> str:
+        """Where a modify announces the queues that it changed."""
+        return f"{self.schema}.task"
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._texts[name]
+
+    def migrations(self, *, above: int) -> tuple[tuple[int, bytes], ...]:
+        """What brings tables of a version to the newest, in order."""
+        return tuple((number, text) for number, text in sorted(self._migrations.items()) if number > above)
+
+    def _render(self, text: str) -> bytes:
+        return sql.SQL(text).format(schema=sql.Identifier(self.schema), columns=_COLUMNS).as_bytes(None)
+
+
+def _sql_files(folder: Traversable) -> list[tuple[str, str]]:
+    return [(found.name, found.read_text("utf-8")) for found in folder.iterdir() if found.name.endswith(".sql")]
