@@ -1,0 +1,152 @@
+"""`parallel-apply`: what a person asks of a pipeline outside a run: prepare, status, compare, stop."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
+from airflow_parallel_apply.queue.model import QueueError
+
+app = typer.Typer(
+    help="Pipelines of airflow_parallel_apply: their state, their stop, and whether both sides are equal.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+_SOURCE_HELP: Final = "The source: a libpq connection string or URI, or the id of an Airflow connection."
+_TARGET_HELP: Final = "The target: a libpq connection string or URI, or the id of an Airflow connection."
+
+Pipeline = Annotated[str, typer.Option(help="The pipeline's name.")]
+SourceOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=_SOURCE_HELP)]
+TargetOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_TARGET", help=_TARGET_HELP)]
+Include = Annotated[list[str], typer.Option("--include", help="Pattern over schema.table; may be repeated.")]
+Exclude = Annotated[list[str], typer.Option("--exclude", help="Pattern over schema.table; may be repeated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def prepare(
+    pipeline: Pipeline,
+    source: SourceOption,
+    target: TargetOption,
+    log_url: Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")],
+    include: Include = ["public.*"],  # noqa: B006  # typer copies it
+    exclude: Exclude = [],  # noqa: B006
+    channels: Annotated[int, typer.Option(min=1, max=64, help="Channels that the runs will use.")] = 4,
+    start: Annotated[Start, typer.Option(help="What both sides hold now.")] = Start.EMPTY,
+) -> None:
+    """Check both sides, then create publication, slot, log and the target's schema; what is there already stays."""
+    from airflow_parallel_apply.pipeline.run import prepare as prepare_run
+
+    with _told():
+        config = PipelineConfig(
+            pipeline=pipeline,
+            log_url=log_url,
+            tables=TablePatterns(include=tuple(include), exclude=tuple(exclude)),
+            channels=channels,
+            start=start,
+        )
+        prepared = prepare_run(config, _endpoint(source, "source"), _endpoint(target, "target"))
+    for line in prepared.created or ("everything is there already",):
+        typer.echo(line)
+    typer.echo(f"follows {len(prepared.tables)} tables: {', '.join(prepared.tables)}")
+
+
+@app.command()
+def status(
+    pipeline: Pipeline,
+    target: TargetOption,
+    log_url: Annotated[str | None, typer.Option("--log-url", help="The log, for lag behind what is captured.")] = None,
+    as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option(help="Show it anew every second until Ctrl-C.")] = False,
+) -> None:
+    """Per channel: committed seqno, lag, state and what it waits for."""
+    from airflow_parallel_apply.pipeline.status import read_status
+    from airflow_parallel_apply.pipeline.status_view import Rates, status_view
+
+    with _told():
+        endpoint = _endpoint(target, "target")
+        rates = Rates()
+        first = read_status(endpoint, pipeline, log_url)
+        if not watch:
+            if as_json:
+                typer.echo(json.dumps(first.to_json()))
+            else:
+                Console().print(status_view(first, rates.of(first, time.monotonic())))
+            return
+        if as_json:
+            while True:
+                typer.echo(json.dumps(read_status(endpoint, pipeline, log_url).to_json()))
+                time.sleep(1)
+        with Live(status_view(first, rates.of(first, time.monotonic())), auto_refresh=False) as live:
+            while True:
+                time.sleep(1)
+                now = read_status(endpoint, pipeline, log_url)
+                live.update(status_view(now, rates.of(now, time.monotonic())), refresh=True)
+
+
+@app.command()
+def stop(
+    pipeline: Pipeline,
+    target: TargetOption,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until every channel is stopped; 0: none.")] = 0,
+) -> None:
+    """Stop a running pipeline cleanly: every channel at one seqno. The next run goes on from there."""
+    from airflow_parallel_apply.pipeline.run import request_stop
+    from airflow_parallel_apply.pipeline.status import read_status
+
+    with _told():
+        endpoint = _endpoint(target, "target")
+        state = request_stop(pipeline, endpoint)
+        typer.echo(f"stop markers are behind seqno {state.stop_seqno} in {state.channels} channels ({state.phase})")
+        deadline = time.monotonic() + wait
+        while wait:
+            seqnos = {channel.seqno for channel in read_status(endpoint, pipeline).channels}
+            if seqnos == {state.stop_seqno}:
+                typer.echo(f"stopped: every channel at seqno {state.stop_seqno}")
+                return
+            if time.monotonic() > deadline:
+                typer.echo(f"error: not stopped after {wait:g} s; channels are at {sorted(seqnos)}", err=True)
+                sys.exit(1)
+            time.sleep(0.5)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """An error of ours is one line and exit code 1, not a trace; Ctrl-C ends quietly."""
+    try:
+        yield
+    except (ParallelApplyError, QueueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _endpoint(text: str, side: str) -> Endpoint:
+    """A connection string as it is; anything else is the id of an Airflow connection."""
+    if "=" in text or text.startswith(("postgresql://", "postgres://")):
+        return Endpoint(conn_id=f"--{side}", dsn=text)
+    try:
+        from airflow_parallel_apply.hooks.connections import database
+    except ImportError as error:
+        raise ConfigurationError(
+            f"--{side} {text!r} is no connection string, and Airflow, which could resolve it, is not installed here",
+            hint="Give postgresql://user@host:port/database.",
+        ) from error
+    return database(text, parameter=f"--{side}")
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app(prog_name="parallel-apply")

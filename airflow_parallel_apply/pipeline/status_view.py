@@ -1,0 +1,63 @@
+"""A pipeline's status for a terminal, with rates between two looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from airflow_parallel_apply.pipeline.status import ChannelState, PipelineStatus
+
+_STYLES = {
+    ChannelState.APPLYING: "green",
+    ChannelState.FAILED: "bold red",
+    ChannelState.AT_FENCE: "yellow",
+    ChannelState.WAITING: "cyan",
+}
+
+
+@dataclass(slots=True)
+class Rates:
+    """Changes per second by channel, from one look to the next."""
+
+    _rows: dict[int, int] = field(default_factory=dict)
+    _at: float | None = None
+
+    def of(self, status: PipelineStatus, now_seconds: float) -> dict[int, float]:
+        """Since the last call; zero at the first. `now_seconds` is a monotonic clock's."""
+        rows = {channel.channel: channel.rows for channel in status.channels}
+        passed = now_seconds - self._at if self._at is not None else 0.0
+        rates = {
+            channel: max(count - self._rows.get(channel, count), 0) / passed if passed > 0 else 0.0
+            for channel, count in rows.items()
+        }
+        self._rows, self._at = rows, now_seconds
+        return rates
+
+
+def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableType:
+    """One table; below it what a person should know."""
+    title = f"pipeline {status.pipeline}: {status.phase}, captured seqno {status.captured_seqno}"
+    table = Table(title=title, title_justify="left", box=None)
+    for name in ("channel", "seqno", "changes/s", "lag (transactions)", "lag (changes)"):
+        table.add_column(name, justify="right")
+    table.add_column("state")
+    table.add_column("waits for")
+    for channel in status.channels:
+        table.add_row(
+            str(channel.channel),
+            f"{channel.seqno:,}",
+            f"{rates.get(channel.channel, 0.0):,.0f}",
+            f"{channel.lag_transactions:,}",
+            f"{channel.lag_rows:,}",
+            Text(channel.state, style=_STYLES.get(channel.state, "")),
+            channel.waits_for,
+        )
+    notes: list[RenderableType] = []
+    if status.torn_from is not None:
+        notes.append(f"transactions {status.torn_from} to {status.torn_to} are in some channels and not yet in others")
+    if status.failure is not None:
+        notes.append(Text(status.failure, style="bold red"))
+    return Group(table, *notes)
