@@ -117,12 +117,13 @@ def _spans(
         rows_before = rows_after[at - 1] if at else 0
         bytes_before = bytes_after[at - 1] if at else 0
         # Each candidate is the index of the first transaction that is not in the epoch any more.
+        # Of equal ones the first tells why.
         candidates = [
+            (end, Reason.END),
+            (_first_above(cut_ends, at, end), Reason.END),
+            (_first_above(stops, at, end), Reason.BEFORE_CRITICAL),
             (int(np.searchsorted(rows_after, rows_before + limits.max_changes, side="right")), Reason.CHANGES),
             (int(np.searchsorted(bytes_after, bytes_before + limits.max_bytes, side="right")), Reason.BYTES),
-            (_first_above(stops, at, end), Reason.BEFORE_CRITICAL),
-            (_first_above(cut_ends, at, end), Reason.END),
-            (end, Reason.END),
         ]
         stop, reason = min(candidates, key=lambda candidate: candidate[0])
         stop = max(stop, at + 1)

@@ -1,0 +1,117 @@
+"""The planner's promises on random histories, against a plain reading of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_parallel_apply.pipeline.epoch import EpochKind, Reason
+from airflow_parallel_apply.pipeline.event import NO_SEQNO, Mark
+from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
+from airflow_parallel_apply.pipeline.plan.planner import EpochLimits, plan_epochs
+
+
+@dataclass
+class HistoryLog:
+    """The two reads that the planner makes, from a list of (buckets, marks), one a transaction."""
+
+    history: Sequence[tuple[Sequence[int], Sequence[Mark]]]
+    reads: list[str] = field(default_factory=list)
+
+    def transactions(self, after_seqno: int, last_seqno: int) -> pa.Table:
+        chosen = range(after_seqno + 1, last_seqno + 1)
+        return pa.table(
+            {
+                "seqno": pa.array(chosen, pa.int64()),
+                "row_count": pa.array([len(self.history[seqno][0]) for seqno in chosen], pa.int64()),
+                "byte_count": pa.array([10 * len(self.history[seqno][0]) for seqno in chosen], pa.int64()),
+                "marks": pa.array([list(self.history[seqno][1]) for seqno in chosen], pa.list_(pa.string())),
+            }
+        )
+
+    def rows(self, after_seqno: int, last_seqno: int, *, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        assert list(columns) == ["seqno", "bucket"]
+        for seqno in range(after_seqno + 1, last_seqno + 1):
+            buckets = self.history[seqno][0]
+            yield pa.record_batch(
+                {"seqno": pa.array([seqno] * len(buckets), pa.int64()), "bucket": pa.array(buckets, pa.int32())}
+            )
+
+
+transactions = st.tuples(
+    st.lists(st.integers(0, 1023), min_size=1, max_size=6),
+    st.sampled_from([(), (), (), (), (Mark.TRUNCATE,), (Mark.MESSAGE, Mark.TRUNCATE), (Mark.KEY_UNSENT,)]),
+)
+
+
+@given(
+    history=st.lists(transactions, max_size=40),
+    channels=st.integers(1, 64),
+    max_changes=st.integers(1, 20),
+    cuts=st.lists(st.integers(0, 40), max_size=3),
+)
+def test_every_transaction_is_in_one_epoch_and_critical_ones_are_alone(
+    history: list[tuple[list[int], tuple[Mark, ...]]], channels: int, max_changes: int, cuts: list[int]
+) -> None:
+    log = HistoryLog(history)
+    limits = EpochLimits(max_changes=max_changes, max_bytes=10**9)
+    epochs = plan_epochs(
+        log,  # type: ignore[arg-type]
+        after_seqno=NO_SEQNO,
+        last_seqno=len(history) - 1,
+        first_number=7,
+        channels=channels,
+        limits=limits,
+        cuts=cuts,
+    )
+    covered = [seqno for epoch in epochs for seqno in range(epoch.first_seqno, epoch.last_seqno + 1)]
+    assert covered == list(range(len(history)))
+    assert [epoch.number for epoch in epochs] == list(range(7, 7 + len(epochs)))
+    for epoch in epochs:
+        inside = [history[seqno] for seqno in range(epoch.first_seqno, epoch.last_seqno + 1)]
+        critical = [marks for _, marks in inside if marks]
+        assert (epoch.kind is EpochKind.SERIAL) == bool(critical)
+        assert not critical or len(inside) == 1
+        expected = [0] * channels
+        for buckets, _ in inside:
+            for bucket in buckets:
+                expected[bucket * channels // 1024] += 1
+        assert list(epoch.rows) == expected
+        assert len(inside) == 1 or epoch.row_count <= max_changes
+        assert not any(epoch.first_seqno <= cut < epoch.last_seqno for cut in cuts)
+
+
+def test_bytes_close_an_epoch_too() -> None:
+    log = HistoryLog([((1,), ())] * 10)
+    limits = EpochLimits(max_changes=1000, max_bytes=30)
+    epochs = plan_epochs(
+        log,  # type: ignore[arg-type]
+        after_seqno=NO_SEQNO, last_seqno=9, first_number=0, channels=2, limits=limits,
+    )  # fmt: skip
+    assert [(epoch.first_seqno, epoch.last_seqno, epoch.reason) for epoch in epochs] == [
+        (0, 2, Reason.BYTES), (3, 5, Reason.BYTES), (6, 8, Reason.BYTES), (9, 9, Reason.END),
+    ]  # fmt: skip
+
+
+def test_planning_in_two_calls_numbers_on() -> None:
+    log = HistoryLog([((1,), ())] * 4)
+    limits = EpochLimits(max_changes=1000, max_bytes=1000)
+    (epoch,) = plan_epochs(
+        log,  # type: ignore[arg-type]
+        after_seqno=1, last_seqno=3, first_number=5, channels=1, limits=limits,
+    )  # fmt: skip
+    assert (epoch.number, epoch.first_seqno, epoch.last_seqno) == (5, 2, 3)
+
+
+@pytest.mark.parametrize("channels", range(1, 65))
+def test_channels_are_contiguous_disjoint_and_complete_ranges_of_buckets(channels: int) -> None:
+    import numpy as np
+
+    buckets = np.arange(1024)
+    found = channel_of(buckets, channels)
+    for channel in range(channels):
+        first, last = bucket_range(channel, channels)
+        assert list(buckets[found == channel]) == list(range(first, last + 1))
