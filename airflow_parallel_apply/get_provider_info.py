@@ -22,6 +22,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [_modules("operators.capture", "operators.router", "operators.coordinator", "operators.apply")],
         "sensors": [_modules("sensors.changes")],
         "triggers": [_modules("triggers.changes", "triggers.fence")],
+        "extra-links": ["airflow_parallel_apply.operators.links.SparkLink"],
         "hooks": [_modules("hooks.connections")],
     }
 

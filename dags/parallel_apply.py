@@ -1,1 +1,176 @@
-"""Placeholder of the example DAG."""
+"""The DAG `parallel_apply`: any pipeline, from the trigger form or from `--conf`.
+
+Works with nothing but two connections of type postgres, `parallel_apply_source` and `parallel_apply_target`. A
+pipeline of its own deserves a DAG of its own: ten lines with `ParallelApply`.
+
+Several pipelines may run at once, so the number of active runs is not limited here: runs of one pipeline wait for
+each other at its fence, in the target, whoever started them.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, Param
+
+from airflow_parallel_apply.task_group import ParallelApply
+
+_CONNECTIONS = "Connections"
+_FLOW = "Flow"
+_PARALLELISM = "Parallelism"
+_OPTIONAL = ["string", "null"]
+
+PARAMS = {
+    "pipeline": Param(
+        "parallel_apply",
+        type="string",
+        pattern="^[a-z][a-z0-9_]{0,39}$",
+        title="Pipeline",
+        description_md="Name under which the target keeps **positions**, plan and fence; "
+        "another name is another pipeline.",
+    ),
+    "source_conn_id": Param(
+        "parallel_apply_source",
+        type="string",
+        minLength=1,
+        title="Source connection",
+        description_md="A connection of type `postgres`; the server needs `wal_level=logical`.",
+        section=_CONNECTIONS,
+    ),
+    "target_conn_id": Param(
+        "parallel_apply_target",
+        type="string",
+        minLength=1,
+        title="Target connection",
+        description_md="A connection of type `postgres`.",
+        section=_CONNECTIONS,
+    ),
+    "spark_conn_id": Param(
+        "",
+        type=_OPTIONAL,
+        title="Spark connection",
+        description_md="A connection of type `spark_connect`. Empty: an embedded local Spark.",
+        section=_CONNECTIONS,
+    ),
+    "log_url": Param(
+        "",
+        type=_OPTIONAL,
+        title="Log",
+        description_md="Directory of the change log; **every worker must see it**. "
+        "Empty: `parallel_apply/<pipeline>` below `AIRFLOW_HOME`.",
+        section=_FLOW,
+    ),
+    "tables": Param(
+        {"include": ["public.*"], "exclude": []},
+        type=["object", "array"],
+        properties={
+            "include": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            "exclude": {"type": "array", "items": {"type": "string"}},
+        },
+        additionalProperties=False,
+        items={"type": "string"},
+        title="Tables",
+        description_md='Patterns over `schema.table`: `{"include": ["public.*"], "exclude": ["public.tmp_*"]}`.',
+        section=_FLOW,
+    ),
+    "start": Param(
+        "empty",
+        enum=["empty", "equal"],
+        values_display={
+            "empty": "empty: the tables have no rows on either side",
+            "equal": "equal: both sides hold the same rows, I say so",
+        },
+        title="Start",
+        description_md="What the **first** run finds. Later runs go on where the one before stopped.",
+        section=_FLOW,
+    ),
+    "until": Param(
+        "",
+        type=_OPTIONAL,
+        title="Until",
+        description_md="Where the run ends. Empty: everything committed at the source when the run first opens.",
+        section=_FLOW,
+    ),
+    "ddl": Param(
+        "refuse",
+        enum=["refuse", "apply"],
+        title="DDL",
+        description_md="A transactional logical message with the prefix `parallel_apply.ddl`: "
+        "**refuse** stops there with an error, **apply** runs its text at the target.",
+        section=_FLOW,
+    ),
+    "consistency": Param(
+        "channel",
+        enum=["channel"],
+        title="Consistency",
+        description_md="When changes become visible: each channel commits by itself.",
+        section=_FLOW,
+    ),
+    "channels": Param(
+        4,
+        type="integer",
+        minimum=1,
+        maximum=64,
+        title="Channels",
+        description_md="Ordered lanes of apply. Can change after a clean shutdown.",
+        section=_PARALLELISM,
+    ),
+    "lanes": Param(
+        0,
+        type="integer",
+        minimum=0,
+        maximum=64,
+        title="Lanes",
+        description_md="Mapped tasks at a time. 0: as channels, at most 8. Any number completes, one too.",
+        section=_PARALLELISM,
+    ),
+    "partitioner": Param(
+        "key",
+        enum=["key"],
+        title="Partitioner",
+        description_md="How rows find their channel: by their key.",
+        section=_PARALLELISM,
+    ),
+    "store": Param(
+        "log",
+        enum=["log"],
+        title="Store",
+        description_md="Where a channel's events wait: in the log, scanned by channel.",
+        section=_PARALLELISM,
+    ),
+    "epoch_max_changes": Param(
+        100_000,
+        type="integer",
+        minimum=1,
+        title="Changes in an epoch",
+        description_md="Consecutive whole transactions are one unit of work up to about this many changes.",
+        section=_PARALLELISM,
+    ),
+}
+
+with DAG(
+    "parallel_apply",
+    description="Replay a database's history onto another one: in parallel, in order, exactly once",
+    schedule=None,
+    catchup=False,
+    params=PARAMS,
+    tags=["replication", "cdc"],
+    doc_md=__doc__,
+):
+    ParallelApply(
+        group_id="parallel_apply",
+        prefix_group_id=False,
+        pipeline="{{ params.pipeline }}",
+        source_conn_id="{{ params.source_conn_id }}",
+        target_conn_id="{{ params.target_conn_id }}",
+        spark_conn_id="{{ params.spark_conn_id or '' }}",
+        log_url="{{ params.log_url or '' }}",
+        tables="{{ params.tables | tojson }}",
+        start="{{ params.start }}",
+        channels="{{ params.channels }}",
+        lanes="{{ params.lanes }}",
+        partitioner="{{ params.partitioner }}",
+        store="{{ params.store }}",
+        consistency="{{ params.consistency }}",
+        ddl="{{ params.ddl }}",
+        epoch_max_changes="{{ params.epoch_max_changes }}",
+        until="{{ params.until or '' }}",
+    )

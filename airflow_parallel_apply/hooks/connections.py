@@ -142,7 +142,7 @@ def _extras(connection: Connection, parameter: str) -> Mapping[str, object]:
 
 
 def _refuse_unknown(connection: Connection, parameter: str, values: Mapping[str, object]) -> None:
-    """libpq would name the option, but not the connection it comes from."""
+    """As libpq does, which would name the option, but not the connection it comes from."""
     from psycopg import pq
 
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
@@ -156,7 +156,7 @@ def _refuse_unknown(connection: Connection, parameter: str, values: Mapping[str,
 
 def _wrong_type(connection: Connection, parameter: str, needs: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{parameter}: connection {connection.conn_id!r} has type {connection.conn_type!r}, which is not supported here",
+        f"{parameter}: connection {connection.conn_id!r} has type {connection.conn_type!r}, which does not fit",
         hint=f"It needs {needs}.",
     )
 

@@ -1,1 +1,6 @@
+"""What tasks wait for without a slot in hand. Paths and arguments are wire format."""
 
+from airflow_parallel_apply.triggers.changes import ChangesTrigger
+from airflow_parallel_apply.triggers.fence import FenceTrigger
+
+__all__ = ["ChangesTrigger", "FenceTrigger"]

@@ -1,0 +1,99 @@
+"""SparkApplyOperator: one lane of apply, mapped over what `open` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Context
+
+from airflow_parallel_apply.operators.coordinator import OPENED_KEY, STOP_KEY, Action
+from airflow_parallel_apply.operators.links import SPARK_LINK_KEY, SparkLink
+from airflow_parallel_apply.operators.spark import spark_stage
+from airflow_parallel_apply.operators.stop import StopMarker
+from airflow_parallel_apply.pipeline.errors import OwnershipLost
+from airflow_parallel_apply.task import PipelineTask
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.apply.report import LaneReport
+    from airflow_parallel_apply.pipeline.apply.stage import Stage
+
+
+class SparkApplyOperator(PipelineTask):
+    """Claims channels and runs their Spark apply stage until every channel has met its stop marker.
+
+    Returns the lane's acknowledgement: channels served, units, rows, seconds by phase, stop seqno. A killed lane
+    cancels its Spark job, gives back what it holds, and fails.
+
+    :param lane: number of this lane, from 0
+    :param lanes: how many the run has
+    :param open_task_id: the id of the task that opened the run
+    """
+
+    template_fields: Sequence[str] = (*PipelineTask.template_fields, "open_task_id", "lane")
+
+    operator_extra_links = (SparkLink(),)
+
+    spark_ui: str | None = None
+    _stage: Stage | None = None
+
+    def __init__(
+        self,
+        *,
+        lane: int = 0,
+        lanes: int = 1,
+        open_task_id: str = Action.OPEN,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.lane = lane
+        self.lanes = lanes
+        self.open_task_id = str(open_task_id)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        return self.guarded(context, lambda: self._apply(context))
+
+    def cancel(self) -> None:
+        if self._stage is not None:
+            self._stage.cancel()
+
+    def _apply(self, context: Context) -> dict[str, Any]:
+        from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
+        from airflow_parallel_apply.pipeline.run import OpenedRun, apply
+
+        told = self.settings()
+        ti = context["ti"]
+
+        def from_open(key: str) -> Any:
+            return ti.xcom_pull(task_ids=self.open_task_id, key=key, map_indexes=-1)
+
+        value = from_open(OPENED_KEY)
+        if value is None:
+            raise OwnershipLost(
+                f"the task {self.open_task_id} has left nothing for this lane",
+                pipeline=told.config.pipeline,
+                hint=f"Clear {self.open_task_id} with everything downstream of it.",
+            )
+        opened = OpenedRun.from_json(value)
+        signals = LaneSignals(
+            stop_requested=StopMarker(lambda: from_open(STOP_KEY)).requested,
+            cancelled=lambda: self.killed,
+            report=self._log_report,
+        )
+        with spark_stage(told.spark, told.config, told.target, session_id=opened.session_id) as (stage, ui_url):
+            self._stage = stage
+            if ui_url is not None:
+                self.spark_ui = ui_url
+                ti.xcom_push(SPARK_LINK_KEY, ui_url)
+            return apply(
+                opened, told.config, told.source, told.target, lane=int(self.lane), stage=stage, signals=signals
+            ).to_json()
+
+    def _log_report(self, report: LaneReport) -> None:
+        self.log.info(
+            "lane %s: %s units, %s rows, channels %s",
+            report.lane,
+            report.units,
+            f"{report.rows:,}",
+            sorted(report.channels),
+        )

@@ -1,0 +1,142 @@
+"""CoordinatorOperator: opens a run, closes it, or asks it to stop.
+
+`open` seeds two XComs before any lane starts, since a lane that reads a missing key logs an error:
+
+| key | holds |
+|---|---|
+| `coordinator_state` | the coordinator's state as `open` left it; the truth is in the target (law 8) |
+| `stop_marker` | `{"stop": false}`; whoever writes `{"stop": true}` there stops all channels at one seqno |
+| `opened` | what lanes and `close` need to find the run's generation |
+
+`close` is the only judge: the run is green only if it saw a clean shutdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from airflow.sdk import Context, TaskInstanceState, TriggerRule
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from airflow_parallel_apply.operators.fence import FencedTask
+from airflow_parallel_apply.operators.spark import release
+from airflow_parallel_apply.task import ERROR_KEY, Settings, run_identity
+
+STATE_KEY: Final = "coordinator_state"
+STOP_KEY: Final = "stop_marker"
+OPENED_KEY: Final = "opened"
+
+_BROKEN: Final = frozenset({TaskInstanceState.FAILED, TaskInstanceState.UPSTREAM_FAILED})
+
+
+class Action(StrEnum):
+    """What a CoordinatorOperator does."""
+
+    OPEN = "open"
+    """Take the fence, recover, plan, seed the queue; returns one item a lane, for `.expand_kwargs`."""
+    CLOSE = "close"
+    """Compare what the lanes acknowledge with the target's positions; green only for a clean shutdown."""
+    STOP = "stop"
+    """Ask a running pipeline to stop all its channels cleanly at one seqno."""
+
+
+class CoordinatorOperator(FencedTask):
+    """One of the coordinator's actions.
+
+    :param action: ``open``, ``close`` or ``stop``
+    :param open_task_id: of ``close``: the id of the task that opened the run
+    :param apply_task_id: of ``close``: the id of the mapped lanes
+    """
+
+    template_fields: Sequence[str] = (*FencedTask.template_fields, "open_task_id", "apply_task_id")
+
+    def __init__(
+        self,
+        *,
+        action: Action | str,
+        open_task_id: str = Action.OPEN,
+        apply_task_id: str = "apply",
+        trigger_rule: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.action = Action(action)
+        judge = self.action is Action.CLOSE
+        super().__init__(
+            trigger_rule=trigger_rule or (TriggerRule.ALL_DONE if judge else TriggerRule.ALL_SUCCESS), **kwargs
+        )
+        self.open_task_id = str(open_task_id)
+        self.apply_task_id = apply_task_id
+
+    def work(self, context: Context) -> Any:
+        match self.action:
+            case Action.OPEN:
+                return self._open(context, self.settings())
+            case Action.CLOSE:
+                self._judge_upstream(context)
+                return self._close(context, self.settings())
+            case Action.STOP:
+                return self._stop(self.settings())
+
+    def _open(self, context: Context, told: Settings) -> list[dict[str, int]]:
+        from airflow_parallel_apply.pipeline.run import open_run
+
+        identity = run_identity(context)
+        opened = open_run(told.config, told.source, told.target, owner=identity.owner, run_id=identity.run_id)
+        ti = context["ti"]
+        ti.xcom_push(STATE_KEY, opened.coordinator_state)
+        ti.xcom_push(STOP_KEY, {"stop": False})
+        ti.xcom_push(OPENED_KEY, opened.to_json())
+        self.log.info("generation %s is open, with %s lanes", opened.generation, opened.lanes)
+        return [{"lane": lane, "lanes": opened.lanes} for lane in range(opened.lanes)]
+
+    def _close(self, context: Context, told: Settings) -> dict[str, Any]:
+        from airflow_parallel_apply.pipeline.run import OpenedRun, close_run
+
+        ti = context["ti"]
+        value = ti.xcom_pull(task_ids=self.open_task_id, key=OPENED_KEY, map_indexes=-1)
+        opened = None if value is None else OpenedRun.from_json(value)
+        reports = [] if opened is None or opened.nothing_to_do else _reports(ti.xcom_pull(task_ids=self.apply_task_id))
+        if opened is not None and not opened.nothing_to_do:
+            release(told.spark, opened.session_id)
+        closed = close_run(opened, told.config, told.target, reports)
+        state = closed.to_json()
+        ti.xcom_push(STATE_KEY, {"phase": "stopped", **state})
+        return state
+
+    def _stop(self, told: Settings) -> dict[str, Any]:
+        from airflow_parallel_apply.pipeline.run import request_stop
+
+        return request_stop(told.config.pipeline, told.target).to_json()
+
+    def _judge_upstream(self, context: Context) -> None:
+        """What the lanes did is for the target's positions to say; a run that never opened is judged here.
+
+        Raises: AirflowSkipException when there was nothing to do; AirflowFailException, with the error of the task
+        that failed first, when something before the lanes failed.
+        """
+        ti = context["ti"]
+        upstream = sorted(self.get_flat_relative_ids(upstream=True) - {self.apply_task_id})
+        found = ti.get_task_states(dag_id=ti.dag_id, task_ids=upstream, run_ids=[ti.run_id])
+        states: Mapping[str, str | None] = found.get(ti.run_id, {})
+        match states.get(self.open_task_id):
+            case TaskInstanceState.SUCCESS:
+                return
+            case TaskInstanceState.SKIPPED:
+                raise AirflowSkipException("the run was skipped: there was nothing to do")
+        failed = [task_id for task_id in upstream if states.get(task_id) == TaskInstanceState.FAILED]
+        if not failed:
+            raise AirflowException(f"{self.open_task_id} is {states.get(self.open_task_id)}: the run never opened")
+        texts = [
+            f"{task_id} failed: "
+            + (ti.xcom_pull(task_ids=task_id, key=ERROR_KEY, map_indexes=-1) or "it left no message, see its log")
+            for task_id in failed
+        ]
+        raise AirflowFailException("; ".join(texts))
+
+
+def _reports(pulled: object) -> list[dict[str, Any]]:
+    """Acknowledgements that are there: retries wipe XComs, and one lane alone does not come as a list."""
+    rows = pulled if isinstance(pulled, list) else [pulled]
+    return [row for row in rows if isinstance(row, dict)]

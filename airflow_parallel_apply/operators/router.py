@@ -1,0 +1,20 @@
+"""RouterOperator: the router runtime's verb `plan`, called in process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Context
+
+from airflow_parallel_apply.operators.fence import FencedTask
+
+
+class RouterOperator(FencedTask):
+    """Turn the captured log into epochs, durably, at the target. Returns the plan's summary."""
+
+    def work(self, context: Context) -> dict[str, Any]:
+        del context
+        from airflow_parallel_apply.router.plan import plan
+
+        told = self.settings()
+        return plan(told.config, told.target).to_json()

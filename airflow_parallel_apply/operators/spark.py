@@ -1,0 +1,53 @@
+"""The Spark behind a run: the user's Connect server, or the embedded one of the worker's host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from airflow_parallel_apply.hooks.connections import SparkEndpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.apply.stage import Stage
+
+
+@contextmanager
+def spark_stage(
+    spark: SparkEndpoint, config: PipelineConfig, target: Endpoint, *, session_id: str
+) -> Iterator[tuple[Stage, str | None]]:
+    """A stage in the run's shared session, and the address of Spark's pages where it is known."""
+    from airflow_parallel_apply.spark.stage import SparkStage
+
+    with _server(spark) as (url, ui_url):
+        stage = SparkStage(url=url, session_id=session_id, config=config, target=target)
+        try:
+            yield stage, ui_url
+        finally:
+            stage.close()
+
+
+def release(spark: SparkEndpoint, session_id: str) -> None:
+    """End the run's session for all its clients, and with it what a killed lane left running there.
+
+    The embedded server is asked only where one runs: it ends by itself, and its sessions with it.
+    """
+    from airflow_parallel_apply.spark.layout import server_layout
+    from airflow_parallel_apply.spark.session import release_session
+
+    if spark.url is None and server_layout().read_state() is None:
+        return
+    with _server(spark) as (url, _):
+        release_session(url, session_id)
+
+
+@contextmanager
+def _server(spark: SparkEndpoint) -> Iterator[tuple[str, str | None]]:
+    from airflow_parallel_apply.spark.server import connect_server
+
+    if spark.url is not None:
+        yield spark.url, None
+        return
+    with connect_server() as lease:
+        yield lease.url, lease.ui_url

@@ -1,0 +1,177 @@
+"""What every task of a pipeline is told, and how it ends: one line for an error, red when it was killed.
+
+SIGTERM calls `on_kill` and then lets `execute` go on; a normal return would turn the task green. So `on_kill` sets a
+flag and interrupts the work, and `execute` raises whatever the work made of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_parallel_apply.hooks import connections, parameters
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
+
+DEFAULT_SOURCE: Final = "parallel_apply_source"
+DEFAULT_TARGET: Final = "parallel_apply_target"
+DEFAULT_RETRIES: Final = 2
+DEFAULT_RETRY_DELAY: Final = timedelta(seconds=10)
+
+_CONNECTIONS: Final = ("source_conn_id", "target_conn_id", "spark_conn_id")
+
+ERROR_KEY: Final = "error"
+"""XCom of a failed task: its error in one line, for `close` to name."""
+
+_CANCEL_SECONDS: Final = 4.0
+"""SIGKILL follows SIGTERM by five seconds."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunIdentity:
+    """Who asks. `run_id` freezes a run's bounds (law 11); `owner` holds its fence, across deployments."""
+
+    run_id: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a task was told, checked: the edge where parameters and connections become values."""
+
+    config: PipelineConfig
+    source: Endpoint
+    target: Endpoint
+    spark: connections.SparkEndpoint
+
+
+def run_identity(context: Context) -> RunIdentity:
+    """The same for every task of a DAG run, and for the run's retries and clears."""
+    run_id = f"{context['ti'].dag_id}/{context['run_id']}"
+    deployment = conf.get("api", "base_url", fallback=None) or "airflow"
+    return RunIdentity(run_id=run_id, owner=f"{deployment.rstrip('/')}/{run_id}")
+
+
+def settings(values: Mapping[str, object], source_conn_id: str, target_conn_id: str, spark_conn_id: str) -> Settings:
+    """Build them from rendered values. Errors: `ConfigurationError`, which names the parameter or the connection."""
+    return Settings(
+        config=parameters.pipeline_config(values),
+        source=connections.database(source_conn_id, parameter="source_conn_id"),
+        target=connections.database(target_conn_id, parameter="target_conn_id"),
+        spark=connections.spark(spark_conn_id),
+    )
+
+
+class PipelineTask(BaseOperator):
+    """Base of the operators and the sensor. All fields are templated and may be text.
+
+    :param pipeline: name of the pipeline; its positions, plan and fence are kept under it in the target
+    :param source_conn_id: connection of type postgres to capture from
+    :param target_conn_id: connection of type postgres to apply to
+    :param spark_conn_id: connection of type spark_connect; empty: an embedded local Spark
+    :param log_url: directory of the log, seen by every worker; empty: below AIRFLOW_HOME
+    :param tables: ``{"include": [...], "exclude": [...]}``, patterns over ``schema.table``
+    :param start: what the first run finds: ``empty`` or ``equal``
+    :param channels: ordered lanes of apply, 1 to 64
+    :param lanes: mapped tasks at a time; 0: as channels, at most 8
+    :param partitioner: how rows find their channel: ``key``
+    :param store: where a channel's events wait: ``log``
+    :param consistency: when changes become visible: ``channel``
+    :param ddl: what a DDL message does: ``refuse`` or ``apply``
+    :param epoch_max_changes: changes after which an epoch is closed
+    """
+
+    template_fields: Sequence[str] = (*parameters.NAMES, *_CONNECTIONS)
+    ui_color = "#dcefe7"
+
+    _killed = False
+
+    def __init__(
+        self,
+        *,
+        pipeline: str,
+        source_conn_id: str = DEFAULT_SOURCE,
+        target_conn_id: str = DEFAULT_TARGET,
+        spark_conn_id: str = "",
+        log_url: str = "",
+        tables: Mapping[str, Sequence[str]] | Sequence[str] | str | None = None,
+        start: str = "",
+        channels: int | str | None = None,
+        lanes: int | str | None = None,
+        partitioner: str = "",
+        store: str = "",
+        consistency: str = "",
+        ddl: str = "",
+        epoch_max_changes: int | str | None = None,
+        retries: int = DEFAULT_RETRIES,
+        retry_delay: timedelta = DEFAULT_RETRY_DELAY,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
+        self.pipeline = pipeline
+        self.source_conn_id = source_conn_id
+        self.target_conn_id = target_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.log_url = log_url
+        self.tables = tables
+        self.start = start
+        self.channels = channels
+        self.lanes = lanes
+        self.partitioner = partitioner
+        self.store = store
+        self.consistency = consistency
+        self.ddl = ddl
+        self.epoch_max_changes = epoch_max_changes
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The rendered pipeline parameters, JSON as they are."""
+        return {name: getattr(self, name) for name in parameters.NAMES}
+
+    def settings(self) -> Settings:
+        """All of it, in every task, so that a wrong one is refused before anything starts."""
+        return settings(self.parameters, self.source_conn_id, self.target_conn_id, self.spark_conn_id)
+
+    @property
+    def killed(self) -> bool:
+        """Whether Airflow asked this task to end."""
+        return self._killed
+
+    def guarded(self, context: Context, work: Callable[[], Result]) -> Result:
+        """Run the work of `execute`: errors in one line, with retries only where a retry can help."""
+        try:
+            result = work()
+        except ParallelApplyError as error:
+            if self._killed:
+                raise AirflowException(f"cancelled: {error}") from None
+            context["ti"].xcom_push(ERROR_KEY, str(error))
+            kind = AirflowFailException if isinstance(error, FatalError) else AirflowException
+            raise kind(str(error)) from None
+        except AirflowException:
+            raise
+        except Exception as error:
+            context["ti"].xcom_push(ERROR_KEY, f"{type(error).__name__}: {error}")
+            raise
+        if self._killed:
+            raise AirflowException("cancelled: Airflow asked this task to end")
+        return result
+
+    def cancel(self) -> None:
+        """Interrupt what is running; called on a thread of its own."""
+
+    def on_kill(self) -> None:
+        """Set the flag and interrupt the work; whatever it holds, leave before SIGKILL comes."""
+        self._killed = True
+        # The handler runs on the main thread, which may hold a lock that `cancel` wants: never wait for it here.
+        thread = threading.Thread(target=self.cancel, name="cancel", daemon=True)
+        thread.start()
+        thread.join(_CANCEL_SECONDS)
