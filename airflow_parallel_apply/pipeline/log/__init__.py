@@ -1,1 +1,26 @@
+"""The log: see `protocol` for its law, `schema` for its columns, `directory` for its files."""
 
+from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.protocol import (
+    LogIdentity,
+    LogReader,
+    LogState,
+    LogWriter,
+    RowGroup,
+    Segment,
+)
+from airflow_parallel_apply.pipeline.log.writer import WriterOptions
+
+__all__ = [
+    "LogIdentity",
+    "LogReader",
+    "LogState",
+    "LogWriter",
+    "RowGroup",
+    "Segment",
+    "WriterOptions",
+    "create_log",
+    "log_exists",
+    "open_reader",
+    "open_writer",
+]

@@ -53,8 +53,10 @@ class Segment:
     byte_count: int
     """Of the values, uncompressed."""
     file_bytes: int
+    """Of the row file."""
     checksum: str
     last_commit_time: datetime
+    """The greatest commit time up to its end, as in `LogState`."""
     row_groups: tuple[RowGroup, ...]
 
 
@@ -116,9 +118,14 @@ class LogReader(Protocol):
 class LogWriter(Protocol):
     """The one writer of a log. Not thread-safe."""
 
+    def state(self) -> LogState:
+        """What is committed; the next seqno is one above its last."""
+        ...
+
     def relation_id(self, relation: Relation) -> tuple[int, bool]:
-        """The id of this definition (its own `relation_id` is ignored), made if it is new, and whether the same
-        table had another definition before. Durable with the next commit.
+        """The id of this definition (its own `relation_id` is ignored), made if it is new, and whether it is
+        new and the same table had another definition before. A definition that comes back after another one is new
+        again. Durable with the next commit.
         """
         ...
 

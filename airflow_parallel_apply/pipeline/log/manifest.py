@@ -1,0 +1,262 @@
+"""Manifests: the versions of a log, each a small JSON file that says what it adds to the one before.
+
+Version 0 is an empty checkpoint, made with the log. Every so often a manifest is a checkpoint, which says
+everything, so opening a long log reads one checkpoint and what follows it. Manifests are never removed: if
+version n+1 could vanish, a writer that still stands at n could publish another one.
+
+The file is `{"checksum":"<32 hex digits>","body":<body>}`; the checksum is xxh3_128 of the body's bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import xxhash
+
+from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.event import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
+from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, RowGroup, Segment
+
+_HEAD: Final = b'{"checksum":"'
+_MIDDLE: Final = b'","body":'
+_TAIL: Final = b"}\n"
+_BODY_START: Final = len(_HEAD) + 32 + len(_MIDDLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """A segment that a compaction replaced; its files stay for readers that still scan them."""
+
+    name: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One version. In a checkpoint `added`, `relations` and `retired` are everything, else only what is new."""
+
+    version: int
+    checkpoint: bool
+    writer: str
+    created: datetime
+    added: tuple[Segment, ...]
+    removed: tuple[str, ...]
+    retired: tuple[Retired, ...]
+    relations: tuple[Relation, ...]
+    captured_lsn: int
+    last_seqno: int
+    last_commit_time: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogView:
+    """The log at one version: what a reader sees, and which replaced files may still be in use."""
+
+    version: int
+    state: LogState
+    retired: tuple[Retired, ...] = ()
+
+
+EMPTY_VIEW: Final = LogView(
+    version=-1,
+    state=LogState(last_seqno=NO_SEQNO, captured_lsn=0, last_commit_time=None, segments=(), relations=()),
+)
+
+
+def load(directory: LogDirectory) -> LogView:
+    """The newest view. `LogError` for a version that is missing or does not match its checksum."""
+    versions = directory.manifest_versions()
+    if not versions:
+        raise LogError(
+            f"{directory.manifests} holds no manifest",
+            hint="The log's directory was emptied or is not the one that capture writes: mount or restore it.",
+        )
+    pending: list[Manifest] = []
+    for version in range(versions[-1], -1, -1):
+        manifest = read_manifest(directory, version)
+        pending.append(manifest)
+        if manifest.checkpoint:
+            break
+    view = EMPTY_VIEW
+    for manifest in reversed(pending):
+        view = advance(view, manifest)
+    return view
+
+
+def catch_up(directory: LogDirectory, view: LogView) -> LogView:
+    """The newest view, from an older one: one look for the next version's name when there is none."""
+    while directory.manifest_path(view.version + 1).exists():
+        view = advance(view, read_manifest(directory, view.version + 1))
+    return view
+
+
+def advance(view: LogView, manifest: Manifest) -> LogView:
+    """The view after a manifest. `LogError` when segments overlap or leave a gap."""
+    removed = frozenset(manifest.removed)
+    if manifest.checkpoint:
+        segments, relations, retired = manifest.added, manifest.relations, manifest.retired
+    else:
+        segments = tuple(segment for segment in view.state.segments if segment.name not in removed) + manifest.added
+        relations = view.state.relations + manifest.relations
+        retired = view.retired + tuple(Retired(name=name, since=manifest.created) for name in manifest.removed)
+    if removed:
+        segments = tuple(sorted(segments, key=lambda segment: (segment.first_seqno, segment.first_fragno)))
+    for before, after in pairwise(segments):
+        if not _adjoins(before, after):
+            raise LogError(
+                f"manifest {manifest.version}: segment {after.name} does not follow {before.name}",
+                hint="The log was not written by one writer: restore it.",
+            )
+    return LogView(
+        version=manifest.version,
+        state=LogState(
+            last_seqno=manifest.last_seqno,
+            captured_lsn=manifest.captured_lsn,
+            last_commit_time=manifest.last_commit_time,
+            segments=segments,
+            relations=relations,
+        ),
+        retired=retired,
+    )
+
+
+def read_manifest(directory: LogDirectory, version: int) -> Manifest:
+    """One version, checked. `LogError` names the file."""
+    path = directory.manifest_path(version)
+    body = read_checked(path)
+    try:
+        manifest = Manifest(
+            version=body["version"],
+            checkpoint=body["checkpoint"],
+            writer=body["writer"],
+            created=datetime.fromisoformat(body["created"]),
+            added=tuple(_segment_from_json(value) for value in body["added"]),
+            removed=tuple(body["removed"]),
+            retired=tuple(Retired(name=name, since=datetime.fromisoformat(since)) for name, since in body["retired"]),
+            relations=tuple(Relation.from_json(value) for value in body["relations"]),
+            captured_lsn=body["captured_lsn"],
+            last_seqno=body["last_seqno"],
+            last_commit_time=_time_from_json(body["last_commit_time"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise LogError(f"{path} is not a manifest of this version of the software: {error!r}") from error
+    if manifest.version != version:
+        raise LogError(f"{path} says that it is version {manifest.version}", hint="Restore the log from a copy.")
+    return manifest
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """The file's content."""
+    return checked_bytes(
+        {
+            "version": manifest.version,
+            "checkpoint": manifest.checkpoint,
+            "writer": manifest.writer,
+            "created": manifest.created.isoformat(),
+            "added": [_segment_to_json(segment) for segment in manifest.added],
+            "removed": list(manifest.removed),
+            "retired": [[retired.name, retired.since.isoformat()] for retired in manifest.retired],
+            "relations": [relation.to_json() for relation in manifest.relations],
+            "captured_lsn": manifest.captured_lsn,
+            "last_seqno": manifest.last_seqno,
+            "last_commit_time": manifest.last_commit_time.isoformat() if manifest.last_commit_time else None,
+        }
+    )
+
+
+def as_checkpoint(manifest: Manifest, view: LogView, *, retired_after: datetime) -> Manifest:
+    """The same version as a checkpoint; `view` is the one after it. Long retired segments are left out."""
+    return replace(
+        manifest,
+        checkpoint=True,
+        added=view.state.segments,
+        relations=view.state.relations,
+        retired=tuple(retired for retired in view.retired if retired.since > retired_after),
+    )
+
+
+def identity_bytes(identity: LogIdentity) -> bytes:
+    """The content of `log.json`."""
+    return checked_bytes(
+        {
+            "log_id": identity.log_id,
+            "system_identifier": identity.system_identifier,
+            "database": identity.database,
+            "slot": identity.slot,
+            "publication": identity.publication,
+            "bucket_count": identity.bucket_count,
+            "created": identity.created.isoformat(),
+        }
+    )
+
+
+def read_identity(directory: LogDirectory) -> LogIdentity:
+    """What the log is a log of. `LogError` when there is no log."""
+    body = read_checked(directory.identity_path)
+    try:
+        return LogIdentity(**{**body, "created": datetime.fromisoformat(body["created"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise LogError(f"{directory.identity_path} is not a log's identity: {error!r}") from error
+
+
+def checked_bytes(body: dict[str, Any]) -> bytes:
+    """JSON that carries its own checksum."""
+    content = json.dumps(body, separators=(",", ":")).encode()
+    return _HEAD + xxhash.xxh3_128_hexdigest(content).encode() + _MIDDLE + content + _TAIL
+
+
+def read_checked(path: Path) -> dict[str, Any]:
+    """Inverse of `checked_bytes`. `LogError` that names the file when it is missing or has changed."""
+    with file_errors(path):
+        content = path.read_bytes()
+    body = content[_BODY_START : -len(_TAIL)]
+    if content != _HEAD + xxhash.xxh3_128_hexdigest(body).encode() + _MIDDLE + body + _TAIL:
+        raise LogError(f"{path} does not match its checksum", hint="Restore the log's directory from a copy.")
+    decoded: dict[str, Any] = json.loads(body)
+    return decoded
+
+
+def _adjoins(before: Segment, after: Segment) -> bool:
+    if after.first_seqno == before.last_seqno:
+        return after.first_fragno > before.last_fragno
+    return after.first_seqno == before.last_seqno + 1
+
+
+def _segment_to_json(segment: Segment) -> dict[str, Any]:
+    return {
+        "name": segment.name,
+        "first_seqno": segment.first_seqno,
+        "last_seqno": segment.last_seqno,
+        "first_fragno": segment.first_fragno,
+        "last_fragno": segment.last_fragno,
+        "row_count": segment.row_count,
+        "transaction_count": segment.transaction_count,
+        "byte_count": segment.byte_count,
+        "file_bytes": segment.file_bytes,
+        "checksum": segment.checksum,
+        "last_commit_time": segment.last_commit_time.isoformat(),
+        "row_groups": [[group.first_bucket, group.last_bucket, group.row_count] for group in segment.row_groups],
+    }
+
+
+def _segment_from_json(value: dict[str, Any]) -> Segment:
+    return Segment(
+        **{
+            **value,
+            "last_commit_time": datetime.fromisoformat(value["last_commit_time"]),
+            "row_groups": tuple(
+                RowGroup(first_bucket=first, last_bucket=last, row_count=count)
+                for first, last, count in value["row_groups"]
+            ),
+        }
+    )
+
+
+def _time_from_json(value: str | None) -> datetime | None:
+    return datetime.fromisoformat(value) if value is not None else None

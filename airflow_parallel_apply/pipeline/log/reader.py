@@ -1,0 +1,124 @@
+"""Reads a log in a directory: `DirectoryLogReader`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
+from airflow_parallel_apply.pipeline.log.manifest import catch_up, load, read_identity
+from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Segment
+from airflow_parallel_apply.pipeline.log.schema import ROWS, TRANSACTIONS
+from airflow_parallel_apply.pipeline.log.segment import read_transactions, verify_segment
+
+_BATCH_ROWS: Final = 65_536
+
+_verified: Final[set[tuple[str, str]]] = set()
+"""(path, checksum) of the segments that this process has verified; they are immutable."""
+
+
+class DirectoryLogReader:
+    """Implements `LogReader`. Any number of them may read while a writer writes; threads may share one."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._identity = read_identity(directory)
+        self._view = load(directory)
+
+    @property
+    def identity(self) -> LogIdentity:
+        return self._identity
+
+    def state(self) -> LogState:
+        self._view = view = catch_up(self._directory, self._view)
+        return view.state
+
+    def verify(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            known = (str(self._directory.rows_path(segment.name)), segment.checksum)
+            if known not in _verified:
+                verify_segment(self._directory, segment)
+                _verified.add(known)
+
+    def row_files(self, after_seqno: int, last_seqno: int) -> tuple[str, ...]:
+        """Checks that the files are there and have their size: a reader elsewhere would name Spark's task, not why."""
+        files = []
+        for segment in self._segments(after_seqno, last_seqno):
+            if not segment.row_count:
+                continue
+            path = self._directory.rows_path(segment.name)
+            with file_errors(path):
+                size = path.stat().st_size
+            if size != segment.file_bytes:
+                raise LogError(
+                    f"{path} has {size} bytes instead of {segment.file_bytes}",
+                    hint="Restore the file from a copy of the log.",
+                )
+            files.append(str(path))
+        return tuple(files)
+
+    def transactions(self, after_seqno: int, last_seqno: int) -> pa.Table:
+        tables = [read_transactions(self._directory, segment) for segment in self._segments(after_seqno, last_seqno)]
+        if not tables:
+            return TRANSACTIONS.empty_table()
+        return pa.concat_tables(tables).filter(
+            (pc.field("seqno") > after_seqno) & (pc.field("seqno") <= last_seqno),
+        )
+
+    def rows(
+        self,
+        after_seqno: int,
+        last_seqno: int,
+        *,
+        columns: Sequence[str] | None = None,
+        in_order: bool = False,
+        after_fragno: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Memory: the wanted columns of one segment with `in_order`, of one row group without."""
+        names = list(ROWS.names if columns is None else columns)
+        wanted = (pc.field("seqno") > after_seqno) & (pc.field("seqno") <= last_seqno)
+        if after_fragno is not None:
+            wanted &= pc.field("fragno") > after_fragno
+        for segment in self._segments(after_seqno, last_seqno):
+            if not segment.row_count:
+                continue
+            self.verify([segment])
+            parts = self._row_groups(segment, sorted({*names, "seqno", "fragno"}), after_seqno, last_seqno)
+            kept = (part.filter(wanted) for part in parts)
+            for table in _sorted(kept) if in_order else kept:
+                yield from table.select(names).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
+
+    def _segments(self, after_seqno: int, last_seqno: int) -> list[Segment]:
+        return [
+            segment
+            for segment in self.state().segments
+            if segment.last_seqno > after_seqno and segment.first_seqno <= last_seqno
+        ]
+
+    def _row_groups(
+        self, segment: Segment, columns: list[str], after_seqno: int, last_seqno: int
+    ) -> Iterator[pa.Table]:
+        path = self._directory.rows_path(segment.name)
+        schema = pa.schema([ROWS.field(name) for name in columns])
+        with file_errors(path), pq.ParquetFile(path) as file:
+            for number in range(file.num_row_groups):
+                seqnos = file.metadata.row_group(number).column(ROWS.get_field_index("seqno")).statistics
+                if seqnos.max > after_seqno and seqnos.min <= last_seqno:
+                    yield file.read_row_group(number, columns=columns).select(columns).cast(schema)
+
+
+def _sorted(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The rows of all parts by (seqno, fragno), in slices, so that a caller's copy of them is small."""
+    tables = list(parts)
+    if not tables:
+        return
+    rows = pa.concat_tables(tables).combine_chunks()
+    order = np.lexsort((rows.column("fragno").to_numpy(), rows.column("seqno").to_numpy()))
+    for start in range(0, len(order), _BATCH_ROWS):
+        yield rows.take(pa.array(order[start : start + _BATCH_ROWS]))

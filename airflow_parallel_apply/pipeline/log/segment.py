@@ -1,0 +1,161 @@
+"""Segment files: how rows and transactions become a pair of Parquet files, and come back.
+
+The encodings are chosen for Spark's vectorised reader: see the comments at the constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.log.clustering import cluster
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, write_durable
+from airflow_parallel_apply.pipeline.log.links import link
+from airflow_parallel_apply.pipeline.log.protocol import RowGroup, Segment
+from airflow_parallel_apply.pipeline.log.schema import ROWS, TRANSACTIONS
+
+LINK_COLUMNS: Final = ("previous_seqno", "next_seqno")
+UNLINKED: Final = pa.schema([field for field in ROWS if field.name not in LINK_COLUMNS])
+"""`ROWS` without the columns that the writer fills."""
+
+ROW_COST_BYTES: Final = 32
+"""What a row weighs beside its values, when a file's size is guessed from what goes into it."""
+
+_COMPRESSION: Final = "zstd"
+_COMPRESSION_LEVEL: Final = 1
+_ROWS_PER_PAGE: Final = 8192
+_CHECKSUM_SEPARATOR: Final = ":"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Where a segment starts and ends; a fragno is -1 where its transaction has no row."""
+
+    first_seqno: int
+    first_fragno: int
+    last_seqno: int
+    last_fragno: int
+    last_commit_time: datetime
+
+
+def write_segment(
+    directory: LogDirectory,
+    name: str,
+    span: Span,
+    rows: pa.Table,
+    transactions: pa.Table,
+    *,
+    bucket_count: int,
+    expected_file_bytes: int,
+) -> Segment:
+    """Write and sync both files of a segment; their names are not synced yet.
+
+    `rows` are `UNLINKED`, in (seqno, fragno) order. Memory: about twice the rows, and the file.
+    """
+    byte_count = values_bytes(rows)
+    groups, content = _encode_rows(rows, bucket_count=bucket_count, expected_file_bytes=expected_file_bytes)
+    rows_digest = xxhash.xxh3_128_hexdigest(content)
+    write_durable(directory.rows_path(name), memoryview(content))
+    file_bytes = content.size
+    sink = pa.BufferOutputStream()
+    pq.write_table(transactions, sink, compression=_COMPRESSION, compression_level=_COMPRESSION_LEVEL)
+    content = sink.getvalue()
+    write_durable(directory.transactions_path(name), memoryview(content))
+    return Segment(
+        name=name,
+        first_seqno=span.first_seqno,
+        last_seqno=span.last_seqno,
+        first_fragno=span.first_fragno,
+        last_fragno=span.last_fragno,
+        row_count=rows.num_rows,
+        transaction_count=transactions.num_rows,
+        byte_count=byte_count,
+        file_bytes=file_bytes,
+        checksum=rows_digest + _CHECKSUM_SEPARATOR + xxhash.xxh3_128_hexdigest(content),
+        last_commit_time=span.last_commit_time,
+        row_groups=groups,
+    )
+
+
+def remove_segment(directory: LogDirectory, name: str) -> None:
+    """Remove the files of a segment that no manifest names."""
+    for path in (directory.rows_path(name), directory.transactions_path(name)):
+        with file_errors(path):
+            path.unlink(missing_ok=True)
+
+
+def verify_segment(directory: LogDirectory, segment: Segment) -> None:
+    """`LogError` that names the file when one is missing or has changed."""
+    read_transactions(directory, segment)
+    path = directory.rows_path(segment.name)
+    digest = xxhash.xxh3_128()
+    with file_errors(path), path.open("rb") as file:
+        while chunk := file.read(2**22):
+            digest.update(chunk)
+    if digest.hexdigest() != segment.checksum.partition(_CHECKSUM_SEPARATOR)[0]:
+        raise _corrupt(str(path))
+
+
+def read_transactions(directory: LogDirectory, segment: Segment) -> pa.Table:
+    """`TRANSACTIONS` of one segment, checked."""
+    path = directory.transactions_path(segment.name)
+    with file_errors(path):
+        content = path.read_bytes()
+    if xxhash.xxh3_128_hexdigest(content) != segment.checksum.partition(_CHECKSUM_SEPARATOR)[2]:
+        raise _corrupt(str(path))
+    return pq.read_table(pa.BufferReader(content)).cast(TRANSACTIONS)
+
+
+def in_log_order(rows: pa.Table) -> pa.Table:
+    """The same rows by (seqno, fragno)."""
+    order = np.lexsort((rows.column("fragno").to_numpy(), rows.column("seqno").to_numpy()))
+    return rows.combine_chunks().take(pa.array(order))
+
+
+def values_bytes(rows: pa.Table | pa.RecordBatch) -> int:
+    """Bytes of the rows' values, uncompressed."""
+    values = rows.column("values")
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    return sum(pc.sum(pc.binary_length(chunk.flatten())).as_py() or 0 for chunk in chunks)
+
+
+def _encode_rows(
+    rows: pa.Table, *, bucket_count: int, expected_file_bytes: int
+) -> tuple[tuple[RowGroup, ...], pa.Buffer]:
+    links = dict(zip(LINK_COLUMNS, link(rows), strict=True))
+    bucket = rows.column("bucket").to_numpy()
+    groups, order = cluster(bucket, bucket_count=bucket_count, file_bytes=expected_file_bytes)
+    indices = pa.array(order)
+    # Column by column, so that only one column is in memory twice.
+    columns = [
+        pa.array(links[name][order]) if name in links else rows.column(name).combine_chunks().take(indices)
+        for name in ROWS.names
+    ]
+    clustered = pa.Table.from_arrays(columns, schema=ROWS)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        ROWS,
+        compression=_COMPRESSION,
+        compression_level=_COMPRESSION_LEVEL,
+        write_statistics=["seqno", "bucket"],
+        write_page_index=True,
+        max_rows_per_page=_ROWS_PER_PAGE,
+    ) as writer:
+        start = 0
+        for group in groups:
+            writer.write_table(clustered.slice(start, group.row_count), row_group_size=group.row_count)
+            start += group.row_count
+    return groups, sink.getvalue()
+
+
+def _corrupt(path: str) -> LogError:
+    return LogError(f"{path} does not match its checksum", hint="Restore the file from a copy of the log.")
