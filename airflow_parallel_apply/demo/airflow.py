@@ -1,0 +1,277 @@
+"""A whole Airflow on this machine for as long as it is needed: what `airflow standalone` is, but owned.
+
+API server, scheduler (LocalExecutor), DAG processor and triggerer, each a process of one `Tree`, on SQLite, on a free
+port of the loopback interface, with a home directory of its own. Nothing of the caller's Airflow settings comes in.
+
+The schema of an empty database takes some seconds to make, so it is made once per Airflow version and copied.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, Literal, Self
+
+import pendulum
+
+from airflow_parallel_apply.demo.airflow_api import AirflowClient
+from airflow_parallel_apply.demo.processes import MarkedProcess, Tree
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+
+Service = Literal["api-server", "scheduler", "dag-processor", "triggerer"]
+Settings = Mapping[str, Mapping[str, str]]
+
+USERNAME: Final = "admin"
+_START_TIMEOUT: Final = timedelta(seconds=120)
+_STOP_PATIENCE_SECONDS: Final = 8.0
+_POLL_SECONDS: Final = 0.1
+_LOG_TAIL_BYTES: Final = 2000
+
+# The slowest starts first: its import is the longest.
+_ARGUMENTS: Final[Mapping[Service, tuple[str, ...]]] = {
+    "api-server": ("--host", "127.0.0.1"),
+    "scheduler": ("--skip-serve-logs",),
+    "dag-processor": (),
+    "triggerer": ("--skip-serve-logs",),
+}
+_HEALTH: Final[Mapping[Service, str]] = {
+    "scheduler": "scheduler",
+    "dag-processor": "dag_processor",
+    "triggerer": "triggerer",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowOptions:
+    """What an Airflow is started with. `settings` are sections of airflow.cfg that add to, or replace, ours."""
+
+    home: Path
+    dags: Path
+    connections: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """URIs by connection id."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further variables that all processes, and so all tasks, see."""
+    settings: Settings = field(default_factory=dict)
+    cache: Path | None = None
+    """Where the empty database is kept between starts; None: it is made each time."""
+    parallelism: int = 16
+    """Task processes at the same time."""
+
+
+class AirflowServices:
+    """One Airflow. `start` once, then `kill` and `restart` single services, then `stop`, which leaves no process.
+
+    Another thread may `stop` while `start` waits, which then raises `Unavailable`.
+    """
+
+    def __init__(self, options: AirflowOptions) -> None:
+        self.options = options
+        self.port = _free_port()
+        self.base_url = f"http://127.0.0.1:{self.port}"
+        self.password = secrets.token_urlsafe(12)
+        self.tree = Tree()
+        self.client = AirflowClient(self.base_url, username=USERNAME, password=self.password)
+        self._running: dict[Service, subprocess.Popen[bytes]] = {}
+        self._launched: dict[Service, pendulum.DateTime] = {}
+
+    def start(self, *, timeout: timedelta = _START_TIMEOUT) -> Self:
+        """Make the home directory anew, start, and return when every service answers. Errors: `Unavailable`."""
+        deadline = time.monotonic() + timeout.total_seconds()
+        home = self.options.home
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "services").mkdir(parents=True)
+        _write_private(home / "airflow.cfg", self._configuration())
+        _write_private(home / "passwords.json", json.dumps({USERNAME: self.password}))
+        self._make_database(deadline)
+        for service in _ARGUMENTS:
+            self._launch_service(service)
+        self._wait_until_ready(tuple(_ARGUMENTS), deadline)
+        return self
+
+    def wait_for_dag(self, dag_id: str, *, timeout: timedelta = timedelta(seconds=60)) -> None:
+        """Wait until the DAG can be triggered. Errors: `ConfigurationError` with the traceback of a file that fails."""
+        deadline = time.monotonic() + timeout.total_seconds()
+        while not self.client.has_dag(dag_id):
+            for name, trace in self.client.import_errors().items():
+                raise ConfigurationError(f"DAG file {name} does not load: {trace.strip()[-1000:]}", op="airflow")
+            if time.monotonic() > deadline:
+                raise Unavailable(f"DAG {dag_id} did not appear", op="airflow", hint=f"See {self.log('dag-processor')}")
+            time.sleep(_POLL_SECONDS)
+
+    def log(self, service: str) -> Path:
+        """Where a service writes its messages."""
+        return self.options.home / "services" / f"{service}.log"
+
+    def pid(self, service: Service) -> int:
+        """Of the service's first process."""
+        return self._running[service].pid
+
+    def processes(self) -> tuple[MarkedProcess, ...]:
+        """Every living process that came of this Airflow: services, task processes, and what tasks started."""
+        return self.tree.processes()
+
+    def kill(self, service: Service) -> None:
+        """As a crash: kill -9 of the service's first process. What it had started goes on."""
+        process = self._running.pop(service)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def restart(self, service: Service, *, timeout: timedelta = _START_TIMEOUT) -> None:
+        """Start a killed service again, and wait until it works."""
+        self._launch_service(service)
+        self._wait_until_ready((service,), time.monotonic() + timeout.total_seconds())
+
+    def stop(self) -> None:
+        """Ask the services to end, then end everything that is left, orphans too."""
+        self.client.close()
+        self.tree.end(patience_seconds=_STOP_PATIENCE_SECONDS)
+        self._running.clear()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _configuration(self) -> str:
+        home = self.options.home
+        ours: dict[str, dict[str, str]] = {
+            "core": {
+                "dags_folder": str(self.options.dags),
+                "load_examples": "False",
+                "executor": "LocalExecutor",
+                "parallelism": str(self.options.parallelism),
+                "dags_are_paused_at_creation": "False",
+                "fernet_key": urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+                "execution_api_server_url": f"{self.base_url}/execution/",
+                "simple_auth_manager_users": f"{USERNAME}:admin",
+                "simple_auth_manager_passwords_file": str(home / "passwords.json"),
+            },
+            "database": {"sql_alchemy_conn": f"sqlite:///{home / 'airflow.db'}"},
+            "logging": {"base_log_folder": str(home / "logs")},
+            "api": {
+                "base_url": self.base_url,
+                "host": "127.0.0.1",
+                "port": str(self.port),
+                "workers": "1",
+                "secret_key": secrets.token_urlsafe(32),
+                "expose_config": "False",
+            },
+            "api_auth": {"jwt_secret": secrets.token_urlsafe(48)},
+            # A task starts when the scheduler looks: it looks often, since a person watches.
+            "scheduler": {"scheduler_idle_sleep_time": "0.2", "enable_health_check": "False"},
+            "dag_processor": {"refresh_interval": "30", "parsing_processes": "1"},
+            "usage_data_collection": {"enabled": "False"},
+        }
+        for section, values in self.options.settings.items():
+            ours.setdefault(section, {}).update(values)
+        # Airflow interpolates: a percent sign in a path is written twice.
+        return "".join(
+            f"[{section}]\n" + "".join(f"{name} = {value.replace('%', '%%')}\n" for name, value in values.items())
+            for section, values in ours.items()
+        )
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+        return {
+            **inherited,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "AIRFLOW_HOME": str(self.options.home),
+            **{f"AIRFLOW_CONN_{name.upper()}": uri for name, uri in self.options.connections.items()},
+            **self.options.environment,
+        }
+
+    def _launch(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return self.tree.launch(
+            [sys.executable, "-m", "airflow", *arguments],
+            environment=self._environment(),
+            log=self.log(arguments[0]),
+            directory=self.options.home,
+        )
+
+    def _launch_service(self, service: Service) -> None:
+        self._launched[service] = pendulum.now("UTC")
+        self._running[service] = self._launch(service, *_ARGUMENTS[service])
+
+    def _make_database(self, deadline: float) -> None:
+        ours = self.options.home / "airflow.db"
+        cache = self.options.cache
+        empty = None if cache is None else cache / f"airflow-{version('apache-airflow-core')}.db"
+        if empty is not None and empty.exists():
+            shutil.copyfile(empty, ours)
+            return
+        migration = self._launch("db", "migrate")
+        try:
+            code = migration.wait(timeout=max(deadline - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            code = -1
+        if code != 0:
+            raise Unavailable(f"airflow db migrate failed: {self._tail('db')}", op="airflow")
+        if empty is not None:
+            empty.parent.mkdir(parents=True, exist_ok=True)
+            draft = empty.with_suffix(f".{os.getpid()}")
+            shutil.copyfile(ours, draft)
+            draft.replace(empty)
+
+    def _wait_until_ready(self, services: tuple[Service, ...], deadline: float) -> None:
+        missing = list(services)
+        while True:
+            missing = [service for service in missing if not self._is_ready(service)]
+            if not missing:
+                return
+            for service in missing:
+                if (code := self._running[service].poll()) is not None:
+                    raise Unavailable(f"Airflow's {service} ended with {code}: {self._tail(service)}", op="airflow")
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"Airflow's {', '.join(missing)} did not start: {self._tail(missing[0])}", op="airflow"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _is_ready(self, service: Service) -> bool:
+        """Whether it answers, or has written a heartbeat since its launch: an older one may be its predecessor's."""
+        try:
+            health = self.client.health()
+        except Unavailable:
+            return False
+        if service == "api-server":
+            # The tasks' side of the API builds its routes at the first request, for seconds: not at the first task's.
+            self.client.wake_execution_api()
+            return True
+        name = _HEALTH[service]
+        beat = health[name].get(f"latest_{name}_heartbeat")
+        return beat is not None and datetime.fromisoformat(beat) >= self._launched[service]
+
+    def _tail(self, service: str) -> str:
+        log = self.log(service)
+        return log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip() if log.exists() else ""
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(text)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
