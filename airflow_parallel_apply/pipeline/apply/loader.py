@@ -1,0 +1,226 @@
+"""Load a unit's rows into staging tables of PostgreSQL: what one attempt of one Spark task does with its rows.
+
+One session, one transaction: it ends with everything staged or with nothing. Rows are reduced to net changes as they
+stream through, so memory holds a few megabytes of COPY text for each relation and one open key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_parallel_apply.pipeline.apply.copy_text import copy_text
+from airflow_parallel_apply.pipeline.apply.reduce import DELETE, INSERT, UPDATE, NetChanges, Numbers, Reducer
+from airflow_parallel_apply.pipeline.epoch import StagedTable
+from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, Unavailable
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis import copy_line, translate
+from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, staging_table
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_staging, create_staging
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+
+_FLUSH_BYTES: Final = 4 * 2**20
+"""Of one relation's COPY text."""
+
+_BUFFERED_BYTES: Final = 32 * 2**20
+"""Of all relations' together."""
+
+_STRINGS: Final = pa.list_(pa.string())
+_NUMBERS: Final = pa.list_(pa.int32())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOrder:
+    """Whose rows are loaded. Crosses process borders; carries no secret. `channel` None: a serial unit.
+
+    `attempt`: unique for each attempt of each task, whatever Spark retries or runs twice.
+    """
+
+    pipeline: str
+    channel: int | None
+    token: str
+    attempt: str
+    relations: tuple[Relation, ...]
+    schema: str = "parallel_apply"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What an attempt staged, and how many log rows it was made of."""
+
+    tables: tuple[StagedTable, ...]
+    row_count: int
+
+
+class StagingLoader:
+    """Loads rows for one order. Not thread-safe, used once.
+
+    Errors: `TargetError` with table, column and seqno where they are known; `LogError`; `Unavailable`; `OwnershipLost`
+    when the claim's sessions were ended.
+    """
+
+    def __init__(self, dsn: str, order: LoadOrder) -> None:
+        self._order = order
+        self._relations = {relation.relation_id: relation for relation in order.relations}
+        self._session = Session(
+            dsn,
+            pipeline=order.pipeline,
+            schema=order.schema,
+            name=holder_session(order.pipeline, order.channel, order.token),
+            synchronous_commit="off",
+        )
+        self._tables: dict[int, _Staging] = {}
+
+    def load(self, batches: Iterable[pa.RecordBatch]) -> Loaded:
+        """Stage the net changes of `ROWS` batches in which the rows of one key are adjacent and in seqno order."""
+        row_count = 0
+        try:
+            with self._session.transaction("stage", channel=self._order.channel) as connection:
+                for batch in batches:
+                    row_count += batch.num_rows
+                    for relation_id, rows in _by_relation(batch):
+                        self._staging(connection, relation_id).feed(rows)
+                    self._bound_memory()
+                for staging in self._tables.values():
+                    staging.finish()
+        except Unavailable as error:
+            if isinstance(error.__cause__, psycopg.errors.AdminShutdown):
+                raise OwnershipLost(
+                    "the session was ended: a newer claim took the channel", op="stage", hint=error.message
+                ).at(pipeline=self._order.pipeline, channel=self._order.channel) from error
+            raise
+        finally:
+            self._session.close()
+        tables = tuple(staging.staged() for staging in self._tables.values() if staging.row_count)
+        return Loaded(tables=tables, row_count=row_count)
+
+    def _staging(self, connection: Connection, relation_id: int) -> _Staging:
+        if relation_id not in self._tables:
+            relation = self._relations.get(relation_id)
+            if relation is None:
+                raise LogError(f"rows of relation {relation_id}, which the unit does not define")
+            self._tables[relation_id] = _Staging(connection, self._order, relation)
+        return self._tables[relation_id]
+
+    def _bound_memory(self) -> None:
+        while sum(staging.buffered_bytes for staging in self._tables.values()) > _BUFFERED_BYTES:
+            max(self._tables.values(), key=lambda staging: staging.buffered_bytes).flush()
+
+
+class _Staging:
+    """One relation's staging table and what waits for it."""
+
+    def __init__(self, connection: Connection, order: LoadOrder, relation: Relation) -> None:
+        self._connection = connection
+        self._schema = order.schema
+        self._relation = relation
+        self._name = staging_table(order.pipeline, order.channel, order.token, order.attempt, relation.relation_id)
+        self._reducer = Reducer(relation)
+        self._target: TargetTable | None = None
+        self._texts: list[memoryview] = []
+        self._seqnos: list[Numbers] = []
+        self._texts_unsent = False
+        self._has_unsent = False
+        self._counts = {INSERT: 0, UPDATE: 0, DELETE: 0}
+        self.buffered_bytes = 0
+
+    @property
+    def row_count(self) -> int:
+        return sum(self._counts.values())
+
+    def feed(self, rows: pa.RecordBatch) -> None:
+        self._keep(self._reducer.feed(rows))
+
+    def finish(self) -> None:
+        self._keep(self._reducer.finish())
+        self.flush()
+
+    def staged(self) -> StagedTable:
+        return StagedTable(
+            relation_id=self._relation.relation_id,
+            staging=self._name,
+            inserts=self._counts[INSERT],
+            updates=self._counts[UPDATE],
+            deletes=self._counts[DELETE],
+            has_unsent=self._has_unsent,
+        )
+
+    def flush(self) -> None:
+        """Send what is buffered as one COPY."""
+        if not self._texts:
+            return
+        target = self._target or self._create()
+        command = copy_into_staging(self._schema, self._name, target, with_unsent=self._texts_unsent)
+        try:
+            with self._copy(command) as copy:
+                for text in self._texts:
+                    copy.write(text)
+        except psycopg.Error as error:
+            raise self._located(error) from error
+        self._texts.clear()
+        self._seqnos.clear()
+        self.buffered_bytes = 0
+
+    def _keep(self, found: Iterator[NetChanges]) -> None:
+        for changes in found:
+            unsent = changes.unsent is not None
+            if unsent and not self._texts_unsent:
+                # From here on every line has one field more.
+                self.flush()
+                self._texts_unsent = self._has_unsent = True
+            text = copy_text(changes, with_unsent=self._texts_unsent)
+            self._texts.append(text)
+            self._seqnos.append(changes.seqnos)
+            self.buffered_bytes += len(text)
+            for operation in self._counts:
+                self._counts[operation] += changes.count(operation)
+            if self.buffered_bytes >= _FLUSH_BYTES:
+                self.flush()
+
+    def _create(self) -> TargetTable:
+        (self._target,) = describe_tables(self._connection, [self._relation], schema=self._schema)
+        self._connection.execute(create_staging(self._schema, self._name, self._target))
+        return self._target
+
+    def _copy(self, command: object) -> AbstractContextManager[psycopg.Copy]:
+        return self._connection.cursor().copy(command)  # type: ignore[arg-type]
+
+    def _located(self, error: psycopg.Error) -> Exception:
+        found = translate(error, op="stage", table=self._relation.name)
+        line = copy_line(error)
+        if line is not None and self._seqnos:
+            seqnos = np.concatenate(self._seqnos)
+            if line <= len(seqnos):
+                found.seqno = int(seqnos[line - 1])
+        return found
+
+
+def _by_relation(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each relation, in the order they have; without a copy when there is only one."""
+    if batch.num_rows == 0:
+        return
+    batch = _normal(batch)
+    column = batch.column("relation_id")
+    found = pc.unique(column).to_pylist()
+    if len(found) == 1:
+        yield found[0], batch
+        return
+    for relation_id in found:
+        yield relation_id, batch.filter(pc.equal(column, relation_id))
+
+
+def _normal(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Spark may send wide strings, or lists with other field names: the log's own types, without a copy where equal."""
+    for name, kind in (("key", pa.string()), ("values", _STRINGS), ("unsent", _NUMBERS)):
+        column = batch.column(name)
+        if column.type != kind:
+            batch = batch.set_column(batch.schema.get_field_index(name), name, column.cast(kind))
+    return batch

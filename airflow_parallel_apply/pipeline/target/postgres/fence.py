@@ -1,0 +1,167 @@
+"""The fence: who owns a pipeline, under which generation; how it is routed; and the bounds of its runs.
+
+Every position bears the generation of the owner, so that the conditional move at the end of each commit fails for
+a former one: `acquire` writes the new generation into all of them before it returns. It ends the former holders'
+sessions first, since one that stands still between its merge and its commit would hold the position's lock for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import class_row, dict_row
+
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    FenceBusy,
+    OwnershipLost,
+    PlanError,
+    Unavailable,
+)
+from airflow_parallel_apply.pipeline.event import NO_SEQNO
+from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
+from airflow_parallel_apply.pipeline.target.postgres.positions import read_positions
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds
+
+_LOCK_TRIES: Final = 5
+
+
+class Fence:
+    """One pipeline's row in `pipeline`, and its rows in `run`. Leases are measured by the target's clock."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def state(self) -> FenceState | None:
+        with self._session.errors("fence"):
+            cursor = self._session.connection().cursor(row_factory=class_row(FenceState))
+            return cursor.execute(self._session.sql("fence", "read"), self._names()).fetchone()
+
+    def acquire(self, *, log_id: str, owner: str, lease: timedelta) -> FenceState:
+        with self._session.transaction("acquire") as connection:
+            connection.execute(self._session.sql("fence", "register"), self._names(log_id=log_id))
+            row = self._lock(connection, log_id)
+            if row["leased"] and row["owner"] != owner:
+                raise FenceBusy(
+                    f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",
+                    hint="Wait for it, or stop it.",
+                )
+            connection.execute(self._session.sql("fence", "acquire"), self._names(owner=owner, lease=lease))
+        self._own_positions(row["generation"] + 1)
+        found = self.state()
+        if found is None or found.generation != row["generation"] + 1:
+            raise OwnershipLost("another run took the pipeline over", op="acquire", pipeline=self._session.pipeline)
+        return found
+
+    def renew(self, generation: int, lease: timedelta) -> None:
+        with self._session.transaction("renew fence") as connection:
+            names = self._names(generation=generation, lease=lease)
+            self._require_one(connection.execute(self._session.sql("fence", "renew"), names), generation)
+
+    def release(self, generation: int, clean_stop_seqno: int | None) -> None:
+        with self._session.transaction("release fence") as connection:
+            names = self._names(generation=generation, clean_stop_seqno=clean_stop_seqno)
+            self._require_one(connection.execute(self._session.sql("fence", "release"), names), generation)
+
+    def route(self, generation: int | None, *, log_id: str, routing_digest: str, channels: int) -> None:
+        with self._session.transaction("route") as connection:
+            connection.execute(self._session.sql("fence", "register"), self._names(log_id=log_id))
+            row = self._lock(connection, log_id)
+            if row["routing_digest"] == routing_digest:
+                return
+            if generation is None and row["leased"]:
+                raise FenceBusy(
+                    f"run {row['owner']} owns the pipeline, its routing cannot change now", hint="Wait for it."
+                )
+            if generation is not None and row["generation"] != generation:
+                raise _lost(generation)
+            positions = read_positions(connection, self._session, lock=True)
+            if not all_equal(positions):
+                raise PlanError(
+                    f"the routing changed (channels {row['channels']} to {channels}) while the channels stand at "
+                    + _listed(positions),
+                    hint="Run with the former parameters until all channels stop at the same seqno, then change them.",
+                )
+            seqno = low_watermark(positions) if positions else NO_SEQNO
+            names = self._names(
+                routing_digest=routing_digest, channels=channels, seqno=seqno, generation=row["generation"]
+            )
+            for name in ("drop_positions", "make_positions", "drop_plan", "set_routing"):
+                connection.execute(self._session.sql("fence", name), names)
+
+    def freeze_run(self, run_id: str, until_lsn: int) -> RunBounds:
+        with self._session.transaction("freeze run") as connection:
+            connection.execute(
+                self._session.sql("fence", "freeze_run"), self._names(run_id=run_id, until_lsn=until_lsn)
+            )
+            return self._run(connection, run_id)
+
+    def settle_run(self, run_id: str, until_seqno: int) -> RunBounds:
+        with self._session.transaction("settle run") as connection:
+            names = self._names(run_id=run_id, until_seqno=until_seqno)
+            connection.execute(self._session.sql("fence", "settle_run"), names)
+            return self._run(connection, run_id)
+
+    def run_cuts(self, above_seqno: int) -> tuple[int, ...]:
+        with self._session.errors("read runs"):
+            rows = self._session.connection().execute(
+                self._session.sql("fence", "run_cuts"), self._names(above_seqno=above_seqno)
+            )
+            return tuple(row[0] for row in rows)
+
+    def _own_positions(self, generation: int) -> None:
+        """Bounded: each try ends the sessions that could hold a position's lock."""
+        for _ in range(_LOCK_TRIES):
+            with self._session.errors("acquire"):
+                self._session.end_holders(None, but_token="")
+                try:
+                    with self._session.connection().transaction():
+                        self._session.connection().execute("SET LOCAL lock_timeout = '2s'")
+                        self._session.connection().execute(
+                            self._session.sql("fence", "own_positions"), self._names(generation=generation)
+                        )
+                except psycopg.errors.LockNotAvailable:
+                    continue
+                return
+        raise Unavailable("another session holds the positions' locks", op="acquire", pipeline=self._session.pipeline)
+
+    def _lock(self, connection: Connection, log_id: str) -> dict[str, Any]:
+        cursor = connection.cursor(row_factory=dict_row)
+        row = cursor.execute(self._session.sql("fence", "lock"), self._names()).fetchone()
+        if row is None:
+            raise OwnershipLost("the pipeline was removed from the target")
+        if row["log_id"] != log_id:
+            raise ConfigurationError(
+                f"the target has applied log {row['log_id']} so far, this is log {log_id}",
+                hint="Use the pipeline's own log_url, or another pipeline name for another log.",
+            )
+        return row
+
+    def _run(self, connection: Connection, run_id: str) -> RunBounds:
+        cursor = connection.cursor(row_factory=class_row(RunBounds))
+        found = cursor.execute(self._session.sql("fence", "read_run"), self._names(run_id=run_id)).fetchone()
+        if found is None:
+            raise ConfigurationError(f"run {run_id} was never opened", hint="Clear the run from its task open on.")
+        return found
+
+    def _require_one(self, cursor: psycopg.Cursor[tuple[Any, ...]], generation: int) -> None:
+        if cursor.rowcount != 1:
+            raise _lost(generation)
+
+    def _names(self, **names: object) -> dict[str, object]:
+        return {"pipeline": self._session.pipeline, **names}
+
+
+def _lost(generation: int) -> OwnershipLost:
+    return OwnershipLost(
+        f"generation {generation} of the pipeline is over: another run took it",
+        hint="Clear the task open with everything downstream.",
+    )
+
+
+def _listed(positions: Sequence[Position]) -> str:
+    return ", ".join(f"{position.channel}: {position.seqno}" for position in positions)

@@ -1,0 +1,69 @@
+-- name: read
+SELECT pipeline, log_id, routing_digest, channels, generation, owner, lease_until, clean_stop_seqno
+FROM {schema}.pipeline
+WHERE pipeline = %(pipeline)s;
+
+-- name: lock
+SELECT pipeline, log_id, routing_digest, channels, generation, owner, lease_until, clean_stop_seqno,
+       owner IS NOT NULL AND lease_until > now() AS leased
+FROM {schema}.pipeline
+WHERE pipeline = %(pipeline)s
+FOR UPDATE;
+
+-- name: register
+INSERT INTO {schema}.pipeline (pipeline, log_id) VALUES (%(pipeline)s, %(log_id)s)
+ON CONFLICT (pipeline) DO NOTHING;
+
+-- name: acquire
+UPDATE {schema}.pipeline
+SET generation = generation + 1, owner = %(owner)s, lease_until = now() + %(lease)s, clean_stop_seqno = NULL
+WHERE pipeline = %(pipeline)s;
+
+-- name: renew
+UPDATE {schema}.pipeline
+SET lease_until = now() + %(lease)s
+WHERE pipeline = %(pipeline)s AND generation = %(generation)s AND owner IS NOT NULL;
+
+-- name: release
+UPDATE {schema}.pipeline
+SET owner = NULL, lease_until = NULL, clean_stop_seqno = %(clean_stop_seqno)s
+WHERE pipeline = %(pipeline)s AND generation = %(generation)s;
+
+-- name: own_positions
+UPDATE {schema}.position
+SET generation = %(generation)s, claim = NULL
+WHERE pipeline = %(pipeline)s AND generation < %(generation)s;
+
+-- name: set_routing
+UPDATE {schema}.pipeline
+SET routing_digest = %(routing_digest)s, channels = %(channels)s
+WHERE pipeline = %(pipeline)s;
+
+-- name: drop_positions
+DELETE FROM {schema}.position WHERE pipeline = %(pipeline)s;
+
+-- name: make_positions
+INSERT INTO {schema}.position (pipeline, channel, seqno, generation)
+SELECT %(pipeline)s, channel, %(seqno)s, %(generation)s
+FROM generate_series(0, %(channels)s - 1) AS channel;
+
+-- name: drop_plan
+DELETE FROM {schema}.epoch WHERE pipeline = %(pipeline)s AND last_seqno > %(seqno)s;
+
+-- name: freeze_run
+INSERT INTO {schema}.run (pipeline, run_id, until_lsn) VALUES (%(pipeline)s, %(run_id)s, %(until_lsn)s)
+ON CONFLICT (pipeline, run_id) DO NOTHING;
+
+-- name: settle_run
+UPDATE {schema}.run SET until_seqno = coalesce(until_seqno, %(until_seqno)s)
+WHERE pipeline = %(pipeline)s AND run_id = %(run_id)s;
+
+-- name: read_run
+SELECT run_id, until_lsn, until_seqno, opened
+FROM {schema}.run
+WHERE pipeline = %(pipeline)s AND run_id = %(run_id)s;
+
+-- name: run_cuts
+SELECT DISTINCT until_seqno FROM {schema}.run
+WHERE pipeline = %(pipeline)s AND until_seqno > %(above_seqno)s
+ORDER BY 1;

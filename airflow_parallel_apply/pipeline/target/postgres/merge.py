@@ -1,0 +1,217 @@
+"""Merge staged net changes into the target's tables: deletions, then updates, then insertions, so that values are
+freed before they are taken.
+
+Staging lies in about the order of the target's index, so the planner is held to index nested loops, which then walk
+index and heap forwards; its own choice for unknown row counts, hashes and sorts, was slower. Every statement's count
+is compared with what was staged: a row that is missing, and staging that a crash emptied, are both noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Final
+
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from airflow_parallel_apply.pipeline.epoch import StagedTable
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, UNSENT_COLUMN, drop_staging
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+
+_SHOWN_KEYS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One staging table and the table that it is for."""
+
+    staged: StagedTable
+    table: TargetTable
+
+
+class MissingRows(Exception):
+    """A merge changed another number of rows than were staged. Stays in this room: see `explain_missing`."""
+
+    def __init__(self, part: Part, operation: str, expected: int, found: int) -> None:
+        super().__init__(part.table.relation.name)
+        self.part = part
+        self.operation = operation
+        self.expected = expected
+        self.found = found
+
+
+def describe_parts(
+    connection: Connection, session: Session, staged: Sequence[StagedTable], relations: Sequence[Relation]
+) -> tuple[Part, ...]:
+    """The parts of a merge, parents before children where foreign keys say so. `relations`: one for each staged."""
+    tables = describe_tables(connection, relations, schema=session.schema)
+    rank = _ranks(connection, session, tables)
+    parts = (Part(staged=one, table=table) for one, table in zip(staged, tables, strict=True))
+    return tuple(sorted(parts, key=lambda part: (rank[part.table.oid], part.staged.staging)))
+
+
+def merge_parts(connection: Connection, session: Session, parts: Sequence[Part]) -> None:
+    """Apply the parts and drop their staging. Errors: `MissingRows`; psycopg's own. The caller rolls back."""
+    connection.execute(session.sql("merge", "settings"))
+    for part in reversed(parts):
+        _run(connection, session, part, "D", part.staged.deletes)
+    for part in parts:
+        _run(connection, session, part, "U", part.staged.updates)
+    for part in parts:
+        _run(connection, session, part, "I", part.staged.inserts)
+    if parts:
+        connection.execute(drop_staging(session.schema, [part.staged.staging for part in parts]))
+
+
+def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
+    """Look, after the roll-back, which staged keys have no row. Errors: psycopg's own."""
+    part = found.part
+    connection = session.connection()
+    staging = sql.Identifier(session.schema, part.staged.staging)
+    counted = connection.execute(
+        sql.SQL("SELECT count(*) FROM {} WHERE {} = %s").format(staging, OPERATION_COLUMN), [found.operation]
+    ).fetchone()
+    if counted is None or counted[0] != found.expected:
+        return Unavailable(
+            f"staging table {part.staged.staging} lost rows, as a crash of the target does",
+            hint="The unit is staged again.",
+        )
+    keys = [column.name for column in part.table.relation.columns if column.key]
+    names = sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(name)) for name in keys)
+    missing = connection.execute(
+        sql.SQL(
+            "SELECT {names} FROM {staging} AS s WHERE s.{operation} = %s"
+            " AND NOT EXISTS (SELECT FROM {target} AS t WHERE {same}) LIMIT {limit}"
+        ).format(
+            names=names,
+            staging=staging,
+            operation=OPERATION_COLUMN,
+            target=part.table.identifier,
+            same=_same_key(part.table),
+            limit=_SHOWN_KEYS,
+        ),
+        [found.operation],
+    ).fetchall()
+    verb = "delete" if found.operation == "D" else "update"
+    if not missing:
+        return TargetError(
+            f"{found.found} rows were changed for {found.expected} keys to {verb}: a key is not unique",
+            table=part.table.relation.name,
+            hint="Check the target's unique index over the key, and the log.",
+        )
+    shown = "; ".join(key_text(keys, row) for row in missing)
+    return TargetError(
+        f"{found.expected - found.found} rows to {verb} are not in the target, first: {shown}",
+        table=part.table.relation.name,
+        hint="Somebody else changed the target, or the copies differed at the start. Run `parallel-apply compare`.",
+    )
+
+
+def key_text(names: Sequence[str], values: Sequence[object]) -> str:
+    """A key for people."""
+    return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
+
+
+def be_replica(connection: Connection, session: Session) -> bool:
+    """Run the rest of the transaction as a replica does (no foreign key checks, no ordinary triggers), if allowed."""
+    allowed = connection.execute(session.sql("tables", "may_be_replica")).fetchone()
+    if allowed is None or not allowed[0]:
+        return False
+    connection.execute(session.sql("merge", "be_replica"))
+    return True
+
+
+def _run(connection: Connection, session: Session, part: Part, operation: str, expected: int) -> None:
+    if expected == 0:
+        return
+    build = {"D": _delete, "U": _update, "I": _insert}[operation]
+    done = connection.execute(build(session.schema, part))
+    if done.rowcount != expected:
+        raise MissingRows(part, operation, expected, done.rowcount)
+
+
+def _delete(schema: str, part: Part) -> sql.Composed:
+    return sql.SQL("DELETE FROM {target} AS t USING {staging} AS s WHERE s.{operation} = 'D' AND {same}").format(
+        target=part.table.identifier,
+        staging=sql.Identifier(schema, part.staged.staging),
+        operation=OPERATION_COLUMN,
+        same=_same_key(part.table),
+    )
+
+
+def _update(schema: str, part: Part) -> sql.Composed:
+    return sql.SQL(
+        "UPDATE {target} AS t SET {assignments} FROM {staging} AS s WHERE s.{operation} = 'U' AND {same}"
+    ).format(
+        target=part.table.identifier,
+        assignments=sql.SQL(", ").join(_assignments(part)),
+        staging=sql.Identifier(schema, part.staged.staging),
+        operation=OPERATION_COLUMN,
+        same=_same_key(part.table),
+    )
+
+
+def _assignments(part: Part) -> list[sql.Composed]:
+    """Every column that an update may set; a key column only where an equal key may have another text."""
+    made = []
+    for index, column in enumerate(part.table.relation.columns):
+        found = part.table.columns[column.name]
+        if found.generated or found.identity_always or (column.key and found.one_image):
+            continue
+        name = sql.Identifier(column.name)
+        if part.staged.has_unsent and not column.key:
+            value = sql.SQL("CASE WHEN substr(s.{unsent}, {place}, 1) = '1' THEN t.{name} ELSE s.{name} END")
+            made.append(sql.SQL("{} = ").format(name) + value.format(unsent=UNSENT_COLUMN, place=index + 1, name=name))
+        else:
+            made.append(sql.SQL("{name} = s.{name}").format(name=name))
+    if not made:
+        # A table of key columns only: the update must still find its row.
+        key = next(column.name for column in part.table.relation.columns if column.key)
+        made.append(sql.SQL("{name} = t.{name}").format(name=sql.Identifier(key)))
+    return made
+
+
+def _insert(schema: str, part: Part) -> sql.Composed:
+    names = sql.SQL(", ").join(
+        sql.Identifier(column.name)
+        for column in part.table.relation.columns
+        if not part.table.columns[column.name].generated
+    )
+    return sql.SQL(
+        "INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE SELECT {names} FROM {staging} WHERE {operation} = 'I'"
+    ).format(
+        target=part.table.identifier,
+        names=names,
+        staging=sql.Identifier(schema, part.staged.staging),
+        operation=OPERATION_COLUMN,
+    )
+
+
+def _same_key(table: TargetTable) -> sql.Composed:
+    return sql.SQL(" AND ").join(
+        sql.SQL("t.{name} {operator} s.{name}").format(name=sql.Identifier(name), operator=operator)
+        for name, operator in table.key_operators().items()
+    )
+
+
+def _ranks(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> dict[int, int]:
+    """Parents before children; foreign keys in a circle leave the order as it was."""
+    oids = sorted({table.oid for table in tables})
+    ranks = dict.fromkeys(oids, 0)
+    if len(oids) < 2:
+        return ranks
+    cursor = connection.cursor(row_factory=dict_row)
+    keys = cursor.execute(session.sql("tables", "foreign_keys"), {"oids": oids}).fetchall()
+    parents: dict[int, set[int]] = {oid: set() for oid in oids}
+    for key in keys:
+        if key["child"] in parents and key["parent"] in parents and key["child"] != key["parent"]:
+            parents[key["child"]].add(key["parent"])
+    try:
+        return {oid: rank for rank, oid in enumerate(TopologicalSorter(parents).static_order())}
+    except CycleError:
+        return ranks

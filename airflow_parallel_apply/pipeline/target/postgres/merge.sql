@@ -1,0 +1,12 @@
+-- name: settings
+SET LOCAL enable_hashjoin = off;
+SET LOCAL enable_mergejoin = off;
+SET LOCAL enable_seqscan = off;
+SET LOCAL enable_bitmapscan = off;
+SET LOCAL enable_memoize = off;
+SET LOCAL enable_material = off;
+SET LOCAL max_parallel_workers_per_gather = 0;
+SET LOCAL jit = off;
+
+-- name: be_replica
+SET LOCAL session_replication_role = replica;

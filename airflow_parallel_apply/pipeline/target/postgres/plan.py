@@ -1,0 +1,81 @@
+"""The plan: the planner's epochs, appended under the lock of the pipeline's row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+
+
+class PlanTable:
+    """One pipeline's rows in `epoch`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def planned_seqno(self) -> int:
+        with self._session.errors("read plan"):
+            return self._number(self._session.connection(), "planned_seqno")
+
+    def next_number(self) -> int:
+        with self._session.errors("read plan"):
+            return self._number(self._session.connection(), "next_number")
+
+    def last_at(self, seqno: int) -> int:
+        with self._session.errors("read plan"):
+            return self._number(self._session.connection(), "last_at", seqno=seqno)
+
+    def add(self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int) -> bool:
+        with self._session.transaction("plan") as connection:
+            names = {"pipeline": self._session.pipeline}
+            row = connection.execute(self._session.sql("plan", "lock_routing"), names).fetchone()
+            if row is None or row[0] != routing_digest:
+                return False
+            if self._number(connection, "planned_seqno") != after_seqno:
+                return False
+            with connection.cursor() as cursor:
+                cursor.executemany(self._session.sql("plan", "add"), [self._row(epoch) for epoch in epochs])
+        return True
+
+    def epochs(self, *, after_number: int, above_seqno: int, limit: int | None) -> tuple[Epoch, ...]:
+        with self._session.errors("read plan"):
+            rows = self._session.connection().execute(
+                self._session.sql("plan", "read"),
+                {
+                    "pipeline": self._session.pipeline,
+                    "after_number": after_number,
+                    "above_seqno": above_seqno,
+                    "limit": limit,
+                },
+            )
+            return tuple(
+                Epoch(
+                    number=number,
+                    first_seqno=first_seqno,
+                    last_seqno=last_seqno,
+                    kind=EpochKind(kind),
+                    reason=Reason(reason),
+                    rows=tuple(counts),
+                    bytes_=tuple(sizes),
+                )
+                for number, first_seqno, last_seqno, kind, reason, counts, sizes in rows
+            )
+
+    def _row(self, epoch: Epoch) -> dict[str, object]:
+        return {
+            "pipeline": self._session.pipeline,
+            "number": epoch.number,
+            "first_seqno": epoch.first_seqno,
+            "last_seqno": epoch.last_seqno,
+            "kind": epoch.kind.value,
+            "reason": epoch.reason.value,
+            "rows": list(epoch.rows),
+            "bytes": list(epoch.bytes_),
+        }
+
+    def _number(self, connection: Connection, name: str, **names: int) -> int:
+        row = connection.execute(
+            self._session.sql("plan", name), {"pipeline": self._session.pipeline, **names}
+        ).fetchone()
+        return int(row[0]) if row is not None else -1

@@ -1,0 +1,25 @@
+-- name: planned_seqno
+SELECT greatest(
+    (SELECT coalesce(max(last_seqno), -1) FROM {schema}.epoch WHERE pipeline = %(pipeline)s),
+    (SELECT coalesce(min(seqno), -1) FROM {schema}.position WHERE pipeline = %(pipeline)s)
+);
+
+-- name: next_number
+SELECT coalesce(max(number) + 1, 0) FROM {schema}.epoch WHERE pipeline = %(pipeline)s;
+
+-- name: last_at
+SELECT coalesce(max(number), -1) FROM {schema}.epoch WHERE pipeline = %(pipeline)s AND last_seqno <= %(seqno)s;
+
+-- name: lock_routing
+SELECT routing_digest FROM {schema}.pipeline WHERE pipeline = %(pipeline)s FOR UPDATE;
+
+-- name: add
+INSERT INTO {schema}.epoch (pipeline, number, first_seqno, last_seqno, kind, reason, rows, bytes)
+VALUES (%(pipeline)s, %(number)s, %(first_seqno)s, %(last_seqno)s, %(kind)s, %(reason)s, %(rows)s, %(bytes)s);
+
+-- name: read
+SELECT number, first_seqno, last_seqno, kind, reason, rows, bytes
+FROM {schema}.epoch
+WHERE pipeline = %(pipeline)s AND number > %(after_number)s AND last_seqno > %(above_seqno)s
+ORDER BY number
+LIMIT %(limit)s;

@@ -1,0 +1,118 @@
+"""Positions: how far each channel is, who may move it, and the conditional move that every commit ends with (law 3)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import class_row
+
+from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost
+from airflow_parallel_apply.pipeline.position import Position
+from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, channel_tag, claim_tag
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.staging import drop_foreign_staging
+
+_TAKE_LOCK_TIMEOUT: Final = "10s"
+
+
+class Standing(Enum):
+    """Where the positions of a unit are."""
+
+    BEFORE = "before"
+    """At its start and held by its token: it may be applied."""
+    DONE = "done"
+    """At its end, whoever moved them."""
+    LOST = "lost"
+    """Anything else."""
+
+
+def read_positions(connection: Connection, session: Session, *, lock: bool = False) -> tuple[Position, ...]:
+    """In channel order. Errors: psycopg's own."""
+    cursor = connection.cursor(row_factory=class_row(Position))
+    cursor.execute(session.sql("positions", "lock" if lock else "read"), {"pipeline": session.pipeline})
+    return tuple(cursor)
+
+
+def standing(connection: Connection, session: Session, unit: Unit, *, lock: bool = False) -> Standing:
+    """Compare a unit with the positions of its channels (all of them, for a serial unit)."""
+    positions = [
+        position
+        for position in read_positions(connection, session, lock=lock)
+        if unit.channel is None or position.channel == unit.channel
+    ]
+    if positions and all(position.seqno == unit.last_seqno for position in positions):
+        return Standing.DONE
+    ours = all(
+        position.seqno == unit.after_seqno and position.generation == unit.generation and position.claim == unit.token
+        for position in positions
+    )
+    return Standing.BEFORE if positions and ours else Standing.LOST
+
+
+def move(connection: Connection, session: Session, unit: Unit) -> None:
+    """Move the unit's positions to its end, or raise `OwnershipLost`: the caller's transaction must then roll back."""
+    moved = connection.execute(
+        session.sql("positions", "move" if unit.channel is not None else "move_all"),
+        {
+            "pipeline": session.pipeline,
+            "channel": unit.channel,
+            "after_seqno": unit.after_seqno,
+            "last_seqno": unit.last_seqno,
+            "generation": unit.generation,
+            "token": unit.token,
+        },
+    )
+    if moved.rowcount != (1 if unit.channel is not None else unit.channels):
+        raise lost(unit)
+
+
+def take(session: Session, channel: int | None, *, generation: int, token: str) -> Position:
+    """See `Target.take`. Sessions are ended before the claim is written, since one may hold its lock, and after it,
+    since one may have begun to merge in between.
+    """
+    channels = None if channel is None else [channel_tag(channel), ALL_CHANNELS]
+    with session.errors("take", channel=channel):
+        session.become(channel, token)
+        session.end_holders(channels, but_token=claim_tag(token))
+        with session.connection().transaction():
+            connection = session.connection()
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", [_TAKE_LOCK_TIMEOUT])
+            _require_generation(connection, session, generation)
+            cursor = connection.cursor(row_factory=class_row(Position))
+            cursor.execute(
+                session.sql("positions", "take"),
+                {"pipeline": session.pipeline, "channel": channel, "generation": generation, "token": token},
+            )
+            found = sorted(cursor, key=lambda position: position.seqno)
+        if not found:
+            raise ConfigurationError("the target has no position for the channel", hint="Clear the task open.")
+        session.end_holders(channels, but_token=claim_tag(token))
+        drop_foreign_staging(
+            session.connection(),
+            schema=session.schema,
+            pipeline=session.pipeline,
+            channels=channels,
+            but_token=token,
+        )
+    return found[0]
+
+
+def lost(unit: Unit) -> OwnershipLost:
+    """The error of a unit whose positions are neither at its start under its claim nor at its end."""
+    return OwnershipLost(
+        f"the position is no longer this claim's to move from {unit.after_seqno} to {unit.last_seqno}",
+        channel=unit.channel,
+        seqno=unit.last_seqno,
+    )
+
+
+def _require_generation(connection: psycopg.Connection[Any], session: Session, generation: int) -> None:
+    row = connection.execute(session.sql("positions", "generation"), {"pipeline": session.pipeline}).fetchone()
+    if row is None or row[0] != generation:
+        raise OwnershipLost(
+            f"generation {generation} of the pipeline is over: another run took it",
+            hint="Clear the task open with everything downstream.",
+        )

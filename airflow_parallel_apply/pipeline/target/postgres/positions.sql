@@ -1,0 +1,29 @@
+-- name: read
+SELECT channel, seqno, generation, claim FROM {schema}.position WHERE pipeline = %(pipeline)s ORDER BY channel;
+
+-- name: lock
+SELECT channel, seqno, generation, claim FROM {schema}.position WHERE pipeline = %(pipeline)s
+ORDER BY channel FOR UPDATE;
+
+-- name: generation
+SELECT generation FROM {schema}.pipeline WHERE pipeline = %(pipeline)s FOR SHARE;
+
+-- name: take
+UPDATE {schema}.position
+SET generation = %(generation)s, claim = %(token)s
+WHERE pipeline = %(pipeline)s
+  AND (%(channel)s::integer IS NULL OR channel = %(channel)s)
+  AND generation <= %(generation)s
+RETURNING channel, seqno, generation, claim;
+
+-- name: move
+UPDATE {schema}.position
+SET seqno = %(last_seqno)s
+WHERE pipeline = %(pipeline)s AND channel = %(channel)s
+  AND seqno = %(after_seqno)s AND generation = %(generation)s AND claim = %(token)s;
+
+-- name: move_all
+UPDATE {schema}.position
+SET seqno = %(last_seqno)s
+WHERE pipeline = %(pipeline)s
+  AND seqno = %(after_seqno)s AND generation = %(generation)s AND claim = %(token)s;

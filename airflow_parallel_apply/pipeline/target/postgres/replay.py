@@ -1,0 +1,160 @@
+"""Exact replay: change by change in source order. Slower than a merge, and right whatever the constraints are.
+
+Values go as text of unknown type, so that the server reads them by its columns' own input functions, as COPY does.
+Statements are sent through the protocol's pipeline, some hundreds at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import LogError, TargetError
+from airflow_parallel_apply.pipeline.event import Operation, Relation
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+
+_PIPELINED: Final = 500
+
+_COLUMNS: Final = ("seqno", "relation_id", "operation", "values", "unsent", "old_key")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A statement on its way, and what to say if it finds no row."""
+
+    cursor: psycopg.Cursor[Any]
+    relation: Relation
+    seqno: int
+    key: tuple[object, ...]
+
+
+class Replay:
+    """Replays rows inside the caller's transaction."""
+
+    def __init__(self, connection: Connection, *, schema: str, relations: Callable[[int], Relation]) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._relations = relations
+        self._tables: dict[int, TargetTable] = {}
+        self._statements: dict[tuple[int, Operation, tuple[int, ...]], sql.Composed] = {}
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Rows in (seqno, fragno) order. Errors: `TargetError` that names table, seqno and key; psycopg's own."""
+        for batch in batches:
+            columns = [batch.column(name) for name in _COLUMNS]
+            for start in range(0, batch.num_rows, _PIPELINED):
+                rows = zip(*(column.slice(start, _PIPELINED).to_pylist() for column in columns), strict=True)
+                self._run_some(rows)
+
+    def _run_some(self, rows: Iterator[tuple[Any, ...]]) -> None:
+        ready = []
+        for seqno, relation_id, letter, values, unsent, old_key in rows:
+            operation = Operation(letter)
+            if operation is Operation.KEY_LEFT:
+                continue
+            if not operation.is_row:
+                raise LogError(f"operation {letter} among the rows to replay", seqno=seqno)
+            # Looked up before the pipeline opens: what it asks the catalog waits for the answer.
+            ready.append((self._table(relation_id), operation, seqno, values, tuple(unsent or ()), old_key))
+        sent: list[_Sent] = []
+        try:
+            with self._connection.pipeline():
+                sent.extend(self._send(*row) for row in ready)
+        except psycopg.Error as error:
+            raise _located(error, sent) from error
+        for one in sent:
+            if one.cursor.rowcount != 1:
+                names = [column.name for column in one.relation.columns if column.key]
+                raise TargetError(
+                    f"{one.cursor.rowcount} rows found to change: {key_text(names, one.key)}",
+                    table=one.relation.name,
+                    seqno=one.seqno,
+                    hint="Somebody else changed the target, or the copies differed at the start.",
+                )
+
+    def _send(
+        self,
+        table: TargetTable,
+        operation: Operation,
+        seqno: int,
+        values: Sequence[str | None],
+        unsent: tuple[int, ...],
+        old_key: Sequence[str] | None,
+    ) -> _Sent:
+        relation = table.relation
+        new_key = [values[index] for index in relation.key_indexes]
+        key = list(old_key or ()) if operation is Operation.KEY_ARRIVED else new_key
+        kept = [index for index in _written(table, operation) if index not in unsent]
+        match operation:
+            case Operation.INSERT:
+                parameters = [values[index] for index in kept]
+            case Operation.DELETE:
+                parameters = list(key)
+            case _:
+                parameters = [*(values[index] for index in kept), *key]
+        cursor = self._connection.cursor()
+        cursor.execute(self._statement(table, operation, unsent, kept), parameters, prepare=True)
+        return _Sent(cursor, relation, seqno, tuple(key) if relation.key_indexes else ())
+
+    def _statement(
+        self, table: TargetTable, operation: Operation, unsent: tuple[int, ...], kept: Sequence[int]
+    ) -> sql.Composed:
+        place = (table.relation.relation_id, operation, unsent)
+        if place not in self._statements:
+            self._statements[place] = _build(table, operation, kept)
+        return self._statements[place]
+
+    def _table(self, relation_id: int) -> TargetTable:
+        if relation_id not in self._tables:
+            relation = self._relations(relation_id)
+            (self._tables[relation_id],) = describe_tables(self._connection, [relation], schema=self._schema)
+        return self._tables[relation_id]
+
+
+def _written(table: TargetTable, operation: Operation) -> list[int]:
+    """Indexes of the columns that a statement may write."""
+    columns = [table.columns[column.name] for column in table.relation.columns]
+    return [
+        index
+        for index, column in enumerate(columns)
+        if not column.generated and (operation is Operation.INSERT or not column.identity_always)
+    ]
+
+
+def _build(table: TargetTable, operation: Operation, kept: Sequence[int]) -> sql.Composed:
+    columns = [sql.Identifier(table.relation.columns[index].name) for index in kept]
+    if operation is Operation.INSERT:
+        return sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE VALUES ({})").format(
+            table.identifier, sql.SQL(", ").join(columns), sql.SQL(", ").join([sql.Placeholder()] * len(columns))
+        )
+    operators = table.key_operators()
+    names = [column.name for column in table.relation.columns if column.key]
+    same = sql.SQL(" AND ").join(
+        sql.SQL("{} {} {}").format(sql.Identifier(name), operators[name], sql.Placeholder()) for name in names
+    )
+    if operation is Operation.DELETE:
+        return sql.SQL("DELETE FROM {} WHERE {}").format(table.identifier, same)
+    values = [sql.SQL("{} = {}").format(column, sql.Placeholder()) for column in columns]
+    if not values:
+        name = sql.Identifier(names[0])
+        values = [sql.SQL("{} = {}").format(name, name)]
+    return sql.SQL("UPDATE {} SET {} WHERE {}").format(table.identifier, sql.SQL(", ").join(values), same)
+
+
+def _located(error: psycopg.Error, sent: Sequence[_Sent]) -> Exception:
+    """The first statement without a result is the one that failed; the server skips those behind it."""
+    found = translate(error, op="replay")
+    for one in sent:
+        if one.cursor.rowcount < 0:
+            found.table = found.table or one.relation.name
+            found.seqno = one.seqno
+            break
+    return found

@@ -1,0 +1,51 @@
+"""The pipeline's own tables in the target, created and upgraded under an advisory lock."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
+
+VERSION: Final = 1
+"""Of the tables below the schema; each version has a statement `upgrade_<version>`."""
+
+
+def is_installed(session: Session) -> bool:
+    """Whether the tables are there; reads only."""
+    with session.errors("read schema"):
+        row = session.connection().execute(session.sql("schema", "exists"), {"schema": session.schema}).fetchone()
+        return bool(row and row[1])
+
+
+def migrate(session: Session) -> tuple[str, ...]:
+    """Bring the schema to `VERSION`; says what it made. Errors: `ConfigurationError` without the right to it, or when a
+    newer release was here.
+    """
+    made: list[str] = []
+    with session.transaction("migrate") as connection:
+        connection.execute(session.sql("schema", "lock"))
+        row = connection.execute(session.sql("schema", "exists"), {"schema": session.schema}).fetchone()
+        has_schema, has_version, may_create, database, role = row or (False, False, False, "", "")
+        if not has_schema:
+            if not may_create:
+                raise ConfigurationError(
+                    f"role {role} may not create the schema {session.schema} in database {database}",
+                    hint=f"GRANT CREATE ON DATABASE {database} TO {role}, or create the schema with {role} as owner.",
+                )
+            connection.execute(session.sql("schema", "create_schema"))
+            made.append(f"schema {session.schema} in the target database {database}")
+        if not has_version:
+            connection.execute(session.sql("schema", "create_version"))
+        found = connection.execute(session.sql("schema", "version")).fetchone()
+        current = found[0] if found else 0
+        if current > VERSION:
+            raise ConfigurationError(
+                f"the schema {session.schema} has version {current}, this release knows {VERSION}",
+                hint="Install the release that made it, or a newer one.",
+            )
+        for version in range(current + 1, VERSION + 1):
+            connection.execute(session.sql("schema", f"upgrade_{version}"))
+            connection.execute(session.sql("schema", "add_version"), {"version": version})
+            made.append(f"tables of version {version} in the schema {session.schema}")
+    return tuple(made)

@@ -1,0 +1,65 @@
+-- name: lock
+SELECT pg_advisory_xact_lock(7020137112410041973);
+
+-- name: exists
+SELECT to_regnamespace(quote_ident(%(schema)s)) IS NOT NULL,
+       to_regclass(format('%%I.schema_version', %(schema)s::text)) IS NOT NULL,
+       has_database_privilege(current_database(), 'CREATE'), current_database(), current_user;
+
+-- name: create_schema
+CREATE SCHEMA {schema};
+
+-- name: create_version
+CREATE TABLE {schema}.schema_version (
+    version integer PRIMARY KEY,
+    applied timestamptz NOT NULL DEFAULT now()
+);
+
+-- name: version
+SELECT coalesce(max(version), 0) FROM {schema}.schema_version;
+
+-- name: add_version
+INSERT INTO {schema}.schema_version (version) VALUES (%(version)s);
+
+-- name: upgrade_1
+CREATE TABLE {schema}.pipeline (
+    pipeline text PRIMARY KEY,
+    log_id text NOT NULL,
+    routing_digest text NOT NULL DEFAULT '',
+    channels integer NOT NULL DEFAULT 0,
+    generation bigint NOT NULL DEFAULT 0,
+    owner text,
+    lease_until timestamptz,
+    clean_stop_seqno bigint
+);
+
+CREATE TABLE {schema}.position (
+    pipeline text NOT NULL REFERENCES {schema}.pipeline ON DELETE CASCADE,
+    channel integer NOT NULL,
+    seqno bigint NOT NULL,
+    generation bigint NOT NULL,
+    claim text,
+    PRIMARY KEY (pipeline, channel)
+) WITH (fillfactor = 20);
+
+CREATE TABLE {schema}.epoch (
+    pipeline text NOT NULL REFERENCES {schema}.pipeline ON DELETE CASCADE,
+    number bigint NOT NULL,
+    first_seqno bigint NOT NULL,
+    last_seqno bigint NOT NULL,
+    kind text NOT NULL,
+    reason text NOT NULL,
+    rows bigint[] NOT NULL,
+    bytes bigint[] NOT NULL,
+    PRIMARY KEY (pipeline, number),
+    UNIQUE (pipeline, last_seqno)
+);
+
+CREATE TABLE {schema}.run (
+    pipeline text NOT NULL REFERENCES {schema}.pipeline ON DELETE CASCADE,
+    run_id text NOT NULL,
+    until_lsn bigint NOT NULL,
+    until_seqno bigint,
+    opened timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, run_id)
+);

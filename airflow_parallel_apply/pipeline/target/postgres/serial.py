@@ -1,0 +1,75 @@
+"""The steps of a serial unit, inside the one transaction that holds all positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, PlanError, TargetError
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.merge import describe_parts, merge_parts
+from airflow_parallel_apply.pipeline.target.postgres.replay import Replay
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
+from airflow_parallel_apply.pipeline.target.protocol import SerialStep
+
+_NOT_IN_TRANSACTION: Final = ("25001", "2D000", "0A000")
+"""VACUUM, CREATE INDEX CONCURRENTLY and the like; COMMIT; what the server cannot do inside a block."""
+
+_SHOWN_LETTERS: Final = 200
+
+
+def run_step(connection: Connection, session: Session, step: SerialStep, relations: Callable[[int], Relation]) -> None:
+    """Run one step. Errors: `PlanError` for a statement that cannot run in a transaction; as `merge`, `replay`."""
+    if step.staged is not None:
+        tables = step.staged.tables
+        parts = describe_parts(connection, session, tables, [relations(one.relation_id) for one in tables])
+        merge_parts(connection, session, parts)
+    elif step.truncate is not None:
+        _truncate(connection, session, step, [relations(number) for number in step.truncate])
+    elif step.statement is not None:
+        _run_statement(connection, step.statement)
+    elif step.replay is not None:
+        Replay(connection, schema=session.schema, relations=relations).run(step.replay())
+    else:
+        raise PlanError("a step of the serial unit says nothing to do", hint="Report it.")
+
+
+def _truncate(connection: Connection, session: Session, step: SerialStep, relations: Sequence[Relation]) -> None:
+    tables = describe_tables(connection, relations, schema=session.schema)
+    connection.execute(
+        sql.SQL("TRUNCATE {tables}{identity}{cascade}").format(
+            tables=sql.SQL(", ").join(table.identifier for table in tables),
+            identity=sql.SQL(" RESTART IDENTITY" if step.restart_identity else ""),
+            cascade=sql.SQL(" CASCADE" if step.cascade else ""),
+        )
+    )
+
+
+def _run_statement(connection: Connection, text: str) -> None:
+    """Inside a DO block, since that refuses to end the transaction whatever the text says."""
+    block = sql.SQL("BEGIN EXECUTE {}; END").format(sql.Literal(text)).as_string(connection)
+    try:
+        connection.execute(sql.SQL("DO {}").format(sql.Literal(block)))
+    except psycopg.Error as error:
+        raise _refused(error, text) from error
+
+
+def _refused(error: psycopg.Error, text: str) -> ParallelApplyError:
+    shown = " ".join(text.split())[:_SHOWN_LETTERS]
+    if error.sqlstate in _NOT_IN_TRANSACTION:
+        return PlanError(
+            f"the target cannot run this in a transaction: {shown}: {error.diag.message_primary}",
+            hint="Run it on both sides by hand while the pipeline is stopped, and send no such message.",
+        )
+    found = translate(error, op="ddl")
+    if isinstance(found, FatalError):
+        return TargetError(
+            f"the target refuses the DDL: {shown}: {error.diag.message_primary}",
+            hint="Make the target ready for the statement, then run again.",
+        )
+    return found

@@ -1,0 +1,136 @@
+"""One session with the target: opened when needed, set up so that text travels exactly, named after its claim."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_END_TIMEOUT: Final = timedelta(seconds=10)
+_CONNECT_TIMEOUT_SECONDS: Final = 10
+
+
+class Session:
+    """Not thread-safe. A broken connection is replaced at the next use, under the same name."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        pipeline: str,
+        schema: str,
+        synchronous_commit: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.pipeline = pipeline
+        self.schema = schema
+        self._dsn = dsn
+        self._synchronous_commit = synchronous_commit
+        self._name = name or idle_session(pipeline)
+        self._connection: Connection | None = None
+
+    def sql(self, file: str, name: str) -> sql.Composed:
+        """A statement of this room, for this schema."""
+        return statement(file, name, schema=self.schema)
+
+    def connection(self) -> Connection:
+        """The open connection, in autocommit mode. Errors: psycopg's own."""
+        if self._connection is not None and _was_ended(self._connection):
+            self._connection.close()
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connect()
+        return self._connection
+
+    @contextmanager
+    def transaction(self, op: str, *, channel: int | None = None, seqno: int | None = None) -> Iterator[Connection]:
+        """Commit what the block did, or nothing. Errors say where: psycopg's become the pipeline's."""
+        with self.errors(op, channel=channel, seqno=seqno):
+            connection = self.connection()
+            with connection.transaction():
+                yield connection
+
+    @contextmanager
+    def errors(self, op: str, *, channel: int | None = None, seqno: int | None = None) -> Iterator[None]:
+        """Turn psycopg's errors into the pipeline's, and fill in where they happened."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise translate(error, op=op).at(pipeline=self.pipeline, channel=channel, seqno=seqno) from error
+        except ParallelApplyError as error:
+            error.op = error.op or op
+            error.at(pipeline=self.pipeline, channel=channel, seqno=seqno)
+            raise
+
+    def become(self, channel: int | None, token: str) -> None:
+        """Bear the name of a claim from now on. Errors: psycopg's own."""
+        self._name = holder_session(self.pipeline, channel, token)
+        if self._connection is not None and not self._connection.closed:
+            self._connection.execute("SELECT set_config('application_name', %s, false)", [self._name])
+
+    def end_holders(self, channels: Sequence[str] | None, *, but_token: str) -> None:
+        """End all sessions that hold one of the channels (None: any) under another claim, and wait until they are gone.
+
+        `but_token` is a claim's tag. Errors: `Unavailable` when one would not go; psycopg's own.
+        """
+        ended = self.connection().execute(
+            self.sql("session", "end_holders"),
+            {
+                "prefix": f"pa:{pipeline_tag(self.pipeline)}:",
+                "channels": list(channels) if channels is not None else None,
+                "token": but_token,
+                "wait_ms": int(_END_TIMEOUT.total_seconds() * 1000),
+            },
+        )
+        if (row := ended.fetchone()) is None or not row[0]:
+            raise Unavailable(
+                "a former holder's session does not end",
+                hint="Look for its application_name in pg_stat_activity and end it.",
+            )
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> Connection:
+        # Statements are not prepared: DDL may change what they mean from one unit to the next.
+        connection = psycopg.connect(
+            self._dsn,
+            autocommit=True,
+            prepare_threshold=None,
+            application_name=self._name,
+            connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+        )
+        try:
+            connection.execute(self.sql("session", "settings"))
+            if self._synchronous_commit is not None:
+                connection.execute("SELECT set_config('synchronous_commit', %s, false)", [self._synchronous_commit])
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _was_ended(connection: Connection) -> bool:
+    """Whether the server ended an idle session, by its restart or as that of a former holder: then it has sent its
+    last words. (Other words to an idle session, of a changed setting, cost a needless reconnect.)
+    """
+    if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

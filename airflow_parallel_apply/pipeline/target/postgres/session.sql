@@ -1,0 +1,21 @@
+-- name: settings
+SET TimeZone = 'UTC';
+SET DateStyle = 'ISO, YMD';
+SET IntervalStyle = 'postgres';
+SET bytea_output = 'hex';
+SET extra_float_digits = 1;
+SET standard_conforming_strings = on;
+SET xmloption = content;
+SET client_encoding = 'UTF8';
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET client_min_messages = warning;
+
+-- name: end_holders
+SELECT coalesce(bool_and(pg_terminate_backend(pid, %(wait_ms)s)), true)
+FROM pg_stat_activity
+WHERE datname = current_database()
+  AND pid <> pg_backend_pid()
+  AND starts_with(application_name, %(prefix)s)
+  AND (%(channels)s::text[] IS NULL OR split_part(application_name, ':', 3) = ANY (%(channels)s::text[]))
+  AND split_part(application_name, ':', 4) NOT IN ('', %(token)s);

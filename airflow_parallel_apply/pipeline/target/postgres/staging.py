@@ -1,0 +1,98 @@
+"""Staging tables: one for each relation and Spark attempt, typed as the target's columns, in the pipeline's schema.
+
+Unlogged: a crash of the server empties them, which `merge` notices by the counts. Created in the transaction that
+fills them, so that COPY may freeze rows and an attempt that dies leaves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag, pipeline_tag
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+
+OPERATION_COLUMN: Final = sql.Identifier("pa:operation")
+"""I, U or D. The colon keeps it apart from columns of the target."""
+
+UNSENT_COLUMN: Final = sql.Identifier("pa:unsent")
+"""One character a column of the relation, "1" where the old row's value stays; NULL where all was sent."""
+
+
+def create_staging(schema: str, staging: str, table: TargetTable) -> sql.Composed:
+    """With the target's types and collations, without its defaults and constraints; of a domain, the type below it,
+    since deletes have NULLs.
+    """
+    columns = sql.SQL(", ").join(
+        sql.SQL("{name}::{type} AS {name}").format(
+            type=sql.SQL(table.columns[column.name].type_sql), name=sql.Identifier(column.name)
+        )
+        for column in table.relation.columns
+    )
+    return sql.SQL(
+        "CREATE UNLOGGED TABLE {staging} WITH (autovacuum_enabled = off) AS "
+        'SELECT NULL::"char" AS {operation}, {columns}, NULL::text AS {unsent} FROM {target} WITH NO DATA'
+    ).format(
+        staging=sql.Identifier(schema, staging),
+        operation=OPERATION_COLUMN,
+        columns=columns,
+        unsent=UNSENT_COLUMN,
+        target=table.identifier,
+    )
+
+
+def copy_into_staging(schema: str, staging: str, table: TargetTable, *, with_unsent: bool) -> sql.Composed:
+    """The COPY whose data `apply.copy_text` builds."""
+    columns = [OPERATION_COLUMN, *(sql.Identifier(column.name) for column in table.relation.columns)]
+    if with_unsent:
+        columns.append(UNSENT_COLUMN)
+    return sql.SQL("COPY {staging} ({columns}) FROM STDIN (FREEZE)").format(
+        staging=sql.Identifier(schema, staging), columns=sql.SQL(", ").join(columns)
+    )
+
+
+def drop_staging(schema: str, names: Sequence[str]) -> sql.Composed:
+    """Of tables that exist."""
+    return sql.SQL("DROP TABLE {names}").format(
+        names=sql.SQL(", ").join(sql.Identifier(schema, name) for name in names)
+    )
+
+
+def drop_foreign_staging(
+    connection: psycopg.Connection[Any], *, schema: str, pipeline: str, channels: Sequence[str] | None, but_token: str
+) -> None:
+    """Drop what former holders of the channels (None: any) staged. Their sessions must have been ended."""
+    _drop_found(
+        connection, schema, "foreign_staging", pipeline, channels=_as_list(channels), claim=claim_tag(but_token)
+    )
+
+
+def drop_claim_staging(connection: psycopg.Connection[Any], *, schema: str, pipeline: str, token: str) -> None:
+    """Drop what was staged under a claim."""
+    _drop_found(connection, schema, "claim_staging", pipeline, channels=None, claim=claim_tag(token))
+
+
+def _drop_found(
+    connection: psycopg.Connection[Any],
+    schema: str,
+    query: str,
+    pipeline: str,
+    *,
+    channels: list[str] | None,
+    claim: str,
+) -> None:
+    found = connection.execute(
+        statement("staging", query, schema=schema),
+        {"schema": schema, "prefix": f"s_{pipeline_tag(pipeline)}_", "channels": channels, "claim": claim},
+    )
+    names = [row[0] for row in found]
+    if names:
+        connection.execute(drop_staging(schema, names))
+
+
+def _as_list(channels: Sequence[str] | None) -> list[str] | None:
+    return list(channels) if channels is not None else None

@@ -1,0 +1,29 @@
+"""Static SQL, read from the `.sql` files of this room by file and name.
+
+A file holds statements, each behind a line `-- name: what_it_does`; `{schema}` stands for the pipeline's schema.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from psycopg import sql
+
+_MARK: Final = "-- name: "
+
+
+def statement(file: str, name: str, *, schema: str) -> sql.Composed:
+    """The statement `name` of `<file>.sql`, for this schema."""
+    return _load(file)[name].format(schema=sql.Identifier(schema))
+
+
+@cache
+def _load(file: str) -> dict[str, sql.SQL]:
+    text = files(__package__).joinpath(f"{file}.sql").read_text(encoding="utf-8")
+    found = {}
+    for part in text.split(_MARK)[1:]:
+        name, _, body = part.partition("\n")
+        found[name.strip()] = sql.SQL(body.strip().removesuffix(";"))
+    return found

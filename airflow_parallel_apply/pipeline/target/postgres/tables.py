@@ -1,0 +1,167 @@
+"""The target's tables as its catalog describes them, read anew in each transaction: DDL may have run in between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+
+_TABLE_KINDS: Final = ("r", "p")
+
+_ONE_IMAGE_TYPES: Final = frozenset((16, 17, 18, 20, 21, 23, 25, 26, 1043, 1082, 1114, 1184, 2950))
+"""bool, bytea, "char", the integers, text, oid, varchar, date, the timestamps, uuid: equal keys have equal text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetColumn:
+    """One column. `type_sql` is the type as DDL writes it; of a domain, the type below it."""
+
+    name: str
+    type_sql: str
+    generated: bool
+    identity_always: bool
+    needs_value: bool
+    fuzzy: bool
+    """Its collation is nondeterministic."""
+    one_image: bool
+    """Values that are equal have the same text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueIndex:
+    """A unique index or exclusion constraint. `usable`: valid, over plain columns, without a condition."""
+
+    name: str
+    usable: bool
+    exclusion: bool
+    columns: tuple[str | None, ...]
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetTable:
+    """A table of the target, seen for one relation of the log."""
+
+    oid: int
+    relation: Relation
+    columns: Mapping[str, TargetColumn]
+    unique_indexes: tuple[UniqueIndex, ...]
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """Qualified and quoted."""
+        return sql.Identifier(self.relation.schema, self.relation.table)
+
+    @property
+    def key_index(self) -> UniqueIndex | None:
+        """The unique index over exactly the relation's key columns."""
+        key = {column.name for column in self.relation.columns if column.key}
+        for index in self.unique_indexes:
+            if index.usable and key and set(index.columns) == key:
+                return index
+        return None
+
+    @property
+    def missing_columns(self) -> tuple[str, ...]:
+        """What the relation has and the table has not."""
+        return tuple(column.name for column in self.relation.columns if column.name not in self.columns)
+
+    def key_operators(self) -> dict[str, sql.SQL]:
+        """The equality of each key column, as its unique index has it. `TargetError` where there is no such index."""
+        index = self.key_index
+        if index is None:
+            names = ", ".join(column.name for column in self.relation.columns if column.key)
+            raise TargetError(
+                f"no unique index over exactly the key ({names})",
+                table=self.relation.name,
+                hint="Create a primary key or unique index over the source's key columns.",
+            )
+        return {
+            column: sql.SQL(operator)
+            for column, operator in zip(index.columns, index.operators, strict=True)
+            if column is not None
+        }
+
+
+def find_tables(
+    connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
+) -> tuple[TargetTable | None, ...]:
+    """The table of each relation, None where there is none. Errors: psycopg's own."""
+    cursor = connection.cursor(row_factory=dict_row)
+    cursor.execute(
+        statement("tables", "describe", schema=schema),
+        {"schemas": [found.schema for found in relations], "tables": [found.table for found in relations]},
+    )
+    columns: dict[int, list[dict[str, Any]]] = {}
+    for row in cursor:
+        columns.setdefault(row["index"], []).append(row)
+    oids = [rows[0]["oid"] for rows in columns.values()]
+    cursor.execute(statement("tables", "unique_indexes", schema=schema), {"oids": oids})
+    indexes: dict[int, list[UniqueIndex]] = {}
+    for row in cursor:
+        indexes.setdefault(row.pop("oid"), []).append(
+            UniqueIndex(
+                name=row["name"],
+                usable=row["usable"],
+                exclusion=row["exclusion"],
+                columns=tuple(row["columns"]),
+                operators=tuple(row["operators"]),
+            )
+        )
+    return tuple(
+        _table(relation, columns[number], indexes)
+        if number in columns and columns[number][0]["kind"] in _TABLE_KINDS
+        else None
+        for number, relation in enumerate(relations)
+    )
+
+
+def describe_tables(
+    connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
+) -> tuple[TargetTable, ...]:
+    """As `find_tables`; `TargetError` that names the first missing table or column."""
+    found = []
+    for relation, table in zip(relations, find_tables(connection, relations, schema=schema), strict=True):
+        if table is None:
+            raise TargetError(
+                "the target has no such table",
+                table=relation.name,
+                hint="Create it there with the source's columns and key, or exclude it from the pipeline.",
+            )
+        if table.missing_columns:
+            raise TargetError(
+                "the target's table lacks a column of the source's",
+                table=relation.name,
+                column=table.missing_columns[0],
+                hint="Add the column to the target's table.",
+            )
+        found.append(table)
+    return tuple(found)
+
+
+def _table(relation: Relation, rows: Sequence[dict[str, Any]], indexes: Mapping[int, list[UniqueIndex]]) -> TargetTable:
+    return TargetTable(
+        oid=rows[0]["oid"],
+        relation=relation,
+        columns={
+            row["column"]: TargetColumn(
+                name=row["column"],
+                type_sql=row["type_sql"],
+                generated=row["generated"],
+                identity_always=row["identity_always"],
+                needs_value=row["not_null"] and not row["has_default"] and not row["generated"],
+                fuzzy=row["fuzzy"],
+                one_image=row["type_oid"] in _ONE_IMAGE_TYPES and not row["fuzzy"],
+            )
+            for row in rows
+        },
+        unique_indexes=tuple(indexes.get(rows[0]["oid"], ())),
+    )

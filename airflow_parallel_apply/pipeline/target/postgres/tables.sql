@@ -1,0 +1,55 @@
+-- name: describe
+SELECT wanted.ordinal - 1 AS index, c.oid, c.relkind::text AS kind,
+       a.attname AS column, format_type(coalesce(base.oid, a.atttypid), coalesce(nullif(t.typtypmod, -1), a.atttypmod)) AS type_sql,
+       coalesce(base.oid, a.atttypid)::bigint AS type_oid,
+       a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
+       a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
+       coalesce(NOT l.collisdeterministic, false) AS fuzzy
+FROM unnest(%(schemas)s::text[], %(tables)s::text[]) WITH ORDINALITY AS wanted(nspname, relname, ordinal)
+JOIN pg_namespace n ON n.nspname = wanted.nspname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_type base ON base.oid = t.typbasetype AND t.typtype = 'd'
+LEFT JOIN pg_collation l ON l.oid = a.attcollation
+ORDER BY wanted.ordinal, a.attnum;
+
+-- name: unique_indexes
+SELECT i.indrelid::bigint AS oid, c.relname AS name, i.indisexclusion AS exclusion,
+       i.indpred IS NULL AND i.indexprs IS NULL AND i.indisunique AND i.indisvalid AS usable,
+       array_agg(a.attname::text ORDER BY k.ordinal) AS columns,
+       array_agg(format('OPERATOR(%%I.%%s)', o.nspname, o.oprname) ORDER BY k.ordinal) AS operators
+FROM pg_index i
+JOIN pg_class c ON c.oid = i.indexrelid
+CROSS JOIN LATERAL unnest(i.indkey[0:i.indnkeyatts - 1], i.indclass[0:i.indnkeyatts - 1])
+     WITH ORDINALITY AS k(attnum, opclass, ordinal)
+LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+LEFT JOIN LATERAL (
+    SELECT opn.nspname, op.oprname
+    FROM pg_opclass oc
+    JOIN pg_amop am ON am.amopfamily = oc.opcfamily AND am.amopstrategy = 3
+         AND am.amoplefttype = oc.opcintype AND am.amoprighttype = oc.opcintype
+    JOIN pg_operator op ON op.oid = am.amopopr
+    JOIN pg_namespace opn ON opn.oid = op.oprnamespace
+    WHERE oc.oid = k.opclass
+) o ON true
+WHERE i.indrelid = ANY (%(oids)s) AND (i.indisunique OR i.indisexclusion)
+GROUP BY i.indexrelid, i.indrelid, c.relname, i.indisexclusion, usable, i.indisprimary
+ORDER BY i.indrelid, i.indisprimary DESC, c.relname;
+
+-- name: foreign_keys
+SELECT conname AS name, conrelid::bigint AS child, confrelid::bigint AS parent,
+       conrelid::regclass::text AS child_name, confrelid::regclass::text AS parent_name
+FROM pg_constraint
+WHERE contype = 'f' AND conparentid = 0 AND (conrelid = ANY (%(oids)s) OR confrelid = ANY (%(oids)s))
+ORDER BY 1;
+
+-- name: missing_privileges
+SELECT t.ordinal - 1, p.privilege
+FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t(oid, ordinal)
+CROSS JOIN unnest('{{SELECT,INSERT,UPDATE,DELETE,TRUNCATE}}'::text[]) AS p(privilege)
+WHERE NOT has_table_privilege(t.oid, p.privilege)
+ORDER BY 1, 2;
+
+-- name: may_be_replica
+SELECT has_parameter_privilege(current_user, 'session_replication_role', 'SET');

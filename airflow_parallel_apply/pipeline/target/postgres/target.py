@@ -1,0 +1,193 @@
+"""`Target` for PostgreSQL: the rooms of this folder behind the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+import psycopg
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.position import Position
+from airflow_parallel_apply.pipeline.target.postgres.check import check_target
+from airflow_parallel_apply.pipeline.target.postgres.fence import Fence
+from airflow_parallel_apply.pipeline.target.postgres.merge import (
+    MissingRows,
+    be_replica,
+    describe_parts,
+    explain_missing,
+    merge_parts,
+)
+from airflow_parallel_apply.pipeline.target.postgres.plan import PlanTable
+from airflow_parallel_apply.pipeline.target.postgres.positions import (
+    Standing,
+    lost,
+    move,
+    read_positions,
+    standing,
+    take,
+)
+from airflow_parallel_apply.pipeline.target.postgres.replay import Replay
+from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate
+from airflow_parallel_apply.pipeline.target.postgres.serial import run_step
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
+from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, SerialStep
+
+
+class PostgresTarget:
+    """See `Target`. Opens its session when first used.
+
+    `relations`: a relation of the log by its id. `synchronous_commit`: None leaves it as the server has it.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        pipeline: str,
+        *,
+        relations: Callable[[int], Relation],
+        schema: str = "parallel_apply",
+        synchronous_commit: str | None = None,
+    ) -> None:
+        self._session = Session(endpoint.dsn, pipeline=pipeline, schema=schema, synchronous_commit=synchronous_commit)
+        self._relations = relations
+        self._fence = Fence(self._session)
+        self._plan = PlanTable(self._session)
+
+    # --- set-up ---
+    def is_installed(self) -> bool:
+        return is_installed(self._session)
+
+    def migrate(self) -> tuple[str, ...]:
+        return migrate(self._session)
+
+    def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:
+        check_target(self._session, relations, channels=channels, require_empty=require_empty)
+
+    # --- fence ---
+    def fence(self) -> FenceState | None:
+        return self._fence.state()
+
+    def acquire(self, *, log_id: str, owner: str, lease: timedelta) -> FenceState:
+        return self._fence.acquire(log_id=log_id, owner=owner, lease=lease)
+
+    def renew_fence(self, generation: int, lease: timedelta) -> None:
+        self._fence.renew(generation, lease)
+
+    def release(self, generation: int, *, clean_stop_seqno: int | None) -> None:
+        self._fence.release(generation, clean_stop_seqno)
+
+    def route(self, generation: int | None, *, log_id: str, routing_digest: str, channels: int) -> None:
+        self._fence.route(generation, log_id=log_id, routing_digest=routing_digest, channels=channels)
+
+    # --- run bounds ---
+    def freeze_run(self, run_id: str, until_lsn: int) -> RunBounds:
+        return self._fence.freeze_run(run_id, until_lsn)
+
+    def settle_run(self, run_id: str, until_seqno: int) -> RunBounds:
+        return self._fence.settle_run(run_id, until_seqno)
+
+    def run_cuts(self, above_seqno: int) -> tuple[int, ...]:
+        return self._fence.run_cuts(above_seqno)
+
+    # --- plan ---
+    def planned_seqno(self) -> int:
+        return self._plan.planned_seqno()
+
+    def next_epoch_number(self) -> int:
+        return self._plan.next_number()
+
+    def last_epoch_at(self, seqno: int) -> int:
+        return self._plan.last_at(seqno)
+
+    def add_epochs(self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int) -> bool:
+        return self._plan.add(epochs, routing_digest=routing_digest, after_seqno=after_seqno)
+
+    def epochs(self, *, after_number: int = -1, above_seqno: int = -1, limit: int | None = None) -> tuple[Epoch, ...]:
+        return self._plan.epochs(after_number=after_number, above_seqno=above_seqno, limit=limit)
+
+    # --- positions ---
+    def positions(self) -> tuple[Position, ...]:
+        with self._session.errors("read positions"):
+            return read_positions(self._session.connection(), self._session)
+
+    def take(self, channel: int | None, *, generation: int, token: str) -> Position:
+        return take(self._session, channel, generation=generation, token=token)
+
+    # --- apply ---
+    def commit(self, staged: StagedUnit) -> None:
+        with self._applying(staged.unit, "commit") as connection:
+            if connection is None:
+                return
+            if staged.tables:
+                be_replica(connection, self._session)
+                relations = [self._relations(table.relation_id) for table in staged.tables]
+                merge_parts(
+                    connection, self._session, describe_parts(connection, self._session, staged.tables, relations)
+                )
+            move(connection, self._session, staged.unit)
+
+    def commit_serial(self, unit: Unit, steps: Sequence[SerialStep]) -> None:
+        try:
+            with self._applying(unit, "commit serial", lock=True) as connection:
+                if connection is None:
+                    return
+                be_replica(connection, self._session)
+                for step in steps:
+                    run_step(connection, self._session, step, self._relations)
+                move(connection, self._session, unit)
+        finally:
+            if any(step.statement is not None for step in steps):
+                # The text may have changed settings of the session.
+                self._session.close()
+
+    def replay(self, unit: Unit, rows: Iterator[pa.RecordBatch]) -> None:
+        with self._applying(unit, "replay") as connection:
+            if connection is None:
+                return
+            be_replica(connection, self._session)
+            Replay(connection, schema=self._session.schema, relations=self._relations).run(rows)
+            move(connection, self._session, unit)
+
+    def discard(self, token: str) -> None:
+        with self._session.transaction("discard") as connection:
+            drop_claim_staging(connection, schema=self._session.schema, pipeline=self._session.pipeline, token=token)
+
+    def close(self) -> None:
+        self._session.close()
+
+    @contextmanager
+    def _applying(self, unit: Unit, op: str, *, lock: bool = False) -> Iterator[Connection | None]:
+        """The transaction of a unit; None when the unit is committed already. After an error the positions are read
+        again, since it may only say that somebody else was here: then the unit is done, or the ownership is lost.
+        """
+        with self._session.errors(op, channel=unit.channel, seqno=unit.last_seqno):
+            try:
+                connection = self._session.connection()
+                with connection.transaction():
+                    before = standing(connection, self._session, unit, lock=lock)
+                    if before is Standing.LOST:
+                        raise lost(unit)
+                    yield None if before is Standing.DONE else connection
+            except (psycopg.Error, ParallelApplyError, MissingRows) as error:
+                if self._done_by_another(unit):
+                    return
+                if isinstance(error, MissingRows):
+                    raise explain_missing(self._session, error) from error
+                raise
+
+    def _done_by_another(self, unit: Unit) -> bool:
+        """Errors: psycopg's own, where the target cannot be asked; `OwnershipLost`."""
+        match standing(self._session.connection(), self._session, unit):
+            case Standing.DONE:
+                return True
+            case Standing.LOST:
+                raise lost(unit)
+            case Standing.BEFORE:
+                return False

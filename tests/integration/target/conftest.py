@@ -1,0 +1,119 @@
+"""A pipeline on a real target, and short ways through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.apply.loader import LoadOrder, StagingLoader
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
+from tests.integration.target.rows import Row, clustered
+
+LEASE = timedelta(seconds=30)
+CLAIM = "claim1"
+
+
+class Scene:
+    """One pipeline, its target, and what a lane and a Spark task would do with it."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.relations: dict[int, Relation] = {}
+        self.opened: list[PostgresTarget] = []
+        self.target = self.another()
+        self.target.migrate()
+        self.generation = 0
+        self.channels = 0
+        self.attempts = iter(range(1000))
+
+    def another(self) -> PostgresTarget:
+        target = PostgresTarget(
+            Endpoint(conn_id="target", dsn=self.dsn), "demo", relations=lambda number: self.relations[number]
+        )
+        self.opened.append(target)
+        return target
+
+    def start(self, *, channels: int = 1, owner: str = "run1") -> None:
+        self.generation = self.target.acquire(log_id="log1", owner=owner, lease=LEASE).generation
+        self.target.route(self.generation, log_id="log1", routing_digest=f"d{channels}", channels=channels)
+        self.channels = channels
+
+    def unit(
+        self,
+        last: int,
+        *,
+        after: int = -1,
+        channel: int | None = 0,
+        token: str = CLAIM,
+        generation: int | None = None,
+    ) -> Unit:
+        return Unit(
+            pipeline="demo",
+            generation=self.generation if generation is None else generation,
+            channel=channel,
+            channels=self.channels,
+            token=token,
+            after_seqno=after,
+            last_seqno=last,
+            row_count=0,
+        )
+
+    def stage(self, unit: Unit, rows: Sequence[Row], *, batch_rows: int = 1000) -> StagedUnit:
+        order = LoadOrder(
+            pipeline="demo",
+            channel=unit.channel,
+            token=unit.token,
+            attempt=str(next(self.attempts)),
+            relations=tuple(self.relations.values()),
+        )
+        loaded = StagingLoader(self.dsn, order).load(clustered(self.relations, rows, batch_rows=batch_rows))
+        assert loaded.row_count == len(rows)
+        return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0)
+
+    def apply(self, last: int, rows: Sequence[Row], *, after: int = -1) -> None:
+        """Take channel 0, stage, commit."""
+        unit = self.unit(last, after=after)
+        self.target.take(0, generation=self.generation, token=unit.token)
+        self.target.commit(self.stage(unit, rows))
+
+    def run(self, text: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(text)
+            return cursor.fetchall() if cursor.description else []
+
+    def staging(self) -> list[str]:
+        return [str(row[0]) for row in self.run("SELECT relname FROM pg_class WHERE relname LIKE 's\\_%' ORDER BY 1")]
+
+    def seqnos(self) -> list[int]:
+        return [position.seqno for position in self.target.positions()]
+
+
+@pytest.fixture
+def scene(target_dsn: str) -> Iterator[Scene]:
+    made = Scene(target_dsn)
+    yield made
+    for target in made.opened:
+        target.close()
+
+
+@pytest.fixture
+def accounts(scene: Scene, add_table: Callable[..., Relation]) -> Relation:
+    scene.run("CREATE TABLE accounts (id int PRIMARY KEY, balance int, note text)")
+    return add_table(1, "accounts", "id balance note", key="id")
+
+
+@pytest.fixture
+def add_table(scene: Scene) -> Callable[..., Relation]:
+    from tests.integration.target.rows import relation
+
+    def add(relation_id: int, table: str, columns: str, **options: str) -> Relation:
+        scene.relations[relation_id] = relation(relation_id, table, columns, **options)
+        return scene.relations[relation_id]
+
+    return add
