@@ -196,39 +196,3 @@ def test_a_head_that_is_replaced_all_the_time_never_lets_the_second_out(open_cli
         for done in claimers:
             done.result(timeout=60)
     assert claimed == []
-
-
-def test_what_was_put_before_a_head_that_a_modify_depended_on_holds_it_up(open_client: Open) -> None:
-    """A modify that saw the head free and put a parked task before it: no claim that comes after may take that head,
-    however its first look and the modify crossed.
-    """
-    queue = open_client()
-    (head,) = put(queue, Insert(queue="q", sequence=0))
-    stop = threading.Event()
-
-    def claim_and_free(claimant: str) -> None:
-        client = open_client()
-        while not stop.is_set():
-            task = client.try_claim(["q"], claimant=claimant, lease=LEASE)
-            if task is not None:
-                client.modify(claimant=claimant, change=[Change(ref=task.ref, value=None)])
-
-    with ThreadPoolExecutor(3) as pool:
-        claimers = [pool.submit(claim_and_free, f"w{n}") for n in range(3)]
-        fenced, torn = 0, 0
-        while fenced < 40:
-            (now,) = queue.tasks("q", ids=[head.task_id])
-            try:
-                (before,) = queue.modify(
-                    claimant="b", depend=[now.ref], insert=[Insert(queue="q", sequence=-1, at=NEVER)]
-                )
-            except DependencyError:
-                continue
-            fenced += 1
-            if now.claimant is None:
-                torn += any(queue.tasks("q", ids=[head.task_id]) != (now,) for _ in range(5))
-            queue.modify(claimant="b", delete=[before.ref])
-        stop.set()
-        for done in claimers:
-            done.result(timeout=60)
-    assert torn == 0
