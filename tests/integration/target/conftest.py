@@ -13,7 +13,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
-from tests.integration.target.rows import Row, clustered
+from tests.support.log_rows import Row, clustered
 
 LEASE = timedelta(seconds=30)
 CLAIM = "claim1"
@@ -110,7 +110,7 @@ def accounts(scene: Scene, add_table: Callable[..., Relation]) -> Relation:
 
 @pytest.fixture
 def add_table(scene: Scene) -> Callable[..., Relation]:
-    from tests.integration.target.rows import relation
+    from tests.support.log_rows import relation
 
     def add(relation_id: int, table: str, columns: str, **options: str) -> Relation:
         scene.relations[relation_id] = relation(relation_id, table, columns, **options)

@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.apply.loader import LoadOrder, StagingLoade
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from tests.integration.target.conftest import Scene
-from tests.integration.target.rows import Row, clustered
+from tests.support.log_rows import Row, clustered
 
 AddTable = Callable[..., Relation]
 
