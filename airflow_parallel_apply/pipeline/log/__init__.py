@@ -1,6 +1,7 @@
 """The log: see `protocol` for its law, `schema` for its columns, `directory` for its files."""
 
 from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.options import WriterOptions
 from airflow_parallel_apply.pipeline.log.protocol import (
     LogIdentity,
     LogReader,
@@ -9,7 +10,6 @@ from airflow_parallel_apply.pipeline.log.protocol import (
     RowGroup,
     Segment,
 )
-from airflow_parallel_apply.pipeline.log.writer import WriterOptions
 
 __all__ = [
     "LogIdentity",

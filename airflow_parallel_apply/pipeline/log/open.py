@@ -15,9 +15,10 @@ from airflow_parallel_apply.pipeline.log.manifest import (
     manifest_bytes,
     read_identity,
 )
+from airflow_parallel_apply.pipeline.log.options import WriterOptions
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
 from airflow_parallel_apply.pipeline.log.reader import DirectoryLogReader
-from airflow_parallel_apply.pipeline.log.writer import DirectoryLogWriter, WriterOptions
+from airflow_parallel_apply.pipeline.log.writer import DirectoryLogWriter
 
 _DEFAULT_OPTIONS = WriterOptions()
 
