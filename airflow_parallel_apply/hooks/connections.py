@@ -110,7 +110,10 @@ def spark_of(connection: Connection) -> SparkEndpoint:
             hint=f"Set its host to the Spark Connect server's name and its port ({_DEFAULT_CONNECT_PORT}).",
         )
     parameters = {"user_id": connection.login, "token": connection.password, "use_ssl": extras.get("use_ssl")}
-    text = ";".join(f"{name}={quote(_word(value))}" for name, value in parameters.items() if value not in (None, ""))
+    # A slash would end the URL's parameters for Spark's parser.
+    text = ";".join(
+        f"{name}={quote(_word(value), safe='')}" for name, value in parameters.items() if value not in (None, "")
+    )
     address = host if ":" in host else f"{host}:{connection.port or _DEFAULT_CONNECT_PORT}"
     return SparkEndpoint(conn_id=connection.conn_id, url=f"sc://{address}/;{text}" if text else f"sc://{address}")
 

@@ -18,10 +18,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 from airflow.sdk import Context, TaskInstanceState, TriggerRule
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_parallel_apply.operators.fence import FencedTask
 from airflow_parallel_apply.operators.spark import release
+from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.task import ERROR_KEY, Settings, run_identity
 
 STATE_KEY: Final = "coordinator_state"
@@ -113,8 +114,8 @@ class CoordinatorOperator(FencedTask):
     def _judge_upstream(self, context: Context) -> None:
         """What the lanes did is for the target's positions to say; a run that never opened is judged here.
 
-        Raises: AirflowSkipException when there was nothing to do; AirflowFailException, with the error of the task
-        that failed first, when something before the lanes failed.
+        Raises: AirflowSkipException when there was nothing to do; FatalError, with the error of each task that failed,
+        when something before the lanes did.
         """
         ti = context["ti"]
         upstream = sorted(self.get_flat_relative_ids(upstream=True) - {self.apply_task_id})
@@ -127,13 +128,13 @@ class CoordinatorOperator(FencedTask):
                 raise AirflowSkipException("the run was skipped: there was nothing to do")
         failed = [task_id for task_id in upstream if states.get(task_id) == TaskInstanceState.FAILED]
         if not failed:
-            raise AirflowException(f"{self.open_task_id} is {states.get(self.open_task_id)}: the run never opened")
+            raise FatalError(f"{self.open_task_id} is {states.get(self.open_task_id)}: the run never opened")
         texts = [
             f"{task_id} failed: "
             + (ti.xcom_pull(task_ids=task_id, key=ERROR_KEY, map_indexes=-1) or "it left no message, see its log")
             for task_id in failed
         ]
-        raise AirflowFailException("; ".join(texts))
+        raise FatalError("; ".join(texts))
 
 
 def _reports(pulled: object) -> list[dict[str, Any]]:

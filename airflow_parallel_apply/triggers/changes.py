@@ -37,7 +37,7 @@ class ChangesTrigger(BaseTrigger):
         target_conn_id: str,
         deadline: str,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it without annotations
         self.parameters = parameters
         self.source_conn_id = source_conn_id
         self.target_conn_id = target_conn_id

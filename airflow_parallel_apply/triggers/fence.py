@@ -29,7 +29,7 @@ class FenceTrigger(BaseTrigger):
     """
 
     def __init__(self, *, pipeline: str, target_conn_id: str, owner: str, deadline: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it without annotations
         self.pipeline = pipeline
         self.target_conn_id = target_conn_id
         self.owner = owner

@@ -1,0 +1,121 @@
+"""The pipeline level, replaced: what each step was asked, and what it answers or raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from airflow_parallel_apply.pipeline import run, watch
+from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.run import CaptureReport, ClosedRun, OpenedRun
+from airflow_parallel_apply.pipeline.source.protocol import Prepared
+from airflow_parallel_apply.pipeline.target.protocol import RunBounds
+from airflow_parallel_apply.router import plan as router
+from airflow_parallel_apply.router.plan import PlanReport
+
+STATE = {"phase": "running", "channels": 4}
+
+
+@dataclass
+class FakeStage:
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass
+class FakePipeline:
+    """`fail[step]` is raised by the step, once a call as long as errors are left."""
+
+    changes: str | None = "changes were committed at the source"
+    later_changes: str | None = None
+    """What is found from the second look on, where the first finds nothing."""
+    lanes: int = 2
+    nothing_to_do: bool = False
+    fail: dict[str, list[Exception]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
+    during_apply: Callable[[Any], None] = lambda signals: None
+    owner: str | None = None
+    stage: FakeStage = field(default_factory=FakeStage)
+
+    def _step(self, name: str, **asked: Any) -> None:
+        self.calls.append(name)
+        self.asked[name] = asked
+        if self.fail.get(name):
+            raise self.fail[name].pop(0)
+
+    def changes_available(self, config, source, target):
+        self._step("changes_available", config=config, source=source, target=target)
+        found, self.changes = self.changes, self.changes or self.later_changes
+        return found
+
+    def live_owner(self, pipeline, target):
+        self._step("live_owner")
+        return self.owner
+
+    def capture(self, config, source, target, *, run_id, until, cancelled, report):
+        self._step("capture", config=config, source=source, target=target, run_id=run_id, until=until)
+        return CaptureReport(
+            prepared=Prepared(log_id="log", slot="slot", publication="publication", tables=(), created=("slot",)),
+            bounds=RunBounds(run_id=run_id, until_lsn=1, until_seqno=9, opened=datetime.now(UTC)),
+            captured_lsn=1,
+            last_seqno=9,
+            rows=100,
+            done=True,
+            seconds=0.1,
+        )
+
+    def plan(self, config, target):
+        self._step("route", config=config)
+        return PlanReport(planned_seqno=9, epochs=1, critical=0, rows=100, left_to_open=False)
+
+    def open_run(self, config, source, target, *, owner, run_id):
+        self._step("open", config=config, owner=owner, run_id=run_id)
+        return OpenedRun(
+            pipeline=config.pipeline,
+            run_id=run_id,
+            generation=7,
+            log_id="log",
+            until_lsn=1,
+            until_seqno=9,
+            nothing_to_do=self.nothing_to_do,
+            session_id="7f0c1c9e-0000-0000-0000-000000000000",
+            lanes=0 if self.nothing_to_do else self.lanes,
+            coordinator_state=STATE,
+        )
+
+    def apply(self, opened, config, source, target, *, lane, stage, signals):
+        self._step("apply", opened=opened, lane=lane, stage=stage)
+        self.during_apply(signals)
+        return LaneReport(lane=lane, generation=opened.generation, channels={lane}, units=1, rows=50, stop_seqno=9)
+
+    def close_run(self, opened, config, target, lane_reports):
+        self._step("close", opened=opened, lane_reports=lane_reports)
+        return ClosedRun(
+            pipeline=config.pipeline, generation=7, stop_seqno=9, channels=4, rows=100, stopped_early=False
+        )
+
+    @contextmanager
+    def spark_stage(self, spark, config, target, *, session_id) -> Iterator[tuple[FakeStage, str | None]]:
+        self.asked["spark"] = {"spark": spark, "session_id": session_id}
+        yield self.stage, "http://127.0.0.1:4040"
+
+
+@pytest.fixture
+def pipeline(monkeypatch: pytest.MonkeyPatch) -> FakePipeline:
+    fake = FakePipeline()
+    monkeypatch.setattr(watch, "changes_available", fake.changes_available)
+    monkeypatch.setattr(watch, "live_owner", fake.live_owner)
+    for name in ("capture", "open_run", "apply", "close_run"):
+        monkeypatch.setattr(run, name, getattr(fake, name))
+    monkeypatch.setattr(router, "plan", fake.plan)
+    monkeypatch.setattr("airflow_parallel_apply.operators.apply.spark_stage", fake.spark_stage)
+    monkeypatch.setattr("airflow_parallel_apply.operators.coordinator.release", lambda spark, session_id: None)
+    return fake

@@ -1,0 +1,98 @@
+"""Connections are resolved by type, before anything starts, and keep their secrets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from airflow_parallel_apply.hooks import connections
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
+
+def define(monkeypatch: pytest.MonkeyPatch, conn_id: str, value: str | dict[str, object]) -> None:
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value if isinstance(value, str) else json.dumps(value))
+
+
+def test_a_postgres_connection_becomes_a_libpq_string(monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "shop", "postgresql://reader:p%40ss%20word@db.invalid:5433/shop?sslmode=require")
+    endpoint = connections.database("shop", parameter="source_conn_id")
+    assert conninfo_to_dict(endpoint.dsn) == {
+        "host": "db.invalid",
+        "port": "5433",
+        "user": "reader",
+        "password": "p@ss word",
+        "dbname": "shop",
+        "sslmode": "require",
+    }
+    assert "p@ss" not in repr(endpoint)
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind"),
+    [("mysql://root@db.invalid/shop", "mysql"), ("spark://local%5B2%5D", "spark"), ("http://x", "http")],
+)
+def test_a_database_of_another_type_is_refused_by_name(monkeypatch, uri: str, kind: str) -> None:
+    define(monkeypatch, "shop", uri)
+    with pytest.raises(ConfigurationError) as raised:
+        connections.database("shop", parameter="target_conn_id")
+    line = str(raised.value)
+    assert "target_conn_id" in line
+    assert "'shop'" in line
+    assert f"'{kind}'" in line
+    assert "postgres" in line
+    assert "\n" not in line
+
+
+def test_a_missing_connection_is_one_line_that_says_what_to_do() -> None:
+    with pytest.raises(ConfigurationError, match="AIRFLOW_CONN_NO_SUCH") as raised:
+        connections.database("no_such", parameter="source_conn_id")
+    assert "\n" not in str(raised.value)
+
+
+def test_an_extra_that_libpq_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "shop", "postgresql://reader@db.invalid/shop?sslmod=require")
+    with pytest.raises(ConfigurationError, match="sslmod"):
+        connections.database("shop", parameter="source_conn_id")
+
+
+def test_a_connection_without_a_database_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "shop", "postgresql://reader@db.invalid")
+    with pytest.raises(ConfigurationError, match="names no database"):
+        connections.database("shop", parameter="source_conn_id")
+
+
+def test_no_spark_connection_means_the_embedded_one() -> None:
+    assert connections.spark("") is connections.EMBEDDED_SPARK
+
+
+def test_a_spark_connect_connection_becomes_a_url_that_hides_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    define(
+        monkeypatch,
+        "cluster",
+        {
+            "conn_type": "spark_connect",
+            "host": "sc://spark.invalid",
+            "port": 15009,
+            "login": "me",
+            "password": "t/k=n",
+            "extra": {"use_ssl": True},
+        },
+    )
+    spark = connections.spark("cluster")
+    assert spark.url == "sc://spark.invalid:15009/;user_id=me;token=t%2Fk%3Dn;use_ssl=true"
+    assert "t%2F" not in repr(spark)
+
+
+def test_a_spark_connect_connection_needs_only_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "cluster", {"conn_type": "spark_connect", "host": "spark.invalid"})
+    assert connections.spark("cluster").url == "sc://spark.invalid:15002"
+
+
+@pytest.mark.parametrize("uri", ["spark://local%5B2%5D", "spark://master.invalid:7077", "postgresql://a@b/c"])
+def test_spark_of_another_type_is_refused_by_type(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+    define(monkeypatch, "cluster", uri)
+    with pytest.raises(ConfigurationError, match="spark_connect") as raised:
+        connections.spark("cluster")
+    assert "'cluster'" in str(raised.value)

@@ -1,0 +1,67 @@
+"""Parameters mean the same as text, JSON and Python values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_parallel_apply.hooks.parameters import pipeline_config
+from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
+
+def config(**values: Any) -> Any:
+    return pipeline_config({"pipeline": "orders", "log_url": "/log", **values})
+
+
+def test_rendered_text_and_values_make_the_same_configuration() -> None:
+    text = config(channels="8", lanes="0", start="equal", ddl="apply", epoch_max_changes="500", tables='["a.*"]')
+    values = config(channels=8, lanes=0, start="equal", ddl="apply", epoch_max_changes=500, tables=["a.*"])
+    assert text == values
+
+
+@pytest.mark.parametrize("empty", ["", None])
+def test_an_empty_parameter_is_its_default(empty: object) -> None:
+    names = ("tables", "start", "channels", "lanes", "partitioner", "store", "consistency", "ddl", "epoch_max_changes")
+    assert config(**dict.fromkeys(names, empty)) == config()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"include": ["shop.*", "crm.a"], "exclude": ["shop.tmp_*"]},
+        '{"include": ["shop.*", "crm.a"], "exclude": ["shop.tmp_*"]}',
+        ["shop.*", "crm.a", "!shop.tmp_*"],
+        "shop.*, crm.a, !shop.tmp_*",
+    ],
+)
+def test_tables_in_every_form(value: object) -> None:
+    assert config(tables=value).tables == TablePatterns(include=("shop.*", "crm.a"), exclude=("shop.tmp_*",))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("channels", "four"),
+        ("channels", True),
+        ("channels", 65),
+        ("channels", 2.5),
+        ("start", "copy"),
+        ("tables", "{broken"),
+        ("tables", {"include": []}),
+        ("tables", 7),
+        ("tables", ["accounts"]),
+        ("pipeline", "No Name"),
+    ],
+)
+def test_an_error_names_the_parameter_and_what_it_takes(name: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"parameter {name}") as raised:
+        config(**{name: value})
+    assert raised.value.hint
+    assert "\n" not in str(raised.value)
+
+
+def test_an_empty_log_lies_below_the_home_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", "/srv/airflow")
+    assert config(log_url="").log_url == "/srv/airflow/parallel_apply/orders"

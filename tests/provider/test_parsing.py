@@ -1,0 +1,124 @@
+"""What parsing the DAG costs and shows: nothing heavy, the tasks by name, a form that refuses what cannot be."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import ParamValidationError
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_parallel_apply.hooks import parameters
+from airflow_parallel_apply.task_group import ParallelApply
+from tests.provider.conftest import REPOSITORY
+
+DAG_FILE = REPOSITORY / "dags" / "parallel_apply.py"
+
+PARSE = """
+import importlib.util, json, sys, time
+import airflow.sdk
+from airflow.sdk import DAG, Param, TaskGroup
+from airflow.triggers.base import BaseTrigger
+with DAG("empty", schedule=None):
+    TaskGroup("group")
+began = time.process_time()
+spec = importlib.util.spec_from_file_location("parsed", sys.argv[1])
+spec.loader.exec_module(importlib.util.module_from_spec(spec))
+spent = time.process_time() - began
+named = {"pyspark", "pyarrow", "pandas", "numpy", "adbc_driver_manager", "psycopg"}
+heavy = sorted({name.partition(".")[0] for name in sys.modules} & named)
+print(json.dumps({"seconds": spent, "heavy": heavy}))
+"""
+
+
+@pytest.fixture(scope="module")
+def dag() -> DAG:
+    bag = DagBag(str(DAG_FILE))
+    assert not bag.import_errors
+    return bag.dags["parallel_apply"]
+
+
+def test_parsing_imports_nothing_heavy_and_costs_less_than_half_a_second() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, str(DAG_FILE)], check=True, capture_output=True, text=True, env=os.environ.copy()
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["heavy"] == []
+    assert found["seconds"] < 0.5
+
+
+def test_the_tasks_are_capture_route_open_apply_close_behind_a_sensor(dag: DAG) -> None:
+    flow = ["changes_available", "capture", "route", "open", "apply", "close"]
+    assert sorted(dag.task_ids) == sorted(flow)
+    for before, after in pairwise(flow):
+        assert dag.get_task(before).downstream_task_ids == {after}
+    assert dag.get_task("apply").is_mapped
+    assert [task.task_id for task in dag.leaves] == ["close"]
+    assert dag.get_task("close").trigger_rule == "all_done"
+
+
+def test_the_dag_survives_serialisation(dag: DAG) -> None:
+    stored = DagSerialization.deserialize_dag(json.loads(json.dumps(DagSerialization.serialize_dag(dag))))
+    assert sorted(stored.task_ids) == sorted(dag.task_ids)
+
+
+def test_every_pipeline_parameter_is_in_the_form(dag: DAG) -> None:
+    assert {*parameters.NAMES, "source_conn_id", "target_conn_id", "spark_conn_id", "until"} == set(dag.params)
+
+
+def test_the_forms_defaults_make_a_configuration(dag: DAG) -> None:
+    values = {name: value for name, value in dag.params.dump().items() if name in parameters.NAMES}
+    config = parameters.pipeline_config(values)
+    assert (config.channels, config.lane_count, config.start) == (4, 4, "empty")
+    assert config.log_url.endswith("/parallel_apply/parallel_apply")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("channels", 0),
+        ("channels", 65),
+        ("channels", "many"),
+        ("lanes", -1),
+        ("start", "copy"),
+        ("ddl", "ignore"),
+        ("partitioner", "shard"),
+        ("store", "memory"),
+        ("consistency", "epoch"),
+        ("pipeline", "Not a name"),
+        ("epoch_max_changes", 0),
+        ("tables", {"includes": ["public.*"]}),
+        ("source_conn_id", ""),
+    ],
+)
+def test_the_form_refuses(dag: DAG, name: str, value: Any) -> None:
+    with pytest.raises(ParamValidationError):
+        dag.params.get_param(name).resolve(value)
+
+
+def test_a_pipeline_in_a_dag_of_ones_own_takes_ten_lines() -> None:
+    with DAG("orders", schedule="*/10 * * * *", catchup=False) as dag:
+        ParallelApply(
+            group_id="orders",
+            source_conn_id="orders_db",
+            target_conn_id="warehouse",
+            log_url="/mnt/shared/orders_log",
+            channels=8,
+        )
+    assert "orders.apply" in dag.task_ids
+    close = dag.get_task("orders.close")
+    assert (close.open_task_id, close.apply_task_id, close.pipeline) == ("orders.open", "orders.apply", "orders")
+    assert dag.get_task("orders.apply").partial_kwargs["open_task_id"] == "orders.open"
+
+
+def test_two_pipelines_fit_into_one_dag() -> None:
+    with DAG("both", schedule=None) as dag:
+        ParallelApply(group_id="first") >> ParallelApply(group_id="second")
+    assert dag.get_task("second.changes_available").upstream_task_ids == {"first.close"}

@@ -1,0 +1,228 @@
+"""Whole runs of the DAG under `dag.test()`, with the pipeline level replaced: who is called with what, which colour."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+
+from airflow_parallel_apply.operators.stop import StopMarker, means_stop
+from airflow_parallel_apply.pipeline.errors import FenceBusy, TargetError, Unavailable
+from tests.provider.conftest import REPOSITORY
+from tests.provider.fakes import FakePipeline
+
+pytestmark = pytest.mark.usefixtures("airflow_home", "connections")
+
+Run = Callable[..., Any]
+TASKS = ["changes_available", "capture", "route", "open", "apply", "close"]
+
+
+@pytest.fixture
+def dag() -> DAG:
+    """A new one for each test: a run leaves its parameters in the DAG's form."""
+    bag = DagBag(str(REPOSITORY / "dags" / "parallel_apply.py"))
+    assert not bag.import_errors
+    return bag.dags["parallel_apply"]
+
+
+@pytest.fixture
+def run(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run it once, without retries (their delay is real time); returns the DAG run."""
+    for task in dag.tasks:
+        if task.is_mapped:
+            monkeypatch.setitem(task.partial_kwargs, "retries", 0)
+        else:
+            monkeypatch.setattr(task, "retries", 0)
+
+    def once(**conf: Any) -> Any:
+        return dag.test(run_conf=conf)
+
+    return once
+
+
+def states(dag_run: Any) -> dict[str, str]:
+    return {
+        ti.task_id if ti.map_index < 0 else f"{ti.task_id}[{ti.map_index}]": str(ti.state)
+        for ti in dag_run.get_task_instances()
+    }
+
+
+def test_a_run_goes_through_all_steps_and_is_green(run: Run, pipeline: FakePipeline) -> None:
+    done = run(channels=8, tables={"include": ["shop.*"], "exclude": ["shop.tmp_*"]}, until="0/FF")
+    assert done.state == "success"
+    assert pipeline.calls == ["changes_available", "capture", "route", "open", "apply", "apply", "close"]
+    config = pipeline.asked["open"]["config"]
+    assert (config.pipeline, config.channels) == ("parallel_apply", 8)
+    assert config.tables.include == ("shop.*",)
+    assert config.tables.exclude == ("shop.tmp_*",)
+    assert pipeline.asked["capture"]["until"] == "0/FF"
+    assert pipeline.asked["capture"]["run_id"] == pipeline.asked["open"]["run_id"]
+    assert pipeline.asked["open"]["owner"].endswith(f"parallel_apply/{done.run_id}")
+    assert "dbname=shop" in pipeline.asked["capture"]["source"].dsn
+    assert pipeline.asked["spark"]["spark"].url is None
+    assert [report["lane"] for report in pipeline.asked["close"]["lane_reports"]] == [0, 1]
+
+
+def test_lanes_are_named_after_their_number(run: Run, pipeline: FakePipeline) -> None:
+    pipeline.lanes = 3
+    done = run()
+    names = sorted(ti.rendered_map_index for ti in done.get_task_instances() if ti.task_id == "apply")
+    assert names == ["lane 0 of 3", "lane 1 of 3", "lane 2 of 3"]
+
+
+def test_open_seeds_the_stop_marker_before_lanes_read_it(run: Run, pipeline: FakePipeline) -> None:
+    seen: list[bool] = []
+    pipeline.during_apply = lambda signals: seen.append(signals.stop_requested())
+    assert run().state == "success"
+    assert seen == [False, False]
+
+
+def test_a_stop_written_into_opens_xcom_reaches_the_lanes(run: Run, pipeline: FakePipeline) -> None:
+    from airflow.sdk.bases.xcom import BaseXCom
+
+    seen: list[bool] = []
+
+    def lane(signals: Any) -> None:
+        run_id = pipeline.asked["open"]["run_id"].removeprefix("parallel_apply/")
+        BaseXCom.set("stop_marker", {"stop": True}, dag_id="parallel_apply", task_id="open", run_id=run_id)
+        seen.append(signals.stop_requested())
+
+    pipeline.during_apply = lane
+    assert run().state == "success"
+    assert seen == [True, True]
+
+
+def test_nothing_to_do_skips_the_run_and_is_green(run: Run, pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
+    monkeypatch.setattr(dag.get_task("changes_available"), "wait", timedelta(0))
+    pipeline.changes = None
+    done = run()
+    assert done.state == "success"
+    assert set(states(done).values()) == {"skipped"}
+    assert pipeline.calls == ["changes_available"]
+
+
+def test_changes_that_come_while_the_sensor_waits_are_taken(run: Run, pipeline: FakePipeline) -> None:
+    pipeline.later_changes = "changes were committed at the source"
+    pipeline.changes = None
+    done = run()
+    assert done.state == "success"
+    assert pipeline.calls[:3] == ["changes_available", "changes_available", "capture"]
+
+
+def test_an_opened_run_without_work_has_no_lanes_and_is_green(run: Run, pipeline: FakePipeline) -> None:
+    pipeline.nothing_to_do = True
+    done = run()
+    assert done.state == "success"
+    assert states(done) == {**dict.fromkeys(TASKS, "success"), "apply": "skipped"}
+    assert pipeline.asked["close"]["opened"].nothing_to_do
+
+
+def test_a_failed_lane_that_others_covered_leaves_the_run_green(run: Run, pipeline: FakePipeline) -> None:
+    pipeline.fail["apply"] = [Unavailable("Spark went away")]
+    done = run()
+    assert states(done)["apply[0]"] == "failed"
+    assert states(done)["close"] == "success"
+    assert done.state == "success"
+
+
+def test_a_failed_lane_that_nobody_covered_makes_the_run_red(run: Run, pipeline: FakePipeline) -> None:
+    pipeline.fail["close"] = [TargetError("the lanes ended before every channel was stopped")]
+    done = run()
+    assert states(done)["close"] == "failed"
+    assert done.state == "failed"
+
+
+@pytest.mark.parametrize("step", ["capture", "route", "open"])
+def test_an_error_before_the_lanes_makes_close_red_and_is_named(run: Run, pipeline: FakePipeline, step: str) -> None:
+    pipeline.fail[step] = [TargetError("table public.accounts is missing", hint="Create it.")]
+    done = run()
+    assert done.state == "failed"
+    assert states(done)["close"] == "failed"
+    assert states(done)[step] == "failed"
+    assert "close" not in pipeline.calls
+    assert close_error(done) == f"{step} failed: table public.accounts is missing Hint: Create it."
+
+
+def close_error(done: Any) -> str:
+    """As `close` left it for whoever reads XComs; the log has the same line."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        row = session.query(XComModel).filter_by(run_id=done.run_id, task_id="close", key="error").one()
+        return str(XComModel.deserialize_value(row))
+
+
+def test_a_connection_of_the_wrong_type_is_refused_by_the_first_task(run: Run, pipeline: FakePipeline, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CLUSTER", "spark://local%5B2%5D")
+    done = run(spark_conn_id="spark_cluster")
+    assert done.state == "failed"
+    assert pipeline.calls == []
+    assert "spark_cluster" in close_error(done)
+    assert "spark_connect" in close_error(done)
+
+
+def test_open_waits_deferred_while_another_run_owns_the_pipeline(run: Run, pipeline: FakePipeline) -> None:
+    pipeline.fail["open"] = [FenceBusy("owned by another run")]
+    done = run()
+    assert done.state == "success"
+    assert pipeline.calls[3:6] == ["open", "live_owner", "open"]
+
+
+def test_waiting_for_the_fence_is_bounded(run: Run, pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
+    monkeypatch.setattr(dag.get_task("open"), "fence_timeout", timedelta(0))
+    pipeline.fail["open"] = [FenceBusy("owned by another run")]
+    pipeline.owner = "somebody else"
+    done = run()
+    assert done.state == "failed"
+    assert "somebody else" in close_error(done)
+
+
+def test_a_lane_that_is_told_to_end_cancels_spark_and_fails(run: Run, pipeline: FakePipeline) -> None:
+    pipeline.lanes = 1
+    cancelled: list[bool] = []
+
+    def terminated(signals: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        cancelled.append(signals.cancelled())
+
+    pipeline.during_apply = terminated
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        done = run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert cancelled == [True]
+    assert pipeline.stage.cancelled
+    assert states(done)["apply[0]"] == "failed"
+
+
+def test_the_stop_marker_is_read_at_most_once_a_second() -> None:
+    now = [100.0]
+    reads: list[float] = []
+    marker = StopMarker(lambda: reads.append(now[0]), clock=lambda: now[0])
+    for now[0] in (100.0, 100.4, 100.9, 101.1, 101.5, 102.2):
+        assert not marker.requested()
+    assert reads == [100.0, 101.1, 102.2]
+
+
+@pytest.mark.parametrize("value", [True, "true", " Stop ", {"stop": True}, {"stop": "yes"}])
+def test_what_people_write_for_a_stop_is_one(value: object) -> None:
+    assert means_stop(value)
+
+
+@pytest.mark.parametrize("value", [None, False, "false", "", {}, {"stop": False}])
+def test_anything_else_is_no_stop(value: object) -> None:
+    assert not means_stop(value)
+
+
+def test_a_wrong_parameter_is_refused_with_its_name(run: Run, pipeline: FakePipeline) -> None:
+    done = run(tables=["nodot"])
+    assert done.state == "failed"
+    assert close_error(done).startswith("changes_available failed: parameter tables: 'nodot' is not usable")

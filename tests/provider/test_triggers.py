@@ -1,0 +1,96 @@
+"""Triggers: what is stored while a task is deferred, and the one event that they end with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pendulum
+import pytest
+from airflow.sdk.module_loading import import_string
+
+from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from airflow_parallel_apply.triggers import ChangesTrigger, FenceTrigger
+from tests.provider.fakes import FakePipeline
+
+pytestmark = pytest.mark.usefixtures("connections")
+
+PAST = "2000-01-01T00:00:00+00:00"
+
+
+def later() -> str:
+    return pendulum.now("UTC").add(minutes=1).isoformat()
+
+
+def changes(deadline: str) -> ChangesTrigger:
+    return ChangesTrigger(
+        parameters={"pipeline": "orders", "log_url": "/log", "channels": "4"},
+        source_conn_id="parallel_apply_source",
+        target_conn_id="parallel_apply_target",
+        deadline=deadline,
+    )
+
+
+def fence(deadline: str) -> FenceTrigger:
+    return FenceTrigger(pipeline="orders", target_conn_id="parallel_apply_target", owner="me", deadline=deadline)
+
+
+def event(trigger: Any) -> dict[str, Any]:
+    async def first() -> Any:
+        return (await anext(trigger.run())).payload
+
+    return asyncio.run(first())
+
+
+@pytest.mark.parametrize("trigger", [changes(PAST), fence(PAST)], ids=["changes", "fence"])
+def test_a_trigger_survives_being_stored(trigger: Any) -> None:
+    path, arguments = trigger.serialize()
+    again = import_string(path)(**json.loads(json.dumps(arguments)))
+    assert type(again) is type(trigger)
+    assert again.serialize() == (path, arguments)
+
+
+def test_paths_are_wire_format() -> None:
+    assert changes(PAST).serialize()[0] == "airflow_parallel_apply.triggers.changes.ChangesTrigger"
+    assert fence(PAST).serialize()[0] == "airflow_parallel_apply.triggers.fence.FenceTrigger"
+
+
+@pytest.mark.parametrize("trigger", [changes(PAST), fence(PAST)], ids=["changes", "fence"])
+def test_nothing_secret_is_stored(trigger: Any) -> None:
+    assert "secret" not in json.dumps(trigger.serialize())
+
+
+def test_changes_are_found_with_their_reason(pipeline: FakePipeline) -> None:
+    assert event(changes(later())) == {"status": "available", "reason": pipeline.changes}
+
+
+def test_the_wait_for_changes_ends_at_the_deadline(pipeline: FakePipeline) -> None:
+    pipeline.changes = None
+    assert event(changes(PAST)) == {"status": "nothing"}
+
+
+def test_a_lost_slot_is_not_waited_for(pipeline: FakePipeline) -> None:
+    pipeline.fail["changes_available"] = [SourceError("the slot is gone")]
+    assert event(changes(later())) == {"status": "error", "message": "the slot is gone"}
+
+
+def test_a_restarting_database_is_waited_for(pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_parallel_apply.triggers.changes._POLL_SECONDS", 0)
+    pipeline.fail["changes_available"] = [Unavailable("starting up")] * 3
+    assert event(changes(later()))["status"] == "available"
+    assert pipeline.calls == ["changes_available"] * 4
+
+
+def test_a_free_fence_ends_the_wait(pipeline: FakePipeline) -> None:
+    assert event(fence(later()))["status"] == "free"
+
+
+def test_our_own_fence_is_free_for_us(pipeline: FakePipeline) -> None:
+    pipeline.owner = "me"
+    assert event(fence(later()))["status"] == "free"
+
+
+def test_a_fence_that_stays_busy_names_its_owner(pipeline: FakePipeline) -> None:
+    pipeline.owner = "another run"
+    assert event(fence(PAST)) == {"status": "busy", "owner": "another run", "deadline": PAST}
