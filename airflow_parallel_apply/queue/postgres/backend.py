@@ -27,8 +27,9 @@ from airflow_parallel_apply.queue.model import (
     TaskId,
     TaskRef,
 )
-from airflow_parallel_apply.queue.postgres import modify as transaction
 from airflow_parallel_apply.queue.postgres.connections import Connection, Connections
+from airflow_parallel_apply.queue.postgres.judge import Modify
+from airflow_parallel_apply.queue.postgres.modify import run
 from airflow_parallel_apply.queue.postgres.rows import to_task
 from airflow_parallel_apply.queue.postgres.statements import DEFAULT_SCHEMA, Statements
 
@@ -95,11 +96,11 @@ class PostgresQueue:
         check_modify(insert, change, delete, depend)
         if not (insert or change or delete or depend):
             return ()
-        request = transaction.request(claimant, insert, change, delete, depend)
+        asked = Modify.asked(claimant, insert, change, delete, depend)
         with self._connections.use() as connection:
             for _ in range(_MAX_RACES):
                 try:
-                    return transaction.run(connection, self._statements, request)
+                    return run(connection, self._statements, asked)
                 except (
                     psycopg.errors.UniqueViolation,
                     psycopg.errors.DeadlockDetected,

@@ -1,7 +1,7 @@
 """A modify as one transaction: lock in id order, judge everything, then write or refuse.
 
 Nothing is written before every entry was judged, so a refused modify leaves no trace. What another transaction may
-still do after the judgement (insert the same id or sequence) ends in a violation: the caller of `modify` starts over
+still do after the judgement (insert the same id or sequence) ends in a violation: the caller of `run` starts over
 and meets it as a judged failure.
 """
 
@@ -9,70 +9,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
-from airflow_parallel_apply.queue.model import (
-    Change,
-    DependencyError,
-    Failure,
-    FailureReason,
-    Insert,
-    Task,
-    TaskId,
-    TaskRef,
-)
+import psycopg
+
+from airflow_parallel_apply.queue.model import Insert, Task, TaskId
 from airflow_parallel_apply.queue.postgres.connections import Connection
+from airflow_parallel_apply.queue.postgres.judge import (
+    Arrival,
+    Locked,
+    Modify,
+    Obstacle,
+    arrivals_of,
+    judge_arrivals,
+    moves,
+    raise_if_refused,
+)
 from airflow_parallel_apply.queue.postgres.rows import to_task
 from airflow_parallel_apply.queue.postgres.statements import Statements
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Modify:
-    """What was asked for, with an id for every insert."""
-
-    claimant: str
-    insert: Sequence[tuple[TaskId, Insert]]
-    change: Sequence[Change]
-    delete: Sequence[TaskRef]
-    depend: Sequence[TaskRef]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Locked:
-    """A task of ours to judge: nobody else can write it until this transaction ends."""
-
-    queue: str
-    sequence: int | None
-    version: int
-    claimant: str | None
-    at: datetime
-    pending: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Arrival:
-    """A task that comes into a queue: an insert, or (with `move`) a change that leaves another queue."""
-
-    task_id: TaskId
-    queue: str
-    sequence: int | None
-    move: bool
-    skip_colliding: bool = False
-
-
-def request(
-    claimant: str,
-    insert: Sequence[Insert],
-    change: Sequence[Change],
-    delete: Sequence[TaskRef],
-    depend: Sequence[TaskRef],
-) -> Modify:
-    """Give every insert its id."""
-    named = [(TaskId(uuid4()) if entry.task_id is None else entry.task_id, entry) for entry in insert]
-    return Modify(claimant=claimant, insert=named, change=change, delete=delete, depend=depend)
+_Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 
 def run(connection: Connection, statements: Statements, modify: Modify) -> tuple[Task, ...]:
@@ -81,66 +38,46 @@ def run(connection: Connection, statements: Statements, modify: Modify) -> tuple
     Errors: `DependencyError`; psycopg's unique violation, deadlock and serialization failure, after which the same
     call may be made again.
     """
-    with connection.transaction():
+    # The pipeline sends what needs no answer with the next that does: BEGIN with the locks, all writes with COMMIT.
+    with connection.pipeline(), connection.transaction():
         locked = _lock(connection, statements, modify)
-        moved = [entry for entry in modify.change if _moves(entry, locked)]
-        arrivals = [
-            *(
-                _Arrival(
-                    task_id=task_id,
-                    queue=entry.queue,
-                    sequence=entry.sequence,
-                    move=False,
-                    skip_colliding=entry.skip_colliding,
-                )
-                for task_id, entry in modify.insert
-            ),
-            *(
-                _Arrival(task_id=entry.ref.task_id, queue=entry.queue, sequence=entry.sequence, move=True)
-                for entry in moved
-                if entry.queue is not None
-            ),
-        ]
-        leaving = [ref.task_id for ref in modify.delete] + [entry.ref.task_id for entry in moved]
-        blocked, skipped = _judge_arrivals(connection, statements, arrivals, leaving)
-        _raise_if_refused(modify, locked, blocked)
-        insert = [(task_id, entry) for task_id, entry in modify.insert if task_id not in skipped]
-        _delete(connection, statements, modify.delete)
-        changed = _change(connection, statements, modify, locked, [entry.ref.task_id for entry in moved])
+        arrivals = arrivals_of(modify, locked)
+        leaving = [ref.task_id for ref in modify.delete] + [arrival.task_id for arrival in arrivals if arrival.move]
+        verdict = judge_arrivals(arrivals, _obstacles(connection, statements, arrivals, leaving))
+        raise_if_refused(modify, locked, verdict.refused)
+        insert = [(task_id, entry) for task_id, entry in modify.insert if task_id not in verdict.skipped]
+        if modify.delete:
+            connection.execute(statements["delete"], {"ids": [ref.task_id for ref in modify.delete]})
+        changed = _change(connection, statements, modify, locked)
         inserted = _insert(connection, statements, insert)
-        _announce(connection, statements, modify, locked, changed, inserted)
+        queues = _to_announce(modify, locked, insert)
+        if queues:
+            connection.execute(statements["notify"], {"channel": statements.channel, "queues": sorted(queues)})
+    found = {
+        task.task_id: task for cursor in (inserted, changed) if cursor is not None for task in map(to_task, cursor)
+    }
     return (
-        *(inserted[task_id] for task_id, _ in insert),
-        *(changed[entry.ref.task_id] for entry in modify.change),
+        *(found[task_id] for task_id, _ in insert),
+        *(found[entry.ref.task_id] for entry in modify.change),
     )
 
 
-def _lock(connection: Connection, statements: Statements, modify: Modify) -> dict[TaskId, _Locked]:
-    ids = [entry.ref.task_id for entry in modify.change] + [ref.task_id for ref in (*modify.delete, *modify.depend)]
-    if not ids:
+def _lock(connection: Connection, statements: Statements, modify: Modify) -> dict[TaskId, Locked]:
+    if not modify.named:
         return {}
+    rows = connection.execute(statements["lock"], {"ids": modify.named})
     return {
-        TaskId(task_id): _Locked(
-            queue=queue, sequence=sequence, version=version, claimant=claimant, at=at, pending=pending
-        )
-        for task_id, queue, sequence, version, claimant, at, pending in connection.execute(
-            statements["lock"], {"ids": ids}
-        )
+        TaskId(task_id): Locked(queue=queue, sequence=sequence, version=version, claimant=claimant, at=at, now=now)
+        for task_id, queue, sequence, version, claimant, at, now in rows
     }
 
 
-def _moves(entry: Change, locked: Mapping[TaskId, _Locked]) -> bool:
-    found = locked.get(entry.ref.task_id)
-    return found is not None and entry.queue is not None and entry.queue != found.queue
-
-
-def _judge_arrivals(
-    connection: Connection, statements: Statements, arrivals: Sequence[_Arrival], leaving: Sequence[TaskId]
-) -> tuple[dict[TaskId, Failure], set[TaskId]]:
-    """What stands in the way by id, and the ids that are left out as asked."""
+def _obstacles(
+    connection: Connection, statements: Statements, arrivals: Sequence[Arrival], leaving: Sequence[TaskId]
+) -> list[Obstacle]:
     if not arrivals:
-        return {}, set()
-    found = connection.execute(
+        return []
+    rows = connection.execute(
         statements["check_arrivals"],
         {
             "ids": [arrival.task_id for arrival in arrivals],
@@ -148,98 +85,26 @@ def _judge_arrivals(
             "sequences": [arrival.sequence for arrival in arrivals],
             "leaving": list(leaving),
         },
-    ).fetchall()
-    blocked: dict[TaskId, Failure] = {}
-    skipped: set[TaskId] = set()
-    places: set[tuple[str, int]] = set()
-    strict: dict[str, bool] = {}
-    for arrival, (version, taken, mixed) in zip(arrivals, found, strict=True):
-        if version is not None and arrival.skip_colliding:
-            skipped.add(arrival.task_id)
-            continue
-        reason = None
-        if version is not None and not arrival.move:
-            reason = FailureReason.COLLIDING
-        elif mixed or strict.setdefault(arrival.queue, arrival.sequence is not None) != (arrival.sequence is not None):
-            reason = FailureReason.MIXED
-        elif taken or (arrival.sequence is not None and (arrival.queue, arrival.sequence) in places):
-            reason = FailureReason.TAKEN
-        if reason is not None:
-            blocked[arrival.task_id] = Failure(task_id=arrival.task_id, reason=reason, version=version)
-        elif arrival.sequence is not None:
-            places.add((arrival.queue, arrival.sequence))
-    return blocked, skipped
-
-
-def _raise_if_refused(modify: Modify, locked: Mapping[TaskId, _Locked], blocked: Mapping[TaskId, Failure]) -> None:
-    inserts = [blocked[task_id] for task_id, _ in modify.insert if task_id in blocked]
-    changes = [
-        failure
-        for entry in modify.change
-        if (failure := _verdict(entry.ref, locked, modify.claimant) or _out_of_place(entry, locked, blocked))
-    ]
-    deletes = [failure for ref in modify.delete if (failure := _verdict(ref, locked, modify.claimant))]
-    depends = [failure for ref in modify.depend if (failure := _verdict(ref, locked, None))]
-    if inserts or changes or deletes or depends:
-        raise DependencyError(
-            inserts=tuple(inserts), changes=tuple(changes), deletes=tuple(deletes), depends=tuple(depends)
-        )
-
-
-def _verdict(ref: TaskRef, locked: Mapping[TaskId, _Locked], claimant: str | None) -> Failure | None:
-    """`claimant` None: whoever holds the task, its version alone counts."""
-    found = locked.get(ref.task_id)
-    if found is None:
-        return Failure(task_id=ref.task_id, reason=FailureReason.MISSING)
-    if found.version != ref.version:
-        return Failure(task_id=ref.task_id, reason=FailureReason.WRONG_VERSION, version=found.version)
-    if claimant is not None and found.pending and found.claimant is not None and found.claimant != claimant:
-        return Failure(
-            task_id=ref.task_id,
-            reason=FailureReason.CLAIMED,
-            version=found.version,
-            claimant=found.claimant,
-            until=found.at,
-        )
-    return None
-
-
-def _out_of_place(entry: Change, locked: Mapping[TaskId, _Locked], blocked: Mapping[TaskId, Failure]) -> Failure | None:
-    """A change that is refused for where it would put its task."""
-    task_id = entry.ref.task_id
-    if task_id in blocked:
-        return blocked[task_id]
-    found = locked[task_id]
-    if entry.sequence is not None and entry.sequence != found.sequence and not _moves(entry, locked):
-        return Failure(task_id=task_id, reason=FailureReason.IMMUTABLE, version=found.version)
-    return None
-
-
-def _delete(connection: Connection, statements: Statements, delete: Sequence[TaskRef]) -> None:
-    if delete:
-        connection.execute(statements["delete"], {"ids": [ref.task_id for ref in delete]})
+    )
+    return [Obstacle(version=version, taken=taken, mixed=mixed) for version, taken, mixed in rows]
 
 
 def _change(
-    connection: Connection,
-    statements: Statements,
-    modify: Modify,
-    locked: Mapping[TaskId, _Locked],
-    moved: Sequence[TaskId],
-) -> dict[TaskId, Task]:
+    connection: Connection, statements: Statements, modify: Modify, locked: Mapping[TaskId, Locked]
+) -> _Cursor | None:
     if not modify.change:
-        return {}
+        return None
+    moved = {entry.ref.task_id for entry in modify.change if moves(entry, locked)}
     if any(locked[task_id].sequence is not None for task_id in moved):
         connection.execute(statements["leave_sequence"], {"ids": list(moved)})
-    leaves = set(moved)
-    rows = connection.execute(
+    return connection.execute(
         statements["change"],
         {
             "claimant": modify.claimant,
             "ids": [entry.ref.task_id for entry in modify.change],
             "queues": [entry.queue or locked[entry.ref.task_id].queue for entry in modify.change],
             "sequences": [
-                entry.sequence if entry.ref.task_id in leaves else locked[entry.ref.task_id].sequence
+                entry.sequence if entry.ref.task_id in moved else locked[entry.ref.task_id].sequence
                 for entry in modify.change
             ],
             **_arrival_times([entry.at for entry in modify.change]),
@@ -249,15 +114,12 @@ def _change(
             "values": [json.dumps(entry.value) for entry in modify.change],
         },
     )
-    return {task.task_id: task for task in map(to_task, rows)}
 
 
-def _insert(
-    connection: Connection, statements: Statements, insert: Sequence[tuple[TaskId, Insert]]
-) -> dict[TaskId, Task]:
+def _insert(connection: Connection, statements: Statements, insert: Sequence[tuple[TaskId, Insert]]) -> _Cursor | None:
     if not insert:
-        return {}
-    rows = connection.execute(
+        return None
+    return connection.execute(
         statements["insert"],
         {
             "ids": [task_id for task_id, _ in insert],
@@ -269,7 +131,6 @@ def _insert(
             "values": [json.dumps(entry.value) for _, entry in insert],
         },
     )
-    return {task.task_id: task for task in map(to_task, rows)}
 
 
 def _arrival_times(given: Sequence[datetime | timedelta | None]) -> dict[str, list[Any]]:
@@ -280,20 +141,17 @@ def _arrival_times(given: Sequence[datetime | timedelta | None]) -> dict[str, li
     }
 
 
-def _announce(
-    connection: Connection,
-    statements: Statements,
-    modify: Modify,
-    locked: Mapping[TaskId, _Locked],
-    changed: Mapping[TaskId, Task],
-    inserted: Mapping[TaskId, Task],
-) -> None:
-    """Wake who waits for these queues, when this transaction commits. A lease that only grew wakes nobody."""
-    queues = {task.queue for task in inserted.values()}
+def _to_announce(modify: Modify, locked: Mapping[TaskId, Locked], insert: Sequence[tuple[TaskId, Insert]]) -> set[str]:
+    """The queues whose waiters this transaction wakes when it commits.
+
+    A change that only puts its task off wakes nobody: they look again when they expected the task, and not before.
+    """
+    queues = {entry.queue for _, entry in insert}
     queues |= {locked[ref.task_id].queue for ref in modify.delete}
-    for task_id, task in changed.items():
-        before = locked[task_id]
-        if task.queue != before.queue or task.at < before.at or task.claimant is None:
-            queues |= {task.queue, before.queue}
-    if queues:
-        connection.execute(statements["notify"], {"channel": statements.channel, "queues": sorted(queues)})
+    for entry in modify.change:
+        before = locked[entry.ref.task_id]
+        at = before.now + entry.at if isinstance(entry.at, timedelta) else entry.at
+        put_off = at is not None and at > before.now and at >= before.at
+        if not put_off or moves(entry, locked):
+            queues |= {before.queue, entry.queue or before.queue}
+    return queues
