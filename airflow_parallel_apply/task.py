@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_parallel_apply.hooks import connections, parameters
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
+from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 
 DEFAULT_SOURCE: Final = "parallel_apply_source"
 DEFAULT_TARGET: Final = "parallel_apply_target"
@@ -150,12 +151,12 @@ class PipelineTask(BaseOperator):
         """Run the work of `execute`: errors in one line, with retries only where a retry can help."""
         try:
             result = work()
-        except ParallelApplyError as error:
+        except (ParallelApplyError, QueueError) as error:
             if self._killed:
                 raise AirflowException(f"cancelled: {error}") from None
             context["ti"].xcom_push(ERROR_KEY, str(error))
-            kind = AirflowFailException if isinstance(error, FatalError) else AirflowException
-            raise kind(str(error)) from None
+            for_good = isinstance(error, FatalError | QueueMisconfigured)
+            raise (AirflowFailException if for_good else AirflowException)(str(error)) from None
         except AirflowException:
             raise
         except Exception as error:

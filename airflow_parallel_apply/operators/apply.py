@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_parallel_apply.operators.coordinator import OPENED_KEY, STOP_KEY, Action
 from airflow_parallel_apply.operators.links import SPARK_LINK_KEY, SparkLink
@@ -67,6 +68,13 @@ class SparkApplyOperator(PipelineTask):
         def from_open(key: str) -> Any:
             return ti.xcom_pull(task_ids=self.open_task_id, key=key, map_indexes=-1)
 
+        def stop_marker() -> Any:
+            try:
+                return from_open(STOP_KEY)
+            except AirflowRuntimeError as error:
+                self.log.warning("the stop marker cannot be read now, asking again: %s", error)
+                return None
+
         value = from_open(OPENED_KEY)
         if value is None:
             raise OwnershipLost(
@@ -76,7 +84,7 @@ class SparkApplyOperator(PipelineTask):
             )
         opened = OpenedRun.from_json(value)
         signals = LaneSignals(
-            stop_requested=StopMarker(lambda: from_open(STOP_KEY)).requested,
+            stop_requested=StopMarker(stop_marker).requested,
             cancelled=lambda: self.killed,
             report=self._log_report,
         )

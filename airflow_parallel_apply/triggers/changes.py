@@ -12,7 +12,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_parallel_apply.hooks import connections
 from airflow_parallel_apply.hooks.parameters import pipeline_config
-from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.triggers.trouble import is_final
 
 _POLL_SECONDS: Final = 2.0
 
@@ -67,7 +68,7 @@ class ChangesTrigger(BaseTrigger):
             except ParallelApplyError as error:
                 trouble = error
             late = pendulum.now("UTC") >= deadline
-            if trouble is not None and (late or isinstance(trouble, FatalError)):
+            if trouble is not None and (late or is_final(trouble)):
                 yield TriggerEvent({"status": "error", "message": str(trouble)})
                 return
             if late:

@@ -11,7 +11,8 @@ import pendulum
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_parallel_apply.hooks import connections
-from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.triggers.trouble import is_final
 
 _POLL_SECONDS: Final = 2.0
 
@@ -19,7 +20,7 @@ _POLL_SECONDS: Final = 2.0
 class FenceTrigger(BaseTrigger):
     """Poll the target until the fence is free, or until the deadline.
 
-    Its event says `free`, `busy` (deadline reached, with the owner) or `error` (a person has to act), and the deadline.
+    Its event says `free`, `busy` (deadline reached, with the owner) or `error` (it cannot be read), and the deadline.
     Path and arguments are wire format: deferred tasks of older releases name them.
 
     :param pipeline: whose fence
@@ -50,18 +51,22 @@ class FenceTrigger(BaseTrigger):
         """One event. A target that cannot be reached is asked again: its restart frees no fence."""
         deadline = datetime.fromisoformat(self.deadline)
         owner: str | None = None
+        trouble: ParallelApplyError | None = None
         while True:
             try:
                 owner = await asyncio.to_thread(self._owner)
                 if owner is None:
                     yield self._event("free")
                     return
-            except FatalError as error:
-                yield self._event("error", message=str(error))
-                return
+                trouble = None
             except ParallelApplyError as error:
+                trouble = error
                 self.log.warning("the fence of pipeline %s cannot be read: %s", self.pipeline, error)
-            if pendulum.now("UTC") >= deadline:
+            late = pendulum.now("UTC") >= deadline
+            if trouble is not None and (late or is_final(trouble)):
+                yield self._event("error", message=str(trouble))
+                return
+            if late:
                 yield self._event("busy", owner=owner)
                 return
             await asyncio.sleep(_POLL_SECONDS)
