@@ -388,10 +388,8 @@ class Lane:
 
     def _apply_serial(self, unit: Unit) -> None:
         """Become every channel's owner, stage outside any transaction, then one transaction for all of it."""
-        positions = [
-            self._target.take(channel, generation=unit.generation, token=unit.token) for channel in range(unit.channels)
-        ]
-        if all(position.seqno >= unit.last_seqno for position in positions):
+        slowest = self._target.take(None, generation=unit.generation, token=unit.token)
+        if slowest.seqno >= unit.last_seqno:
             return
         with self._report.time("stage"):
             steps = serial_steps(unit, self._log, self._stage, self._config.ddl)

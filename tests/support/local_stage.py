@@ -1,0 +1,64 @@
+"""Staging without Spark, for tests of what lies around it: the same loader, fed by this process."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_parallel_apply.pipeline.apply.loader import LoadOrder, StagingLoader
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.log.schema import ROWS
+from airflow_parallel_apply.pipeline.partition.channel import bucket_range
+
+_attempts = count()
+
+
+class LocalStage:
+    """Reads the unit's rows, filters as Spark does, sorts, loads."""
+
+    def __init__(self, log_url: str, target: Endpoint) -> None:
+        self._log = open_reader(log_url)
+        self._target = target
+
+    def stage(self, unit: Unit) -> StagedUnit:
+        batches = list(self._log.rows(unit.after_seqno, unit.last_seqno))
+        rows = pa.Table.from_batches(batches, schema=ROWS)
+        rows = rows.filter(pc.is_in(rows.column("operation"), pa.array(["I", "U", "D", "K", "X"])))
+        if unit.channel is not None:
+            first, last = bucket_range(unit.channel, unit.channels)
+            bucket = rows.column("bucket")
+            rows = rows.filter(pc.and_(pc.greater_equal(bucket, first), pc.less_equal(bucket, last)))
+        if unit.first_fragno is not None:
+            rows = rows.filter(pc.greater_equal(rows.column("fragno"), unit.first_fragno))
+        if unit.last_fragno is not None:
+            rows = rows.filter(pc.less_equal(rows.column("fragno"), unit.last_fragno))
+        if rows.num_rows != unit.row_count:
+            raise LogError(f"the unit has {rows.num_rows} rows, its plan says {unit.row_count}")
+        if unit.channel is not None:
+            before = pc.less_equal(rows.column("previous_seqno"), unit.after_seqno)
+            rows = rows.filter(pc.or_(before, pc.greater(rows.column("next_seqno"), unit.last_seqno)))
+        order = ["key_order", "relation_id", "key", "seqno", "fragno"]
+        rows = rows.sort_by([(name, "ascending") for name in order])
+        loader = StagingLoader(
+            self._target.dsn,
+            LoadOrder(
+                pipeline=unit.pipeline,
+                channel=unit.channel,
+                token=unit.token,
+                attempt=f"local{next(_attempts)}",
+                relations=self._log.state().relations,
+            ),
+        )
+        loaded = loader.load(rows.to_batches(max_chunksize=1000))
+        return StagedUnit(unit=unit, tables=loaded.tables, row_count=unit.row_count, seconds=0.0)
+
+    def cancel(self) -> None:
+        """Stages run in one piece; the sessions' end interrupts them."""
+
+    def close(self) -> None:
+        """Holds nothing."""

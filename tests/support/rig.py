@@ -1,0 +1,130 @@
+"""A pipeline between two real databases, run without Airflow: the same steps, lanes as threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import psycopg
+from airflow_parallel_apply.pipeline.compare import Comparison, compare
+
+from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
+from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.router.plan import plan
+from tests.support.local_stage import LocalStage
+
+_runs = count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rig:
+    """One pipeline. `stage` makes a lane's stage; the default stages without Spark."""
+
+    config: PipelineConfig
+    source_dsn: str
+    target_dsn: str
+    stage: Callable[[run.OpenedRun], Stage] | None = None
+
+    @property
+    def source(self) -> Endpoint:
+        return Endpoint(conn_id="source", dsn=self.source_dsn)
+
+    @property
+    def target(self) -> Endpoint:
+        return Endpoint(conn_id="target", dsn=self.target_dsn)
+
+    def having(self, **changes: Any) -> Rig:
+        """The same pipeline with other parameters."""
+        return replace(self, config=replace(self.config, **changes))
+
+    def prepare(self) -> None:
+        run.prepare(self.config, self.source, self.target)
+
+    def both(self, *statements: str) -> None:
+        """Run statements on source and target: how tables come into being on both sides."""
+        for dsn in (self.source_dsn, self.target_dsn):
+            execute(dsn, *statements)
+
+    def write(self, *statements: str) -> None:
+        """Each in a transaction of its own, at the source."""
+        execute(self.source_dsn, *statements)
+
+    def transaction(self, *statements: str) -> None:
+        """All in one transaction, at the source."""
+        with psycopg.connect(self.source_dsn) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def run(self, run_id: str | None = None, *, until: str = "", lanes: int | None = None) -> run.ClosedRun:
+        """A whole run: capture, route, open, lanes side by side, close."""
+        run_id = run_id or f"run {next(_runs)}"
+        self.capture(run_id, until=until)
+        plan(self.config, self.target)
+        opened = run.open_run(self.config, self.source, self.target, owner=run_id, run_id=run_id)
+        reports = self.apply(opened, lanes=lanes)
+        return run.close_run(opened, self.config, self.target, reports)
+
+    def capture(self, run_id: str, *, until: str = "") -> run.CaptureReport:
+        return run.capture(
+            self.config,
+            self.source,
+            self.target,
+            run_id=run_id,
+            until=until,
+            cancelled=lambda: False,
+            report=lambda step: None,
+        )
+
+    def apply(
+        self,
+        opened: run.OpenedRun,
+        *,
+        lanes: int | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> list[dict[str, Any]]:
+        count_ = min(lanes or opened.lanes, opened.lanes)
+        with ThreadPoolExecutor(max_workers=max(count_, 1)) as pool:
+            started = [pool.submit(self.lane, opened, lane, stop_requested, cancelled) for lane in range(count_)]
+            return [lane.result().to_json() for lane in started]
+
+    def lane(
+        self,
+        opened: run.OpenedRun,
+        lane: int,
+        stop_requested: Callable[[], bool] = lambda: False,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> run.LaneReport:
+        stage = self.stage(opened) if self.stage else LocalStage(self.config.log_url, self.target)
+        try:
+            return run.apply(
+                opened,
+                self.config,
+                self.source,
+                self.target,
+                lane=lane,
+                stage=stage,
+                signals=LaneSignals(stop_requested=stop_requested, cancelled=cancelled, report=lambda report: None),
+            )
+        finally:
+            stage.close()
+
+    def comparison(self) -> Comparison:
+        """Of all followed tables."""
+        return compare(self.source, self.target, self.config.tables)
+
+    def rows(self, query: str, *, side: str = "target") -> list[tuple[Any, ...]]:
+        dsn = self.target_dsn if side == "target" else self.source_dsn
+        with psycopg.connect(dsn) as connection:
+            return connection.execute(query).fetchall()
+
+
+def execute(dsn: str, *statements: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)

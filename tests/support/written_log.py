@@ -1,0 +1,98 @@
+"""A log written by hand, for rooms behind capture: one table `t (id integer PRIMARY KEY, v text)` and its truncates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.event import Column, Mark, Relation
+from airflow_parallel_apply.pipeline.log.open import create_log, open_writer
+from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
+from airflow_parallel_apply.pipeline.log.schema import ROWS, TRANSACTIONS
+from airflow_parallel_apply.pipeline.partition.key import buckets
+
+T = Relation(
+    relation_id=0,
+    schema="public",
+    table="t",
+    replica_identity="d",
+    columns=(Column(name="id", type_name="integer", key=True), Column(name="v", type_name="text")),
+)
+TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text)"
+
+_NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Change:
+    """`operation` I, U, D or T; the last has neither id nor value."""
+
+    operation: str
+    id: int = 0
+    v: str | None = None
+
+
+def make_log(url: str) -> None:
+    create_log(
+        url,
+        LogIdentity(
+            log_id="log",
+            system_identifier="0",
+            database="d",
+            slot="s",
+            publication="p",
+            bucket_count=1024,
+            created=_NOW,
+        ),
+    )
+
+
+def append(url: str, first_seqno: int, transactions: Sequence[Sequence[Change]]) -> int:
+    """Append and commit; the last seqno."""
+    writer = open_writer(url)
+    relation_id, _ = writer.relation_id(T)
+    rows: dict[str, list[object]] = {name: [] for name in ROWS.names}
+    for seqno, changes in enumerate(transactions, first_seqno):
+        for fragno, change in enumerate(changes):
+            statement = change.operation == "T"
+            values = [] if statement else [str(change.id), None if change.operation == "D" else change.v]
+            row = {
+                "seqno": seqno,
+                "fragno": fragno,
+                "relation_id": relation_id,
+                "operation": change.operation,
+                "bucket": 0 if statement else int(buckets("public.t", pa.array([str(change.id)]))[0]),
+                "key": None if statement else str(change.id),
+                "key_order": change.id,
+                "previous_seqno": 0,
+                "next_seqno": 0,
+                "values": values,
+                "unsent": None,
+                "old_key": None,
+            }
+            for name, value in row.items():
+                rows[name].append(value)
+    last = first_seqno + len(transactions) - 1
+    seqnos = np.arange(first_seqno, last + 1)
+    counts = [len(changes) for changes in transactions]
+    marks = [[Mark.TRUNCATE] if any(change.operation == "T" for change in changes) else [] for changes in transactions]
+    ended = pa.record_batch(
+        {
+            "seqno": seqnos,
+            "xid": seqnos + 1000,
+            "commit_lsn": seqnos * 10 + 5,
+            "end_lsn": seqnos * 10 + 9,
+            "commit_time": pa.array([_NOW] * len(transactions), TRANSACTIONS.field("commit_time").type),
+            "row_count": pa.array(counts, pa.int64()),
+            "byte_count": pa.array([count * 10 for count in counts], pa.int64()),
+            "marks": pa.array(marks, pa.list_(pa.string())),
+        },
+        schema=TRANSACTIONS,
+    )
+    writer.append(pa.record_batch(rows, schema=ROWS), ended)
+    writer.commit(last * 10 + 9)
+    return last
