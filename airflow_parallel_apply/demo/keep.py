@@ -1,0 +1,115 @@
+"""One demo at a time in a checkout, and with DEMO_KEEP=1 one that goes on after its command has ended.
+
+The servers live as long as the process that started them, so keeping them means keeping that process: the command
+forks, its child plays the demo and stays. A lock file, held by whoever plays, says whether one is there: the kernel's
+word, which no stale process id can imitate. ::
+
+    command ──fork──▶ child: play ──(tells the exit code)──▶ wait for SIGTERM ──▶ clean up
+       └────────────── waits for the exit code ──▶ ends with it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+
+_POLL_SECONDS: Final = 0.1
+
+
+@contextmanager
+def only_one(directory: Path) -> Iterator[None]:
+    """Hold the lock of a demo's directory. Errors: `ConfigurationError` when another demo runs there."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(
+                f"a demo is running in {directory}", op="demo", hint="End it with `make demo-stop`."
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def stop_kept(directory: Path, *, timeout: timedelta) -> bool:
+    """End the demo that holds the lock, and wait until it has cleaned up. False when there is none."""
+    deadline = time.monotonic() + timeout.total_seconds()
+    told = False
+    while True:
+        try:
+            with only_one(directory):
+                return told
+        except ConfigurationError:
+            if not told:
+                os.kill(int((directory / "lock").read_text()), signal.SIGTERM)
+                told = True
+        if time.monotonic() > deadline:
+            raise Unavailable(f"the demo in {directory} does not end", op="demo")
+        time.sleep(_POLL_SECONDS)
+
+
+def in_background(play: Callable[[Callable[[int], None]], None]) -> int:
+    """Run `play` in a child that may outlive this process; return as soon as `play` calls its argument.
+
+    Returns the number that it was called with, or 1 when the child ended without it. Signals go on to the child.
+    """
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _be_the_child(play, writing)
+    os.close(writing)
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        os.kill(child, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    with os.fdopen(reading, "rb") as pipe:
+        told = pipe.read()
+    if told:
+        return told[0]
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) or 1
+
+
+def wait_for_the_end() -> NoReturn:
+    """Let go of the terminal and wait for the signal that interrupts."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.close(null)
+    while True:
+        signal.pause()
+
+
+def _be_the_child(play: Callable[[Callable[[int], None]], None], writing: int) -> NoReturn:
+    os.setsid()
+    code: int | None = None
+
+    def tell(number: int) -> None:
+        nonlocal code
+        if code is None:
+            code = number
+            os.write(writing, bytes([number]))
+            os.close(writing)
+
+    try:
+        play(tell)
+    finally:
+        sys.stdout.flush()
+        os._exit(1 if code is None else code)

@@ -1,0 +1,107 @@
+"""What `make demo` is told: the variables DEMO_…, checked once. Empty means the default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from airflow_parallel_apply.pipeline.config import MAX_CHANNELS
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
+PIPELINE: Final = "demo"
+DATABASE: Final = "demo"
+TABLES: Final = "public.pgbench_*"
+SOURCE_CONNECTION: Final = "parallel_apply_source"
+TARGET_CONNECTION: Final = "parallel_apply_target"
+
+_MAX_TRANSACTIONS: Final = 100_000_000
+_MAX_SCALE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSettings:
+    """One demonstration. `root`: the checkout, whose `dags/` it runs and whose `.demo/` it owns."""
+
+    root: Path
+    transactions: int = 50_000
+    """pgbench transactions, four row changes each, beside the initial load of scale × 100,000 rows."""
+    channels: int = 4
+    scale: int = 1
+    keep: bool = False
+    """Leave the servers up at the end."""
+
+    def __post_init__(self) -> None:
+        _check("DEMO_TRANSACTIONS", self.transactions, 1, _MAX_TRANSACTIONS)
+        _check("DEMO_CHANNELS", self.channels, 1, MAX_CHANNELS)
+        _check("DEMO_SCALE", self.scale, 1, _MAX_SCALE)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str], *, root: Path) -> DemoSettings:
+        """Errors: `ConfigurationError`, which names the variable and what it takes."""
+        if not (root / "dags" / "parallel_apply.py").is_file():
+            raise ConfigurationError(
+                f"there is no dags/parallel_apply.py in {root}",
+                op="demo",
+                hint="The demo runs from a checkout of the project, installed with `make install`.",
+            )
+        return cls(
+            root=root,
+            transactions=_number(environment, "DEMO_TRANSACTIONS", 50_000),
+            channels=_number(environment, "DEMO_CHANNELS", 4),
+            scale=_number(environment, "DEMO_SCALE", 1),
+            keep=_switch(environment, "DEMO_KEEP"),
+        )
+
+    @property
+    def dags(self) -> Path:
+        """The folder that Airflow parses."""
+        return self.root / "dags"
+
+    @property
+    def directory(self) -> Path:
+        """Everything that the demo writes is in here."""
+        return self.root / ".demo"
+
+    @property
+    def run(self) -> Path:
+        """What one demonstration writes; removed by the next."""
+        return self.directory / "run"
+
+    @property
+    def cache(self) -> Path:
+        """What the next demonstration need not make again."""
+        return self.directory / "cache"
+
+    @property
+    def spark(self) -> Path:
+        """The embedded Spark server's files: a server of the demo's own."""
+        return self.directory / "spark"
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "").strip().replace("_", "")
+    if not text:
+        return default
+    if not text.isascii() or not text.isdigit():
+        raise _wrong(name, text, "a whole number")
+    return int(text)
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name, "").strip().lower()
+    if text in {"", "0", "no", "false"}:
+        return False
+    if text in {"1", "yes", "true"}:
+        return True
+    raise _wrong(name, text, "1 or 0")
+
+
+def _check(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise _wrong(name, value, f"{least} to {most}")
+
+
+def _wrong(name: str, value: object, takes: str) -> ConfigurationError:
+    return ConfigurationError(f"{name}={value} is not usable", op="demo", hint=f"{name} takes {takes}.")
