@@ -46,7 +46,7 @@ class ParallelApply(TaskGroup):
 
     :param group_id: prefix of the task ids; `prefix_group_id=False` leaves them capture, route, open, apply, close
     :param pipeline: name of the pipeline; default: `group_id`
-    :param until: where a run ends; empty: everything committed at the source when the run first opens
+    :param until: LSN where a run ends; empty: everything committed at the source when the run first opens
     :param wait: how long a run waits for changes before it is skipped
     :param fence_timeout: how long a run waits for another one that owns the pipeline
     :param retries: of each task; a retried lane carries on where the channels are

@@ -86,7 +86,8 @@ PARAMS = {
         "",
         type=_OPTIONAL,
         title="Until",
-        description_md="Where the run ends. Empty: everything committed at the source when the run first opens.",
+        description_md="An LSN such as `0/16B3748` where the run ends. "
+        "Empty: everything committed at the source when the run first opens.",
         section=_FLOW,
     ),
     "ddl": Param(

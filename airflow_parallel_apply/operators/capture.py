@@ -19,7 +19,7 @@ class CaptureOperator(FencedTask):
 
     The first run of a pipeline creates publication, slot and log, and says so. Returns what was captured.
 
-    :param until: where the run ends; empty: everything committed at the source when the run first opens
+    :param until: LSN where the run ends; empty: everything committed at the source when the run first opens
     """
 
     template_fields: Sequence[str] = (*FencedTask.template_fields, "until")

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, Final, NoReturn
 
 import pendulum
-from airflow.sdk import Context
+from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
@@ -17,7 +17,7 @@ DEFAULT_WAIT: Final = timedelta(seconds=10)
 _GRACE: Final = timedelta(minutes=5)
 
 
-class ChangesAvailableSensor(PipelineTask):
+class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
     """Succeeds when the run has something to do; is skipped, and with it the run, after `wait` without anything.
 
     There is something to do in the first run of a pipeline, with changes at the source, with captured changes that
@@ -27,8 +27,6 @@ class ChangesAvailableSensor(PipelineTask):
 
     :param wait: how long to wait for changes; zero: look once
     """
-
-    _is_sensor = True
 
     def __init__(self, *, wait: timedelta = DEFAULT_WAIT, **kwargs: Any) -> None:
         super().__init__(**kwargs)
