@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.event import Operation
+from airflow_parallel_apply.pipeline.log.options import rows_memory_bytes
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED, Span
@@ -86,7 +87,8 @@ class SegmentBuffer:
         if transactions.num_rows:
             if first_waiting - 1 > last_seqno:
                 last_seqno, last_fragno = first_waiting - 1, -1
-            self._commit_time = max(self._commit_time, pc.max(transactions.column("commit_time")).as_py())
+            latest = pc.max(transactions.column("commit_time")).as_py()
+            self._commit_time = max(self._commit_time, latest.astimezone(UTC))
         span = Span(
             first_seqno=self._start[0],
             first_fragno=self._start[1],
@@ -110,11 +112,12 @@ class SegmentBuffer:
 
 
 def pieces(rows: pa.RecordBatch, limit_bytes: int) -> Iterator[tuple[pa.RecordBatch, int, int | None]]:
-    """Cut rows into parts of about `limit_bytes` of values, or one row: (part, its bytes, the seqno that follows)."""
+    """Cut rows into parts of about `limit_bytes` of memory: (part, bytes of its values, seqno that follows)."""
     before = _bytes_before(rows)
+    memory_before = before + rows_memory_bytes(1, 0) * np.arange(len(before))
     start = 0
     while start < rows.num_rows:
-        fits = int(np.searchsorted(before, before[start] + limit_bytes, side="right")) - 1
+        fits = int(np.searchsorted(memory_before, memory_before[start] + limit_bytes, side="right")) - 1
         stop = min(rows.num_rows, max(start + 1, fits))
         follows = rows.column("seqno")[stop].as_py() if stop < rows.num_rows else None
         yield rows.slice(start, stop - start), int(before[stop] - before[start]), follows

@@ -149,16 +149,16 @@ def values_bytes(rows: pa.Table | pa.RecordBatch) -> int:
 def _encode_rows(
     rows: pa.Table, *, bucket_count: int, expected_file_bytes: int
 ) -> tuple[tuple[RowGroup, ...], pa.Buffer]:
-    links = dict(zip(LINK_COLUMNS, link(rows), strict=True))
+    previous_seqno, next_seqno = link(rows)
+    linked = pa.Table.from_pydict(
+        {
+            **{name: rows.column(name).combine_chunks() for name in UNLINKED.names},
+            "previous_seqno": previous_seqno,
+            "next_seqno": next_seqno,
+        }
+    ).select(ROWS.names)
     bucket = rows.column("bucket").to_numpy()
     groups, order = cluster(bucket, bucket_count=bucket_count, file_bytes=expected_file_bytes)
-    indices = pa.array(order)
-    # Column by column, so that only one column is in memory twice.
-    columns = [
-        pa.array(links[name][order]) if name in links else rows.column(name).combine_chunks().take(indices)
-        for name in ROWS.names
-    ]
-    clustered = pa.Table.from_arrays(columns, schema=ROWS)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -173,7 +173,9 @@ def _encode_rows(
     ) as writer:
         start = 0
         for group in groups:
-            writer.write_table(clustered.slice(start, group.row_count), row_group_size=group.row_count)
+            # A group at a time: gathered into memory that is still in the cache, and used again for the next one.
+            part = linked.take(pa.array(order[start : start + group.row_count])).cast(ROWS)
+            writer.write_table(part, row_group_size=group.row_count)
             start += group.row_count
     return groups, sink.getvalue()
 

@@ -31,6 +31,8 @@ from airflow_parallel_apply.pipeline.log.segment import ROW_COST_BYTES, UNLINKED
 
 _FIRST_FILE_RATIO: Final = 0.4
 """Guess of a row file's size by what goes into it, until the first file says better."""
+_PIECES: Final = 16
+"""A segment may grow by this part of the buffer beyond its limits, since that is how rows are added."""
 
 
 class DirectoryLogWriter:
@@ -73,7 +75,7 @@ class DirectoryLogWriter:
         self._check_alive()
         rows = rows.select(UNLINKED.names)
         self._buffer.accept(rows, transactions)
-        for piece, byte_count, follows in pieces(rows, self._options.buffer_bytes // 4):
+        for piece, byte_count, follows in pieces(rows, self._options.buffer_bytes // _PIECES):
             self._buffer.add(piece, byte_count)
             if self._is_full() and self._buffer.may_end_here:
                 self._close_segment(ended_below=self._buffer.next_seqno if follows is None else follows)

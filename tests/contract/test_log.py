@@ -1,0 +1,343 @@
+"""The log's protocol, as its callers see it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError
+from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.log import (
+    WriterOptions,
+    create_log,
+    log_exists,
+    open_reader,
+    open_writer,
+)
+from airflow_parallel_apply.pipeline.log.schema import ROWS
+from airflow_parallel_apply.pipeline.log.segment import UNLINKED
+from tests.log_batches import (
+    IDENTITY,
+    START,
+    Change,
+    files_of,
+    history,
+    random_history,
+    rows_batch,
+    transactions_batch,
+)
+
+END = 2**62
+NO_ROWS = rows_batch([])
+NO_TRANSACTIONS = transactions_batch(0, [])
+SMALL_SEGMENTS = WriterOptions(segment_file_bytes=2000, small_file_bytes=1, buffer_bytes=6000)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = str(tmp_path / "log")
+    create_log(url, IDENTITY)
+    return url
+
+
+def in_order(url: str) -> pa.Table:
+    return pa.Table.from_batches(open_reader(url).rows(-1, END, in_order=True), schema=ROWS).select(UNLINKED.names)
+
+
+def test_a_log_is_created_once_and_says_what_it_is_a_log_of(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/a%20log"
+    assert not log_exists(url)
+    create_log(url, IDENTITY)
+    assert log_exists(str(tmp_path / "a log"))
+    assert open_reader(url).identity == IDENTITY
+    assert open_reader(url).state().last_seqno == -1
+    with pytest.raises(LogError, match="already holds a log"):
+        create_log(url, IDENTITY)
+
+
+def test_a_scheme_other_than_file_is_refused() -> None:
+    for url in ("s3://bucket/log", "file://host/log", ""):
+        with pytest.raises(ConfigurationError, match="log_url"):
+            log_exists(url)
+
+
+def test_opening_a_directory_without_a_log_names_the_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=r"log\.json is missing.*mounted"):
+        open_reader(str(tmp_path))
+
+
+def test_another_sources_log_is_refused(url: str) -> None:
+    with pytest.raises(LogError, match="its slot is 'parallel_apply', not 'other'"):
+        open_writer(url, expected=replace(IDENTITY, slot="other"))
+    open_writer(url, expected=replace(IDENTITY, log_id="", created=START + timedelta(days=1)))
+
+
+def test_what_was_appended_is_read_back_in_order_and_without_order(url: str) -> None:
+    writer = open_writer(url)
+    batches = [history(0, 100), history(100, 50)]
+    for rows, transactions in batches:
+        writer.append(rows, transactions)
+    assert open_reader(url).state().last_seqno == -1
+    state = writer.commit(500)
+    reader = open_reader(url)
+    assert reader.state() == state
+    assert (state.last_seqno, state.captured_lsn) == (149, 500)
+    assert state.last_commit_time == START + timedelta(seconds=149)
+    expected = pa.Table.from_batches([rows for rows, _ in batches])
+    assert in_order(url).equals(expected)
+    assert pa.Table.from_batches(reader.rows(-1, END)).num_rows == expected.num_rows
+    assert reader.transactions(-1, END).equals(pa.Table.from_batches([each for _, each in batches]))
+
+
+def test_a_range_of_seqnos_is_read_with_the_columns_asked_for(url: str) -> None:
+    writer = open_writer(url)
+    writer.append(*history(0, 100))
+    writer.commit(1)
+    reader = open_reader(url)
+    part = pa.Table.from_batches(reader.rows(10, 20, columns=["key", "seqno"], in_order=True))
+    assert part.column_names == ["key", "seqno"]
+    assert part.column("seqno").to_pylist() == [seqno for seqno in range(11, 21) for _ in range(3)]
+    assert reader.transactions(10, 20).column("seqno").to_pylist() == list(range(11, 21))
+    assert list(reader.rows(200, 300)) == []
+    assert reader.row_files(200, 300) == ()
+    rest = pa.Table.from_batches(reader.rows(10, 11, columns=["fragno"], in_order=True, after_fragno=0))
+    assert rest.column("fragno").to_pylist() == [1, 2]
+
+
+def test_a_huge_transaction_spans_segments_and_is_seen_whole_or_not_at_all(url: str) -> None:
+    writer = open_writer(url, options=SMALL_SEGMENTS)
+    writer.append(*history(0, 5))
+    expected = [history(0, 5)[0]]
+    for part in range(20):
+        changes = [
+            Change(seqno=5, fragno=part * 50 + number, key=str(number), values=(f"{part}-{number}" * 3,))
+            for number in range(50)
+        ]
+        expected.append(rows_batch(changes))
+        writer.append(expected[-1], NO_TRANSACTIONS)
+    with pytest.raises(LogError, match=r"rows and no end.*seqno 5"):
+        writer.commit(1)
+    assert open_reader(url).state().last_seqno == -1
+    writer.append(NO_ROWS, transactions_batch(5, [1000]))
+    writer.append(*history(6, 5))
+    state = writer.commit(1)
+    pieces = [segment for segment in state.segments if segment.first_seqno == segment.last_seqno == 5]
+    assert len(pieces) > 3
+    assert all(after.first_fragno == before.last_fragno + 1 for before, after in pairwise(pieces))
+    assert in_order(url).equals(pa.Table.from_batches([*expected, history(6, 5)[0]]))
+    assert open_reader(url).transactions(-1, END).column("seqno").to_pylist() == list(range(11))
+    tail = pa.Table.from_batches(open_reader(url).rows(4, 5, columns=["fragno"], in_order=True, after_fragno=700))
+    assert tail.column("fragno").to_pylist() == list(range(701, 1000))
+
+
+def test_one_large_batch_is_cut_into_segments(url: str) -> None:
+    writer = open_writer(url, options=SMALL_SEGMENTS)
+    rows, transactions = history(0, 300)
+    writer.append(rows, transactions)
+    state = writer.commit(1)
+    assert len(state.segments) > 5
+    assert sum(segment.transaction_count for segment in state.segments) == 300
+    assert in_order(url).equals(pa.Table.from_batches([rows]))
+
+
+def test_the_halves_of_a_key_change_lie_in_one_segment(url: str) -> None:
+    writer = open_writer(url, options=WriterOptions(segment_file_bytes=1, small_file_bytes=1))
+    left = Change(seqno=0, fragno=0, key="1", operation="X", values=("1",))
+    arrived = Change(seqno=0, fragno=1, key="2", operation="K", values=("2",))
+    writer.append(rows_batch([left]), NO_TRANSACTIONS)
+    writer.append(rows_batch([arrived]), transactions_batch(0, [2]))
+    state = writer.commit(1)
+    assert [segment.row_count for segment in state.segments] == [2]
+
+
+def test_transactions_without_rows_are_kept(url: str) -> None:
+    writer = open_writer(url)
+    writer.append(NO_ROWS, transactions_batch(0, [0, 0]))
+    state = writer.commit(1)
+    reader = open_reader(url)
+    assert state.last_seqno == 1
+    assert reader.row_files(-1, END) == ()
+    assert list(reader.rows(-1, END)) == []
+    assert reader.transactions(-1, END).num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "transactions"),
+    [
+        pytest.param(*history(1, 2), id="a gap"),
+        pytest.param(history(0, 2)[0], transactions_batch(1, [3, 3]), id="transactions ahead"),
+        pytest.param(history(0, 3)[0], transactions_batch(0, [3]), id="two open transactions"),
+        pytest.param(
+            rows_batch([Change(seqno=0, fragno=1, key="1"), Change(seqno=0, fragno=0, key="1")]),
+            transactions_batch(0, [2]),
+            id="fragnos backwards",
+        ),
+    ],
+)
+def test_rows_that_are_not_the_next_ones_are_refused_and_change_nothing(
+    url: str, rows: pa.RecordBatch, transactions: pa.RecordBatch
+) -> None:
+    writer = open_writer(url)
+    with pytest.raises(LogError, match="append"):
+        writer.append(rows, transactions)
+    writer.append(*history(0, 2))
+    assert writer.commit(1).last_seqno == 1
+
+
+def test_rows_behind_the_end_of_their_transaction_are_refused(url: str) -> None:
+    writer = open_writer(url)
+    writer.append(*history(0, 2))
+    with pytest.raises(LogError, match="append"):
+        writer.append(rows_batch([Change(seqno=1, fragno=3, key="1")]), NO_TRANSACTIONS)
+
+
+def test_a_commit_without_news_makes_no_version_and_one_with_a_new_lsn_makes_one(url: str) -> None:
+    writer = open_writer(url)
+    writer.commit(7)
+    manifests = sorted(path.name for path in (Path(url) / "manifests").iterdir())
+    writer.commit(7)
+    assert sorted(path.name for path in (Path(url) / "manifests").iterdir()) == manifests
+    assert open_reader(url).state().captured_lsn == 7
+    with pytest.raises(LogError, match="went back"):
+        writer.commit(6)
+
+
+def test_relations_are_numbered_once_and_a_changed_definition_is_reported_once(url: str) -> None:
+    def relation(*names: str) -> Relation:
+        columns = tuple(Column(name=name, type_name="integer", key=name == "id") for name in names)
+        return Relation(relation_id=-5, schema="public", table="t", replica_identity="d", columns=columns)
+
+    writer = open_writer(url)
+    assert writer.relation_id(relation("id")) == (1, False)
+    assert writer.relation_id(relation("id")) == (1, False)
+    assert writer.relation_id(relation("id", "a")) == (2, True)
+    assert writer.relation_id(relation("id", "a")) == (2, False)
+    writer.abandon()
+    assert writer.relation_id(relation("id")) == (1, False)
+    writer.commit(1)
+    writer = open_writer(url)
+    assert writer.relation_id(relation("id", "a")) == (2, True)
+    assert writer.relation_id(relation("id")) == (3, True)
+    state = writer.commit(2)
+    assert [each.relation_id for each in open_reader(url).state().relations] == [1, 2, 3]
+    assert state.relation(3).columns == relation("id").columns
+    with pytest.raises(LogError, match="relation 4"):
+        state.relation(4)
+
+
+def test_a_long_log_opens_from_its_last_checkpoint(url: str) -> None:
+    writer = open_writer(url, options=WriterOptions(checkpoint_every=4))
+    for number in range(10):
+        writer.append(*history(number, 1))
+        writer.commit(number + 1)
+    for version in range(8):
+        (Path(url) / "manifests" / f"{version:020d}.json").write_text("unread")
+    assert open_reader(url).state() == writer.state()
+
+
+def test_an_open_reader_sees_later_commits(url: str) -> None:
+    reader = open_reader(url)
+    writer = open_writer(url)
+    for number in range(3):
+        writer.append(*history(number, 1))
+        assert writer.commit(number + 1) == reader.state()
+
+
+def test_row_groups_in_the_manifest_are_those_of_the_file(url: str) -> None:
+    writer = open_writer(url)
+    writer.append(*random_history(20_000, seed=1))
+    (segment,) = writer.commit(1).segments
+    (path,) = open_reader(url).row_files(-1, END)
+    metadata = pq.ParquetFile(path).metadata
+    assert metadata.num_row_groups == len(segment.row_groups) > 4
+    for number, group in enumerate(segment.row_groups):
+        buckets = metadata.row_group(number).column(ROWS.get_field_index("bucket")).statistics
+        assert metadata.row_group(number).num_rows == group.row_count
+        assert group.first_bucket <= buckets.min <= buckets.max <= group.last_bucket
+
+
+def test_eight_channels_read_about_one_scan_of_a_large_segment(url: str) -> None:
+    writer = open_writer(url, options=WriterOptions(segment_file_bytes=18 * 2**20))
+    writer.append(*random_history(100_000, seed=2))
+    segment = writer.commit(1).segments[0]
+    assert segment.file_bytes >= 16 * 2**20
+    metadata = pq.ParquetFile(open_reader(url).row_files(-1, END)[0]).metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    sizes = [sum(group.column(index).total_compressed_size for index in range(group.num_columns)) for group in groups]
+    footers_and_indexes = segment.file_bytes - sum(sizes)
+    read = 0
+    for channel in range(8):
+        first, last = channel * 128, channel * 128 + 127
+        read += footers_and_indexes
+        for group, size in zip(groups, sizes, strict=True):
+            buckets = group.column(ROWS.get_field_index("bucket")).statistics
+            read += size if buckets.min <= last and buckets.max >= first else 0
+    assert read < 1.3 * segment.file_bytes
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime.now(START.tzinfo)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def test_adjacent_small_segments_are_merged_and_their_files_stay_for_a_grace(url: str) -> None:
+    clock = Clock()
+    options = WriterOptions(small_segment_count=3, superseded_grace=timedelta(minutes=10))
+    writer = open_writer(url, options=options, clock=clock)
+    expected = []
+    for number in range(4):
+        batch = history(number * 10, 10)
+        expected.append(batch[0])
+        writer.append(*batch)
+        before = open_reader(url).row_files(-1, END)
+        writer.commit(number + 1)
+    state = open_reader(url).state()
+    assert len(state.segments) == 1
+    assert (state.segments[0].first_seqno, state.segments[0].last_seqno) == (0, 39)
+    assert state.last_seqno == 39
+    assert all(Path(path).exists() for path in before)
+    assert in_order(url).equals(pa.Table.from_batches(expected))
+    linked = pa.Table.from_batches(open_reader(url).rows(-1, END, columns=["previous_seqno"]))
+    assert sum(seqno >= 0 for seqno in linked.column(0).to_pylist()) == 120 - 50
+
+    clock.now += timedelta(minutes=9)
+    writer.commit(100)
+    assert all(Path(path).exists() for path in before)
+    clock.now += timedelta(minutes=2)
+    writer.commit(101)
+    assert not any(Path(path).exists() for path in before)
+    assert len(files_of(url)) == 2
+    assert in_order(url).equals(pa.Table.from_batches(expected))
+
+
+def test_segments_that_reach_the_size_together_are_merged_and_large_ones_are_left_alone(url: str) -> None:
+    options = WriterOptions(segment_file_bytes=2**20, small_file_bytes=2**19)
+    writer = open_writer(url, options=options)
+    rows, transactions = random_history(20_000, seed=3)
+    for start in range(0, 20_000, 1000):
+        writer.append(rows.slice(start * 4, 4000), transactions.slice(start, 1000))
+        writer.commit(start + 1)
+    sizes = [segment.file_bytes for segment in open_reader(url).state().segments]
+    assert all(size >= 2**19 for size in sizes[:-4])
+    assert max(sizes) < 2 * 2**20
+    assert in_order(url).equals(pa.Table.from_batches([rows]))
+
+
+def test_many_tiny_commits_are_not_rewritten_each_time(url: str) -> None:
+    writer = open_writer(url, options=WriterOptions(small_segment_count=4))
+    counts = []
+    for number in range(40):
+        writer.append(*history(number, 1))
+        counts.append(len(writer.commit(number + 1).segments))
+    assert max(counts) <= 16
+    assert len(list((Path(url) / "manifests").iterdir())) < 1 + 40 + 20
+    assert open_reader(url).transactions(-1, END).num_rows == 40
