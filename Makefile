@@ -48,7 +48,7 @@ check: $(INSTALLED) ## Lint, format, types, import layers, the lock
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-timing 2>/dev/null || $(BIN)/lint-imports
+	@$(BIN)/lint-imports
 	@$(BIN)/hadolint docker/Dockerfile
 	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
 	@$(MAKE) lock-check

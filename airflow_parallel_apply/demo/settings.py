@@ -10,6 +10,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import MAX_CHANNELS
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
+DIRECTORY: Final = ".demo"
 PIPELINE: Final = "demo"
 DATABASE: Final = "demo"
 TABLES: Final = "public.pgbench_*"
@@ -22,9 +23,10 @@ _MAX_SCALE: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """One demonstration. `root`: the checkout, whose `dags/` it runs and whose `.demo/` it owns."""
+    """One demonstration. `dags`: the folder that Airflow parses; `directory`: everything that it writes is in here."""
 
-    root: Path
+    dags: Path
+    directory: Path
     transactions: int = 50_000
     """pgbench transactions, four row changes each, beside the initial load of scale × 100,000 rows."""
     channels: int = 4
@@ -39,7 +41,7 @@ class DemoSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], *, root: Path) -> DemoSettings:
-        """Errors: `ConfigurationError`, which names the variable and what it takes."""
+        """The checkout `root` plays. Errors: `ConfigurationError`, which names the variable and what it takes."""
         if not (root / "dags" / "parallel_apply.py").is_file():
             raise ConfigurationError(
                 f"there is no dags/parallel_apply.py in {root}",
@@ -47,22 +49,13 @@ class DemoSettings:
                 hint="The demo runs from a checkout of the project, installed with `make install`.",
             )
         return cls(
-            root=root,
+            dags=root / "dags",
+            directory=root / DIRECTORY,
             transactions=_number(environment, "DEMO_TRANSACTIONS", 50_000),
             channels=_number(environment, "DEMO_CHANNELS", 4),
             scale=_number(environment, "DEMO_SCALE", 1),
             keep=_switch(environment, "DEMO_KEEP"),
         )
-
-    @property
-    def dags(self) -> Path:
-        """The folder that Airflow parses."""
-        return self.root / "dags"
-
-    @property
-    def directory(self) -> Path:
-        """Everything that the demo writes is in here."""
-        return self.root / ".demo"
 
     @property
     def run(self) -> Path:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_nothing_told_means_the_defaults() -> None:
     settings = DemoSettings.from_environment({"DEMO_CHANNELS": " ", "DEMO_KEEP": "0"}, root=ROOT)
-    assert settings == DemoSettings(root=ROOT)
+    assert settings == DemoSettings(dags=ROOT / "dags", directory=ROOT / ".demo")
     assert (settings.transactions, settings.channels, settings.scale, settings.keep) == (50_000, 4, 1, False)
 
 
@@ -49,6 +49,6 @@ def test_without_the_checkout_it_says_where_the_demo_runs(tmp_path: Path) -> Non
 
 
 def test_everything_it_writes_is_in_one_ignored_directory() -> None:
-    settings = DemoSettings(root=ROOT)
+    settings = DemoSettings.from_environment({}, root=ROOT)
     assert all(path.is_relative_to(ROOT / ".demo") for path in (settings.run, settings.cache, settings.spark))
     assert ".demo/" in (ROOT / ".gitignore").read_text().splitlines()
