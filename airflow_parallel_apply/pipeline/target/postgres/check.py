@@ -58,13 +58,15 @@ def _key_findings(table: TargetTable, channels: int) -> Iterator[str]:
         if column in table.columns and table.columns[column].fuzzy:
             yield f"{name} has a nondeterministic collation on the key column {column}: only with channels=1"
     for index in table.unique_indexes:
-        if index is not table.key_index:
+        # With the whole key among its columns an index can refuse nothing that the key's own does not.
+        if key and (index.exclusion or not index.usable or not set(key) <= set(index.columns)):
             kind = "exclusion constraint" if index.exclusion else "secondary unique index"
             yield f"{name} has the {kind} {index.name}: only with channels=1"
 
 
 def _privilege_findings(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> Iterator[str]:
-    rows = connection.execute(session.sql("tables", "missing_privileges"), {"oids": [table.oid for table in tables]})
+    oids = [table.oid for table in tables]
+    rows = connection.execute(session.sql("tables", "missing_privileges"), {"oids": oids})
     missing: dict[int, list[str]] = {}
     for number, privilege in rows:
         missing.setdefault(number, []).append(privilege)

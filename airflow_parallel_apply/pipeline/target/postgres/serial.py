@@ -29,6 +29,8 @@ def run_step(connection: Connection, session: Session, step: SerialStep, relatio
         tables = step.staged.tables
         parts = describe_parts(connection, session, tables, [relations(one.relation_id) for one in tables])
         merge_parts(connection, session, parts)
+        # The next step may be a statement that the merge's settings would slow down.
+        connection.execute(session.sql("merge", "default_settings"))
     elif step.truncate is not None:
         _truncate(connection, session, step, [relations(number) for number in step.truncate])
     elif step.statement is not None:

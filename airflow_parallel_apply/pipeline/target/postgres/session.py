@@ -76,7 +76,14 @@ class Session:
 
     def become(self, channel: int | None, token: str) -> None:
         """Bear the name of a claim from now on. Errors: psycopg's own."""
-        self._name = holder_session(self.pipeline, channel, token)
+        self._rename(holder_session(self.pipeline, channel, token))
+
+    def rest(self) -> None:
+        """Bear the name of no claim, so that the next holder's take does not end this session. Errors: psycopg's own."""
+        self._rename(idle_session(self.pipeline))
+
+    def _rename(self, name: str) -> None:
+        self._name = name
         if self._connection is not None and not self._connection.closed:
             self._connection.execute("SELECT set_config('application_name', %s, false)", [self._name])
 

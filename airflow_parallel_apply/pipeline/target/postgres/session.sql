@@ -9,6 +9,8 @@ SET xmloption = content;
 SET client_encoding = 'UTF8';
 SET statement_timeout = 0;
 SET lock_timeout = 0;
+SET idle_in_transaction_session_timeout = 0;
+SET default_transaction_isolation = 'read committed';
 SET client_min_messages = warning;
 
 -- name: end_holders

@@ -120,6 +120,10 @@ class PostgresTarget:
     def take(self, channel: int | None, *, generation: int, token: str) -> Position:
         return take(self._session, channel, generation=generation, token=token)
 
+    def leave(self) -> None:
+        with self._session.errors("leave"):
+            self._session.rest()
+
     # --- apply ---
     def commit(self, staged: StagedUnit) -> None:
         with self._applying(staged.unit, "commit") as connection:

@@ -1,0 +1,159 @@
+"""Compare the tables of source and target by counts and content checksums that both servers compute themselves.
+
+A row's checksum is that of the text of its values in the source's column order, under equal session settings; a
+table's is the sum over its rows, so neither the order of rows nor that of the target's columns matters, and duplicates
+count. Where a table differs, checksums by bucket of the key narrow down to the rows.
+The two sides are not frozen together: what is written during the comparison may show as a difference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.compare.tables import ComparedSide, SourceTable, open_side
+from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
+_ROWS_PER_BUCKET: Final = 1000
+_MAX_BUCKETS: Final = 65_536
+_BUCKETS_LOOKED_INTO: Final = 4
+_SHOWN_DIFFERENCES: Final = 5
+_CHECKSUM_BITS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A key (of a table without one, a whole row) whose rows differ. Counts of rows that have this key."""
+
+    key: str
+    source_rows: int
+    target_rows: int
+
+    def __str__(self) -> str:
+        if self.target_rows == 0:
+            return f"{self.key} is missing in the target"
+        if self.source_rows == 0:
+            return f"{self.key} is in the target only"
+        if self.source_rows != self.target_rows:
+            return f"{self.key}: {self.source_rows} rows in the source, {self.target_rows} in the target"
+        return f"{self.key} has other values in the target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableComparison:
+    """One table. Counts and checksums are None on a side that could not be read; `problem` then says why."""
+
+    name: str
+    source_rows: int | None
+    target_rows: int | None
+    source_checksum: str | None
+    target_checksum: str | None
+    differences: tuple[Difference, ...] = ()
+    """The first few, by key text within the buckets looked into."""
+    problem: str | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Same number of rows with the same contents."""
+        return (
+            self.problem is None
+            and self.source_rows == self.target_rows
+            and self.source_checksum == self.target_checksum
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All followed tables, by name."""
+
+    tables: tuple[TableComparison, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether all tables are; true for none."""
+        return all(table.equal for table in self.tables)
+
+
+def compare(
+    source: Endpoint,
+    target: Endpoint,
+    tables: TablePatterns,
+    *,
+    jobs: int = 4,
+    progress: Callable[[TableComparison], None] | None = None,
+) -> Comparison:
+    """Compare the source's tables that the patterns name, `jobs` at a time; `progress` hears of each from its thread.
+
+    Errors: `Unavailable`, `ConfigurationError`. A table that one side lacks or forbids is a result, not an error.
+    """
+    if jobs < 1:
+        raise ConfigurationError(f"parameter jobs: {jobs} is not usable", hint="jobs takes 1 or more.")
+    with open_side(source, "source") as side:
+        found = [table for table in side.tables() if tables.matches(table.schema, table.table)]
+
+    def one(table: SourceTable) -> TableComparison:
+        with open_side(source, "source") as left, open_side(target, "target") as right:
+            result = _compare_table(left, right, table)
+        if progress is not None:
+            progress(result)
+        return result
+
+    with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="compare") as pool:
+        return Comparison(tables=tuple(pool.map(one, found)))
+
+
+def _compare_table(source: ComparedSide, target: ComparedSide, table: SourceTable) -> TableComparison:
+    sums: dict[str, tuple[int, int]] = {}
+    problems = []
+    # Both servers work at the same time; a session belongs to one thread at a time.
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        started = beside.submit(target.checksum, table)
+        for side in (source, target):
+            try:
+                sums[side.name] = started.result() if side is target else side.checksum(table)
+            except psycopg.Error as error:
+                if error.sqlstate is None or error.sqlstate[:2] != "42":
+                    raise side.translated(error) from error
+                problems.append(f"{side.name}: {error.diag.message_primary}")
+    left, right = sums.get(source.name), sums.get(target.name)
+    differences: tuple[Difference, ...] = ()
+    if left is not None and right is not None and left != right:
+        differences = _differences(source, target, table, max(left[0], right[0]))
+    return TableComparison(
+        name=table.name,
+        source_rows=left[0] if left else None,
+        target_rows=right[0] if right else None,
+        source_checksum=_shown(left),
+        target_checksum=_shown(right),
+        differences=differences,
+        problem="; ".join(problems) or None,
+    )
+
+
+def _differences(
+    source: ComparedSide, target: ComparedSide, table: SourceTable, row_count: int
+) -> tuple[Difference, ...]:
+    buckets = min(max(row_count // _ROWS_PER_BUCKET, 1), _MAX_BUCKETS)
+    left, right = source.buckets(table, buckets), target.buckets(table, buckets)
+    wanted = sorted(bucket for bucket in left.keys() | right.keys() if left.get(bucket) != right.get(bucket))
+    wanted = wanted[:_BUCKETS_LOOKED_INTO]
+    ours, theirs = source.rows(table, buckets, wanted), target.rows(table, buckets, wanted)
+    keys = sorted({key for key, _ in (ours - theirs) | (theirs - ours)})[:_SHOWN_DIFFERENCES]
+    return tuple(
+        Difference(key=key, source_rows=_rows_of(ours, key), target_rows=_rows_of(theirs, key)) for key in keys
+    )
+
+
+def _rows_of(rows: Counter[tuple[str, str]], wanted: str) -> int:
+    return sum(number for (key, _), number in rows.items() if key == wanted)
+
+
+def _shown(summed: tuple[int, Any] | None) -> str | None:
+    """The low bits are enough: an unequal sum that agrees in them is as unlikely as one that does not differ."""
+    return None if summed is None else f"{int(summed[1]) % 2**_CHECKSUM_BITS:016x}"

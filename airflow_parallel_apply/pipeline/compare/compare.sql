@@ -1,0 +1,53 @@
+-- name: settings
+SET TimeZone = 'UTC';
+SET DateStyle = 'ISO, YMD';
+SET IntervalStyle = 'postgres';
+SET bytea_output = 'hex';
+SET extra_float_digits = 1;
+SET xmloption = content;
+SET client_encoding = 'UTF8';
+SET lc_monetary = 'C';
+SET statement_timeout = 0;
+SET default_transaction_read_only = on;
+
+-- name: tables
+SELECT n.nspname AS schema, c.relname AS table,
+       array_agg(a.attname::text ORDER BY a.attnum) AS columns,
+       array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attnum = ANY (key.columns)) AS key
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+LEFT JOIN LATERAL (
+    SELECT i.indkey::int2[] AS columns
+    FROM pg_index i
+    WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)
+    ORDER BY i.indisreplident DESC
+    LIMIT 1
+) AS key ON true
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+GROUP BY n.nspname, c.relname
+ORDER BY n.nspname, c.relname;
+
+-- name: checksum
+SELECT count(*), coalesce(sum(hash), 0)
+FROM (SELECT ('x' || left(md5(ROW({columns})::text), 16))::bit(64)::bigint AS hash FROM {table}) AS rows;
+
+-- name: buckets
+SELECT bucket, count(*), sum(hash)
+FROM (
+    SELECT ('x' || left(md5(ROW({columns})::text), 16))::bit(64)::bigint AS hash,
+           ('x' || left(md5(ROW({key})::text), 8))::bit(32)::bigint %% %(buckets)s::bigint AS bucket
+    FROM {table}
+) AS rows
+GROUP BY bucket;
+
+-- name: rows
+SELECT key, hash, count(*)
+FROM (
+    SELECT ROW({key})::text AS key, md5(ROW({columns})::text) AS hash,
+           ('x' || left(md5(ROW({key})::text), 8))::bit(32)::bigint %% %(buckets)s::bigint AS bucket
+    FROM {table}
+) AS rows
+WHERE bucket = ANY (%(wanted)s::bigint[])
+GROUP BY key, hash;

@@ -1,0 +1,96 @@
+"""One side of a comparison: a read-only session, and the queries that it answers about a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row
+
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """A table as the source has it. `columns` without generated ones; `key` None: compared as a multiset."""
+
+    schema: str
+    table: str
+    columns: list[str]
+    key: list[str] | None
+
+    @property
+    def name(self) -> str:
+        """For people, never for SQL."""
+        return f"{self.schema}.{self.table}"
+
+
+class ComparedSide:
+    """Errors: psycopg's own; `translated` makes the pipeline's of them. Not thread-safe."""
+
+    def __init__(self, name: str, connection: psycopg.Connection[Any]) -> None:
+        self.name = name
+        self._connection = connection
+
+    def tables(self) -> list[SourceTable]:
+        """All ordinary tables, by name."""
+        try:
+            with self._connection.cursor(row_factory=class_row(SourceTable)) as cursor:
+                return cursor.execute(_statements()["tables"]).fetchall()
+        except psycopg.Error as error:
+            raise self.translated(error) from error
+
+    def checksum(self, table: SourceTable) -> tuple[int, int]:
+        """Number of rows, and the sum of their checksums."""
+        ((count, total),) = self._ask("checksum", table)
+        return count, int(total)
+
+    def buckets(self, table: SourceTable, buckets: int) -> dict[int, tuple[int, int]]:
+        """Count and sum of each bucket of keys that has rows."""
+        return {bucket: (count, int(total)) for bucket, count, total in self._ask("buckets", table, buckets=buckets)}
+
+    def rows(self, table: SourceTable, buckets: int, wanted: list[int]) -> Counter[tuple[str, str]]:
+        """How often each (key text, checksum) occurs in some of the buckets."""
+        found = self._ask("rows", table, buckets=buckets, wanted=wanted)
+        return Counter({(key, digest): count for key, digest, count in found})
+
+    def translated(self, error: psycopg.Error) -> ParallelApplyError:
+        """The error to raise instead."""
+        return translate(error, op=f"compare {self.name}")
+
+    def _ask(self, name: str, table: SourceTable, **parameters: object) -> list[tuple[Any, ...]]:
+        # A table without a key is told apart by whole rows.
+        query = _statements()[name].format(
+            table=sql.Identifier(table.schema, table.table),
+            columns=sql.SQL(", ").join(map(sql.Identifier, table.columns)),
+            key=sql.SQL(", ").join(map(sql.Identifier, table.key or table.columns)),
+        )
+        return self._connection.execute(query, parameters or None).fetchall()
+
+
+@contextmanager
+def open_side(endpoint: Endpoint, name: str) -> Iterator[ComparedSide]:
+    """A session of its own. Errors: `Unavailable`, `ConfigurationError`."""
+    try:
+        connection = psycopg.connect(endpoint.dsn, autocommit=True, application_name="parallel-apply compare")
+        connection.execute(_statements()["settings"])
+    except psycopg.Error as error:
+        raise translate(error, op=f"compare {name}") from error
+    with connection:
+        yield ComparedSide(name, connection)
+
+
+@cache
+def _statements() -> dict[str, sql.SQL]:
+    text = files(__package__).joinpath("compare.sql").read_text(encoding="utf-8")
+    parts = (part.partition("\n") for part in text.split("-- name: ")[1:])
+    return {name.strip(): sql.SQL(body.strip().removesuffix(";")) for name, _, body in parts}

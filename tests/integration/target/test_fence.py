@@ -1,0 +1,176 @@
+"""Fence, routing, run bounds and plan on a real server."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy, OwnershipLost, PlanError
+from tests.integration.target.conftest import LEASE, Scene
+
+
+def epoch(number: int, first: int, last: int) -> Epoch:
+    return Epoch(
+        number=number,
+        first_seqno=first,
+        last_seqno=last,
+        kind=EpochKind.PARALLEL,
+        reason=Reason.CHANGES,
+        rows=(3, 4),
+        bytes_=(30, 40),
+    )
+
+
+def test_migrate_says_what_it_made_and_then_nothing(target_dsn: str) -> None:
+    scene = Scene(target_dsn)
+    try:
+        assert scene.target.migrate() == ()
+        assert scene.target.is_installed()
+        scene.run("DROP SCHEMA parallel_apply CASCADE")
+        assert not scene.target.is_installed()
+        assert len(scene.target.migrate()) == 2
+    finally:
+        scene.target.close()
+
+
+def test_many_may_migrate_at_the_same_time(scene: Scene) -> None:
+    scene.run("DROP SCHEMA parallel_apply CASCADE")
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda target: target.migrate(), [scene.another() for _ in range(4)]))
+    assert sorted(map(len, made)) == [0, 0, 0, 2]
+
+
+def test_a_schema_of_a_newer_release_is_refused(scene: Scene) -> None:
+    scene.run("INSERT INTO parallel_apply.schema_version VALUES (99)")
+    with pytest.raises(ConfigurationError, match="version 99"):
+        scene.target.migrate()
+
+
+def test_the_fence_keeps_another_owner_out_while_its_lease_lasts(scene: Scene) -> None:
+    first = scene.target.acquire(log_id="log1", owner="run1", lease=LEASE)
+    with pytest.raises(FenceBusy, match="run1"):
+        scene.another().acquire(log_id="log1", owner="run2", lease=LEASE)
+    again = scene.another().acquire(log_id="log1", owner="run1", lease=LEASE)
+    assert again.generation == first.generation + 1
+    with pytest.raises(OwnershipLost):
+        scene.target.renew_fence(first.generation, LEASE)
+    scene.target.renew_fence(again.generation, LEASE)
+
+
+def test_a_lease_that_is_over_is_taken_over(scene: Scene) -> None:
+    first = scene.target.acquire(log_id="log1", owner="run1", lease=timedelta(0))
+    second = scene.another().acquire(log_id="log1", owner="run2", lease=LEASE)
+    assert (second.owner, second.generation) == ("run2", first.generation + 1)
+
+
+def test_release_keeps_the_clean_stop_and_acquire_forgets_it(scene: Scene) -> None:
+    found = scene.target.acquire(log_id="log1", owner="run1", lease=LEASE)
+    scene.target.release(found.generation, clean_stop_seqno=17)
+    state = scene.target.fence()
+    assert state is not None
+    assert (state.owner, state.clean_stop_seqno) == (None, 17)
+    assert scene.another().acquire(log_id="log1", owner="run2", lease=LEASE).clean_stop_seqno is None
+    with pytest.raises(OwnershipLost):
+        scene.target.release(found.generation, clean_stop_seqno=18)
+
+
+def test_another_log_is_refused(scene: Scene) -> None:
+    scene.start()
+    with pytest.raises(ConfigurationError, match="log1"):
+        scene.target.acquire(log_id="log2", owner="run1", lease=LEASE)
+
+
+def test_a_takeover_ends_the_sessions_that_hold_positions(scene: Scene) -> None:
+    """As a lane does that stands still (SIGSTOP) between its merge and its commit."""
+    scene.start()
+    scene.target.take(0, generation=scene.generation, token="claim1")
+    name = scene.run("SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'pa:%:0:%'")[0][0]
+    with psycopg.connect(scene.dsn, application_name=str(name)) as stopped:
+        stopped.execute("UPDATE parallel_apply.position SET seqno = 5")
+        scene.another().acquire(log_id="log1", owner="run1", lease=LEASE)
+        with pytest.raises(psycopg.OperationalError):
+            stopped.execute("SELECT 1")
+    assert scene.seqnos() == [-1]
+
+
+def test_taking_a_channel_does_not_touch_the_others(scene: Scene) -> None:
+    scene.start(channels=3)
+    lanes = [scene.another() for _ in range(3)]
+    for channel, lane in enumerate(lanes):
+        taken = lane.take(channel, generation=scene.generation, token=f"claim{channel}")
+        assert (taken.channel, taken.seqno, taken.claim) == (channel, -1, f"claim{channel}")
+    holders = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pa:%:%:%'"
+    assert scene.run(holders) == [(3,)]
+    scene.target.take(None, generation=scene.generation, token="serial")
+    assert scene.run(holders) == [(1,)]
+    assert {position.claim for position in scene.target.positions()} == {"serial"}
+
+
+def test_routing_changes_only_while_all_positions_are_equal(scene: Scene) -> None:
+    scene.start(channels=2)
+    scene.target.route(scene.generation, log_id="log1", routing_digest="d2", channels=2)
+    scene.target.route(scene.generation, log_id="log1", routing_digest="d3", channels=3)
+    assert scene.seqnos() == [-1, -1, -1]
+    scene.target.take(1, generation=scene.generation, token="claim1")
+    scene.target.commit(scene.stage(scene.unit(4, channel=1), []))
+    with pytest.raises(PlanError, match="0: -1, 1: 4, 2: -1"):
+        scene.target.route(scene.generation, log_id="log1", routing_digest="d2", channels=2)
+    for channel in (0, 2):
+        scene.target.take(channel, generation=scene.generation, token="claim1")
+        scene.target.commit(scene.stage(scene.unit(4, channel=channel), []))
+    scene.target.route(scene.generation, log_id="log1", routing_digest="d2", channels=2)
+    assert scene.seqnos() == [4, 4]
+
+
+def test_a_caller_without_a_generation_routes_only_an_idle_pipeline(scene: Scene) -> None:
+    scene.target.route(None, log_id="log1", routing_digest="d1", channels=1)
+    scene.target.acquire(log_id="log1", owner="run1", lease=LEASE)
+    scene.target.route(None, log_id="log1", routing_digest="d1", channels=1)
+    with pytest.raises(FenceBusy):
+        scene.target.route(None, log_id="log1", routing_digest="d2", channels=2)
+    with pytest.raises(OwnershipLost):
+        scene.target.route(99, log_id="log1", routing_digest="d2", channels=2)
+
+
+def test_run_bounds_are_frozen_by_the_first_call(scene: Scene) -> None:
+    scene.start()
+    scene.target.freeze_run("r", 100)
+    bounds = scene.target.freeze_run("r", 200)
+    assert (bounds.until_lsn, bounds.until_seqno) == (100, None)
+    scene.target.settle_run("r", 7)
+    assert scene.target.settle_run("r", 9).until_seqno == 7
+    scene.target.freeze_run("s", 300)
+    scene.target.settle_run("s", 12)
+    assert scene.target.run_cuts(-1) == (7, 12)
+    assert scene.target.run_cuts(7) == (12,)
+    with pytest.raises(ConfigurationError, match="never opened"):
+        scene.target.settle_run("unknown", 1)
+
+
+def test_the_plan_grows_only_at_its_end_and_under_its_digest(scene: Scene) -> None:
+    scene.start(channels=2)
+    assert (scene.target.planned_seqno(), scene.target.next_epoch_number()) == (-1, 0)
+    epochs = (epoch(0, 0, 4), epoch(1, 5, 9))
+    assert not scene.target.add_epochs(epochs, routing_digest="other", after_seqno=-1)
+    assert scene.target.add_epochs(epochs, routing_digest="d2", after_seqno=-1)
+    assert not scene.another().add_epochs(epochs, routing_digest="d2", after_seqno=-1)
+    assert (scene.target.planned_seqno(), scene.target.next_epoch_number()) == (9, 2)
+    assert scene.target.add_epochs((epoch(2, 10, 10),), routing_digest="d2", after_seqno=9)
+    assert scene.target.epochs()[:2] == epochs
+    assert [found.number for found in scene.target.epochs(after_number=0, limit=1)] == [1]
+    assert [found.number for found in scene.target.epochs(above_seqno=9)] == [2]
+    assert [scene.target.last_epoch_at(seqno) for seqno in (3, 4, 100)] == [-1, 0, 2]
+
+
+def test_a_change_of_routing_drops_the_plan_above_the_positions(scene: Scene) -> None:
+    scene.start(channels=1)
+    scene.target.add_epochs((epoch(0, 0, 4), epoch(1, 5, 9)), routing_digest="d1", after_seqno=-1)
+    scene.target.take(0, generation=scene.generation, token="claim1")
+    scene.target.commit(scene.stage(scene.unit(4), []))
+    scene.target.route(scene.generation, log_id="log1", routing_digest="d2", channels=2)
+    assert [found.number for found in scene.target.epochs()] == [0]
+    assert scene.target.planned_seqno() == 4

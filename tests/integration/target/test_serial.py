@@ -1,0 +1,212 @@
+"""Serial units, exact replay and checks on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, PlanError, TargetError
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.protocol import SerialStep
+from tests.integration.target.conftest import Scene
+from tests.support.log_rows import Row, in_order
+
+AddTable = Callable[..., Relation]
+
+
+@pytest.fixture
+def filled(scene: Scene, accounts: Relation) -> Scene:
+    """Keys 1, 2 and 3 in a pipeline of two channels, both at seqno 0."""
+    scene.start(channels=2)
+    for channel in (0, 1):
+        scene.target.take(channel, generation=scene.generation, token="claim1")
+        scene.target.commit(scene.stage(scene.unit(0, channel=channel), []))
+    scene.run("INSERT INTO accounts SELECT n, 0, 'note' FROM generate_series(1, 3) n")
+    return scene
+
+
+def serial(scene: Scene) -> Unit:
+    unit = scene.unit(1, after=0, channel=None, token="serial")
+    scene.target.take(None, generation=scene.generation, token="serial")
+    return unit
+
+
+def rows_of(scene: Scene, *rows: Row) -> Callable[[], Iterator[pa.RecordBatch]]:
+    return lambda: in_order(scene.relations, rows)
+
+
+def test_the_steps_of_a_serial_unit_run_in_order_and_move_all_positions(filled: Scene) -> None:
+    unit = serial(filled)
+    staged = filled.stage(unit, [Row(seqno=1, operation="I", values=(str(n), "1", "x")) for n in range(5)])
+    steps = [
+        SerialStep(truncate=(1,), cascade=True, restart_identity=True),
+        SerialStep(staged=staged),
+        SerialStep(statement="ALTER TABLE accounts ADD COLUMN extra int DEFAULT 7; UPDATE accounts SET note = ';''$$'"),
+        SerialStep(replay=rows_of(filled, Row(seqno=1, operation="D", values=("4", None, None)))),
+    ]
+    filled.target.commit_serial(unit, steps)
+    assert filled.run("SELECT * FROM accounts ORDER BY id") == [(n, 1, ";'$$", 7) for n in range(4)]
+    assert filled.seqnos() == [1, 1]
+    filled.target.commit_serial(unit, steps)
+    assert filled.run("SELECT count(*) FROM accounts") == [(4,)]
+    assert filled.staging() == []
+
+
+def test_a_failing_step_undoes_those_before_it(filled: Scene) -> None:
+    steps = [SerialStep(truncate=(1,)), SerialStep(statement="DROP TABLE nowhere")]
+    with pytest.raises(TargetError, match="the target refuses the DDL: DROP TABLE nowhere"):
+        filled.target.commit_serial(serial(filled), steps)
+    assert filled.run("SELECT count(*) FROM accounts") == [(3,)]
+    assert filled.seqnos() == [0, 0]
+
+
+@pytest.mark.parametrize("text", ["COMMIT", "VACUUM accounts", "CREATE INDEX CONCURRENTLY i ON accounts (note)"])
+def test_a_statement_that_cannot_run_in_a_transaction_is_refused(filled: Scene, text: str) -> None:
+    with pytest.raises(PlanError, match="cannot run this in a transaction"):
+        filled.target.commit_serial(serial(filled), [SerialStep(truncate=(1,)), SerialStep(statement=text)])
+    assert filled.run("SELECT count(*) FROM accounts") == [(3,)]
+
+
+def test_settings_of_a_statement_do_not_outlive_it(filled: Scene) -> None:
+    filled.target.commit_serial(serial(filled), [SerialStep(statement="SET DateStyle = 'SQL, DMY'")])
+    filled.target.take(0, generation=filled.generation, token="claim2")
+    unit = filled.unit(2, after=1, token="claim2")
+    row = Row(seqno=2, operation="U", values=("1", "1", "x"))
+    filled.target.replay(unit, iter(in_order(filled.relations, [row])))
+    assert filled.seqnos() == [2, 1]
+
+
+def test_a_serial_unit_needs_every_channel(filled: Scene) -> None:
+    unit = serial(filled)
+    filled.another().take(1, generation=filled.generation, token="thief")
+    with pytest.raises(OwnershipLost):
+        filled.target.commit_serial(unit, [SerialStep(truncate=(1,))])
+    assert filled.run("SELECT count(*) FROM accounts") == [(3,)]
+
+
+def test_several_tables_are_truncated_together(filled: Scene, add_table: AddTable) -> None:
+    filled.run("CREATE TABLE child (id int PRIMARY KEY, account int REFERENCES accounts)")
+    filled.run("INSERT INTO child VALUES (1, 1)")
+    add_table(2, "child", "id account", key="id")
+    filled.target.commit_serial(serial(filled), [SerialStep(truncate=(1, 2))])
+    assert filled.run("SELECT (SELECT count(*) FROM accounts), (SELECT count(*) FROM child)") == [(0, 0)]
+
+
+def test_replay_applies_every_change_in_source_order(scene: Scene, accounts: Relation) -> None:
+    scene.start()
+    scene.target.take(0, generation=scene.generation, token="claim1")
+    scene.run("INSERT INTO accounts VALUES (1, 0, 'one'), (2, 0, 'two')")
+    rows = [
+        Row(seqno=1, fragno=0, operation="I", values=("9", None, "nine\\N")),
+        Row(seqno=1, fragno=1, operation="D", values=("9", None, None)),
+        Row(seqno=1, fragno=2, operation="X", values=("2", None, None)),
+        Row(seqno=1, fragno=3, operation="K", values=("3", "5", None), unsent=(2,), old_key=("2",)),
+        Row(seqno=2, fragno=0, operation="U", values=("1", "6", None), unsent=(2,)),
+        Row(seqno=2, fragno=1, operation="U", values=("3", "7", "three")),
+        Row(seqno=2, fragno=2, operation="U", values=("3", "8", None), unsent=(2,)),
+    ]
+    unit = scene.unit(2)
+    scene.target.replay(unit, iter(in_order(scene.relations, rows)))
+    scene.target.replay(unit, iter(in_order(scene.relations, rows)))
+    assert scene.run("SELECT * FROM accounts ORDER BY id") == [(1, 6, "one"), (3, 8, "three")]
+    assert scene.seqnos() == [2]
+
+
+def test_replay_swaps_unique_values_where_a_merge_conflicts(scene: Scene, add_table: AddTable) -> None:
+    scene.run("CREATE TABLE t (id int PRIMARY KEY, v text UNIQUE); INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    add_table(1, "t", "id v", key="id")
+    scene.start()
+    scene.target.take(0, generation=scene.generation, token="claim1")
+    rows = [
+        Row(seqno=1, fragno=0, operation="U", values=("1", "tmp")),
+        Row(seqno=1, fragno=1, operation="U", values=("2", "a")),
+        Row(seqno=1, fragno=2, operation="U", values=("1", "b")),
+    ]
+    unit = scene.unit(1)
+    staged = scene.stage(unit, rows)
+    with pytest.raises(TargetError, match="already exists"):
+        scene.target.commit(staged)
+    scene.target.replay(unit, iter(in_order(scene.relations, rows)))
+    assert scene.run("SELECT * FROM t ORDER BY id") == [(1, "b"), (2, "a")]
+
+
+@pytest.mark.parametrize("operation", ["U", "D", "K"])
+def test_replay_names_the_key_of_a_missing_row(scene: Scene, accounts: Relation, operation: str) -> None:
+    scene.start()
+    scene.target.take(0, generation=scene.generation, token="claim1")
+    rows = [
+        Row(seqno=0, operation="I", values=("1", "1", "x")),
+        Row(seqno=1, operation=operation, values=("77", "1", "x"), old_key=("77",) if operation == "K" else None),
+    ]
+    with pytest.raises(TargetError, match="id=77") as caught:
+        scene.target.replay(scene.unit(1), iter(in_order(scene.relations, rows)))
+    assert (caught.value.table, caught.value.seqno) == ("public.accounts", 1)
+    assert scene.run("SELECT count(*) FROM accounts") == [(0,)]
+
+
+def test_replay_names_the_change_that_the_target_refuses(scene: Scene, accounts: Relation) -> None:
+    scene.start()
+    scene.target.take(0, generation=scene.generation, token="claim1")
+    rows = [Row(seqno=n, operation="I", values=(str(n % 5), "1", "x")) for n in range(9)]
+    with pytest.raises(TargetError, match=r"\(id\)=\(0\) already exists") as caught:
+        scene.target.replay(scene.unit(8), iter(in_order(scene.relations, rows)))
+    assert (caught.value.table, caught.value.seqno) == ("public.accounts", 5)
+    truncate = in_order(scene.relations, [replace(rows[0], operation="T")])
+    with pytest.raises(LogError, match="operation T"):
+        scene.target.replay(scene.unit(8), truncate)
+
+
+def test_check_accepts_what_can_be_applied(scene: Scene, add_table: AddTable) -> None:
+    scene.run("CREATE TABLE t (id int PRIMARY KEY, v text, extra int NOT NULL DEFAULT 1, UNIQUE (id, v))")
+    scene.run("CREATE TABLE h (v text)")
+    add_table(1, "t", "id v", key="id")
+    add_table(2, "h", "v")
+    scene.target.check(list(scene.relations.values()), channels=8, require_empty=True)
+
+
+def test_check_lists_all_findings_in_one_error(scene: Scene, add_table: AddTable) -> None:
+    scene.run(
+        """CREATE TABLE parent (id int PRIMARY KEY);
+        CREATE TABLE child (
+            id int PRIMARY KEY, parent int CONSTRAINT tie REFERENCES parent, u int CONSTRAINT once UNIQUE);
+        CREATE TABLE keyless (id int, must int NOT NULL);
+        INSERT INTO parent VALUES (1)"""
+    )
+    add_table(1, "absent", "id", key="id")
+    add_table(2, "child", "id parent u gone", key="id")
+    add_table(3, "keyless", "id", key="id")
+    add_table(5, "parent", "id", key="id")
+    with pytest.raises(TargetError) as caught:
+        scene.target.check(list(scene.relations.values()), channels=2, require_empty=True)
+    text = str(caught.value)
+    for expected in (
+        "public.absent is missing",
+        "public.child lacks the column gone",
+        "public.keyless demands a value for the column must",
+        "public.keyless has no unique index over exactly the source's key (id)",
+        "public.child has the secondary unique index once",
+        "the foreign key tie ties child to parent",
+    ):
+        assert expected in text
+    parent = [scene.relations[5]]
+    with pytest.raises(TargetError, match=r"public\.parent has rows"):
+        scene.target.check(parent, channels=1, require_empty=True)
+    scene.target.check([scene.relations[5]], channels=1, require_empty=False)
+
+
+def test_check_names_missing_privileges(scene: Scene, add_table: AddTable) -> None:
+    scene.run("CREATE TABLE t (id int PRIMARY KEY); CREATE ROLE reader LOGIN; GRANT SELECT, INSERT ON t TO reader")
+    add_table(1, "t", "id", key="id")
+    scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="reader")
+    try:
+        with pytest.raises(TargetError, match=r"public\.t: the role has no privilege DELETE, TRUNCATE, UPDATE"):
+            scene.another().check(list(scene.relations.values()), channels=1, require_empty=False)
+    finally:
+        scene.opened[-1].close()
+        scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="postgres")
+        scene.run("DROP OWNED BY reader; DROP ROLE reader")
