@@ -202,7 +202,7 @@ def open_run(config: PipelineConfig, source: Endpoint, target: Endpoint, *, owne
         )
         nothing_to_do = until is not None and low >= until and all_equal(positions)
         if not nothing_to_do:
-            coordinator = Coordinator(queue, writing, names, claimant=_claimant("open"), now=_now)
+            coordinator = Coordinator(queue, writing, names, claimant=_claimant("open"))
             _sweep(queue, config.pipeline, keep=names.prefix)
             coordinator.seed(state, capture=until is None)
             state = coordinator.feed()
@@ -261,7 +261,7 @@ def apply(
             source=lambda: open_source(source, config),
             target=targets[1],
             log=open_reader(config.log_url),
-            coordinator=Coordinator(queue, targets[1], names, claimant=claimant, now=_now),
+            coordinator=Coordinator(queue, targets[1], names, claimant=claimant),
             keeper=keeper,
             report=report,
         )
@@ -277,7 +277,7 @@ def apply(
             config=config,
             lane=lane,
             claimant=claimant,
-            coordinator=Coordinator(queue, targets[0], names, claimant=claimant, now=_now),
+            coordinator=Coordinator(queue, targets[0], names, claimant=claimant),
             target=targets[0],
             log=log,
             stage=stage,
@@ -332,13 +332,13 @@ def request_stop(config_pipeline: str, target: Endpoint) -> CoordinatorState:
                 hint="See parallel-apply status.",
             )
         names = Names(pipeline=config_pipeline, generation=fence.generation)
-        return Coordinator(queue, writing, names, claimant=_claimant("stop"), now=_now).request_stop()
+        return Coordinator(queue, writing, names, claimant=_claimant("stop")).request_stop()
 
 
 def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, queue: Queue) -> tuple[int, bool]:
     """The stop's seqno where the shutdown is clean. Everything else is raised, after the fence is released."""
     names = Names(pipeline=config.pipeline, generation=opened.generation)
-    coordinator = Coordinator(queue, target, names, claimant=_claimant("close"), now=_now)
+    coordinator = Coordinator(queue, target, names, claimant=_claimant("close"))
     try:
         state = coordinator.state()
     except OwnershipLost:

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
-import pendulum
 import psycopg
 import pytest
 
@@ -69,9 +68,7 @@ class Generation:
         return open_target(self.endpoint, "p", log_url=self.config.log_url)
 
     def make_coordinator(self, target: Target) -> Coordinator:
-        return Coordinator(
-            self.queue, target, self.names, claimant="test", now=lambda: pendulum.now("UTC"), limits=self.limits
-        )
+        return Coordinator(self.queue, target, self.names, claimant="test", limits=self.limits)
 
     def lane(
         self,
@@ -99,7 +96,6 @@ class Generation:
                     target,
                     self.names,
                     claimant=claimant,
-                    now=lambda: pendulum.now("UTC"),
                     limits=self.limits,
                 ),
                 target=target,

@@ -206,6 +206,7 @@ class Lane:
             if position.seqno < work.last_seqno:
                 unit = self._unit(work.channel, token, position.seqno, work.last_seqno, 0)
                 self._target.commit(StagedUnit(unit=unit, tables=(), row_count=0, seconds=0.0))
+            self._target.leave()
 
         retrying(move, on_retry=self._count_retry)
 
@@ -334,6 +335,8 @@ class Lane:
     def _finish(self, done: _Batch, following: _Batch | None) -> None:
         """Delete the unit's tasks and hold the channel's next head, in one modify."""
         behind = [task.ref for task in done.tasks[1:]]
+        if following is None:
+            self._target.leave()
 
         def finish(held: Task) -> Task | None:
             return self._coordinator.finish(
@@ -395,6 +398,7 @@ class Lane:
             steps = serial_steps(unit, self._log, self._stage, self._config.ddl)
         with self._report.time("commit"):
             self._target.commit_serial(unit, steps)
+        self._target.leave()
 
     def _count_retry(self, error: BaseException) -> None:
         self._report.retries += 1

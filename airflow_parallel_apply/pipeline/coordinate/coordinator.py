@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from airflow_parallel_apply.pipeline.coordinate.state import (
@@ -55,14 +55,12 @@ class Coordinator:
         names: Names,
         *,
         claimant: str,
-        now: Callable[[], datetime],
         limits: FeedLimits | None = None,
     ) -> None:
         self.queue = queue
         self.names = names
         self._target = target
         self._claimant = claimant
-        self._now = now
         self._limits = limits or FeedLimits()
 
     def seed(self, state: CoordinatorState, *, capture: bool) -> None:
@@ -133,7 +131,7 @@ class Coordinator:
         """Delete a unit's tasks and, in the same modify, hold the channel's next head where the lane goes on."""
         change = []
         if then_claim is not None:
-            change.append(Change(ref=then_claim.ref, value=then_claim.value, at=self._now() + lease))
+            change.append(Change(ref=then_claim.ref, value=then_claim.value, at=lease))
         changed = self.queue.modify(claimant=self._claimant, delete=done, change=change)
         return changed[0] if changed else None
 

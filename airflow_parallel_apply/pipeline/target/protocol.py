@@ -150,6 +150,10 @@ class Target(Protocol):
         """
         ...
 
+    def leave(self) -> None:
+        """Have no claim any more: this session is not one that the next `take` ends."""
+        ...
+
     # --- apply ---
     def commit(self, staged: StagedUnit) -> None:
         """Merge the net changes, drop the staging, move the channel's position from unit.after_seqno to
