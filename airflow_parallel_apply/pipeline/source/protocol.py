@@ -43,7 +43,8 @@ class Source(Protocol):
 
     def relations(self) -> tuple[Relation, ...]:
         """The followed tables as the catalog describes them now (their `relation_id` is -1): what the target is
-        checked against before anything starts."""
+        checked against before anything starts.
+        """
         ...
 
     def current_lsn(self) -> int:

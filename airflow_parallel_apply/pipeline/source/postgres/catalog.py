@@ -1,0 +1,135 @@
+"""What the source's catalog says about tables: which can be followed, how their rows are identified and compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.partition.key import KeyKind, key_kind
+from airflow_parallel_apply.pipeline.source.postgres.messages import WireColumn, WireRelation
+from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
+
+_FULL = "f"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """A table that can be followed."""
+
+    oid: int
+    schema: str
+    table: str
+    replica_identity: str
+    has_primary_key: bool
+    is_owner: bool
+    can_select: bool
+    is_published: bool
+
+    @property
+    def name(self) -> str:
+        """`schema.table`, for people."""
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """Quoted, for SQL."""
+        return sql.Identifier(self.schema, self.table)
+
+
+def list_tables(connection: psycopg.Connection[Any], publication: str) -> tuple[SourceTable, ...]:
+    """Every table that can be followed or is published, by name."""
+    rows = connection.execute(statement("tables"), {"publication": publication}).fetchall()
+    return tuple(
+        SourceTable(
+            oid=oid,
+            schema=schema,
+            table=table,
+            replica_identity=identity if isinstance(identity, str) else identity.decode(),
+            has_primary_key=has_primary_key,
+            is_owner=is_owner,
+            can_select=can_select,
+            is_published=is_published,
+        )
+        for oid, schema, table, identity, has_primary_key, is_owner, can_select, is_published in rows
+    )
+
+
+def matching(tables: tuple[SourceTable, ...], patterns: TablePatterns) -> tuple[SourceTable, ...]:
+    """Those that the patterns name."""
+    return tuple(table for table in tables if patterns.matches(table.schema, table.table))
+
+
+def has_rows(connection: psycopg.Connection[Any], table: SourceTable) -> bool:
+    """Whether a table has a row that the connection's transaction sees."""
+    found = connection.execute(sql.SQL("SELECT EXISTS (SELECT FROM {})").format(table.identifier)).fetchone()
+    return bool(found and found[0])
+
+
+def wire_relation(connection: psycopg.Connection[Any], table: SourceTable) -> WireRelation:
+    """What pgoutput would say about a table now."""
+    rows = connection.execute(statement("attributes"), {"oid": table.oid}).fetchall()
+    return WireRelation(
+        oid=table.oid,
+        schema=table.schema,
+        table=table.table,
+        replica_identity=table.replica_identity,
+        columns=tuple(
+            WireColumn(name=name, type_oid=type_oid, type_modifier=modifier, key=key)
+            for name, type_oid, modifier, key in rows
+        ),
+    )
+
+
+def describe(connection: psycopg.Connection[Any], wire: WireRelation) -> FollowedTable:
+    """A relation as the log keeps it, without its id.
+
+    Under REPLICA IDENTITY FULL every column identifies a row to the server; to us the primary key's do. Types and
+    collations are those of now: the slot's past may have had others, and then another relation message follows.
+    """
+    arguments = {
+        "oid": wire.oid,
+        "names": [column.name for column in wire.columns],
+        "types": [column.type_oid for column in wire.columns],
+        "modifiers": [column.type_modifier for column in wire.columns],
+    }
+    rows = connection.execute(statement("columns"), arguments).fetchall()
+    name = f"{wire.schema}.{wire.table}"
+    if len(rows) != len(wire.columns):
+        raise SourceError("a column's type is gone from the source's catalog", op="capture", table=name)
+    columns: list[Column] = []
+    kinds: list[KeyKind] = []
+    for column, (type_name, base_type, is_enum, is_deterministic, in_primary_key) in zip(
+        wire.columns, rows, strict=True
+    ):
+        is_key = in_primary_key if wire.replica_identity == _FULL else column.key
+        columns.append(Column(name=column.name, type_name=type_name, key=is_key))
+        if is_key:
+            kinds.append(key_kind(base_type, is_enum=is_enum, is_deterministic=is_deterministic))
+    if wire.replica_identity == _FULL and not kinds:
+        raise SourceError(
+            "the table has REPLICA IDENTITY FULL and no primary key, so its rows cannot be told apart",
+            op="capture",
+            table=name,
+            hint="Give it a primary key.",
+        )
+    relation = Relation(
+        relation_id=NO_RELATION,
+        schema=wire.schema,
+        table=wire.table,
+        replica_identity=wire.replica_identity,
+        columns=tuple(columns),
+        canonical=KeyKind.NOT_CANONICAL not in kinds,
+    )
+    return FollowedTable(relation=relation, kinds=tuple(kinds))
+
+
+def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:
+    """The same with its id in the log."""
+    return replace(table, relation=replace(table.relation, relation_id=relation_id))

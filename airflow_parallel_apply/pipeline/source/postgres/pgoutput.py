@@ -1,0 +1,284 @@
+"""Decoding `pgoutput` by column: batches of messages in, batches of log rows and transactions out.
+
+State carries over from batch to batch (known relations, the open transaction, the next seqno and fragno), so that a
+transaction of any size streams through in batches of the reader's choice. One decoder serves one read of the slot.
+
+A transaction without a followed change gets no seqno. Inside one, fragnos have no gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.event import Mark, Operation
+from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
+from airflow_parallel_apply.pipeline.source.postgres.cells import Wire
+from airflow_parallel_apply.pipeline.source.postgres.messages import (
+    WireRelation,
+    parse_message,
+    parse_relation,
+    parse_truncate,
+)
+from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable, RowBuilder, Tuples
+
+Numbers = npt.NDArray[np.int64]
+
+DDL_PREFIX: Final = "parallel_apply.ddl"
+_POSTGRES_EPOCH_MICROSECONDS: Final = 946_684_800_000_000
+_BEGIN, _COMMIT, _INSERT, _UPDATE, _DELETE = (ord(letter) for letter in "BCIUD")
+_FREQUENT: Final = np.isin(np.arange(256), [_BEGIN, _COMMIT, _INSERT, _UPDATE, _DELETE])
+_CHANGES: Final = np.isin(np.arange(256), [_INSERT, _UPDATE, _DELETE])
+_NEW: Final = ord("N")
+_TUPLE_AT: Final = 6
+"""Kind, oid and marker before a change's first tuple."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _OpenTransaction:
+    xid: int = 0
+    row_count: int = 0
+    byte_count: int = 0
+    marks: set[Mark] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Statement:
+    message: int
+    operation: Operation
+    relation_ids: tuple[int, ...]
+    texts: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class _Seldom:
+    """What a batch holds besides changes, begins and commits."""
+
+    statements: list[_Statement] = field(default_factory=list)
+    versions: dict[int, list[tuple[int, FollowedTable]]] = field(default_factory=dict)
+    redefined: list[int] = field(default_factory=list)
+
+
+class Decoder:
+    """Decodes one read of a slot, from its first message. Not thread-safe.
+
+    `table` turns a relation message into a followed table, and tells whether its definition differs from the one the
+    log had for it. Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
+    """
+
+    def __init__(self, *, next_seqno: int, table: Callable[[WireRelation], tuple[FollowedTable, bool]]) -> None:
+        self._table = table
+        self._tables: dict[int, FollowedTable] = {}
+        self._next_seqno = next_seqno
+        self._open: _OpenTransaction | None = None
+        self._is_redefined = False
+        self.safe_lsn = 0
+        """Everything that committed below it has been decoded."""
+        self.message_count = 0
+        self.row_count = 0
+        self.transaction_count = 0
+
+    @property
+    def is_between_transactions(self) -> bool:
+        """Whether the last message ended a transaction, as the last one of a read does."""
+        return self._open is None
+
+    def decode(self, messages: pa.BinaryArray) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """The rows of a batch, and the transactions that end in it. Its messages follow those of the batch before."""
+        wire = Wire(messages)
+        kinds = wire.data[wire.starts]
+        before = dict(self._tables)
+        seldom = self._read_seldom(wire, kinds)
+        builder = RowBuilder(wire, list(self._tuples(wire, kinds, before, seldom)))
+        for statement in seldom.statements:
+            builder.add_statement(statement.message, statement.operation, statement.relation_ids, statement.texts)
+        transaction = np.cumsum(kinds == _BEGIN)
+        counts = np.bincount(transaction, weights=builder.rows_of_message, minlength=int(transaction[-1]) + 1)
+        return self._number(wire, kinds, transaction, counts.astype(np.int64), builder, seldom)
+
+    def _read_seldom(self, wire: Wire, kinds: npt.NDArray[np.uint8]) -> _Seldom:
+        found = _Seldom()
+        for index in np.flatnonzero(~_FREQUENT[kinds]).tolist():
+            data = wire.message(index)
+            match chr(kinds[index]):
+                case "R":
+                    relation = parse_relation(data)
+                    table, is_redefined = self._table(relation)
+                    self._tables[relation.oid] = table
+                    found.versions.setdefault(relation.oid, []).append((index, table))
+                    if is_redefined:
+                        found.redefined.append(index)
+                case "T":
+                    truncate = parse_truncate(data)
+                    found.statements.append(
+                        _Statement(
+                            message=index,
+                            operation=Operation.TRUNCATE,
+                            relation_ids=tuple(self._known(oid).relation.relation_id for oid in truncate.oids),
+                            texts=tuple(word.encode() for word in truncate.words),
+                        )
+                    )
+                case "M":
+                    message = parse_message(data)
+                    if not message.transactional:
+                        # Everything that committed before it was sent before it, so a read of nothing else moves on.
+                        self.safe_lsn = max(self.safe_lsn, message.lsn + 1)
+                    elif message.prefix == DDL_PREFIX:
+                        texts = (message.prefix.encode(), message.content)
+                        found.statements.append(
+                            _Statement(
+                                message=index, operation=Operation.MESSAGE, relation_ids=(NO_RELATION,), texts=texts
+                            )
+                        )
+                case "Y" | "O":
+                    continue
+                case kind:
+                    raise SourceError(f"pgoutput sent a message of unknown kind {kind!r}", op="capture")
+        return found
+
+    def _known(self, oid: int) -> FollowedTable:
+        table = self._tables.get(oid)
+        if table is None:
+            raise _undescribed(oid)
+        return table
+
+    def _tuples(
+        self, wire: Wire, kinds: npt.NDArray[np.uint8], before: dict[int, FollowedTable], seldom: _Seldom
+    ) -> Iterator[Tuples]:
+        """Changes of one table's version and one shape, together."""
+        changes = np.flatnonzero(_CHANGES[kinds])
+        if not len(changes):
+            return
+        oids = wire.numbers(wire.starts[changes] + 1, ">u4")
+        markers = wire.data[wire.starts[changes] + _TUPLE_AT - 1].astype(np.int64)
+        shapes = (oids << 16) | (kinds[changes].astype(np.int64) << 8) | markers
+        order = np.argsort(shapes, kind="stable")
+        sorted_shapes = shapes[order]
+        cuts = [0, *(np.flatnonzero(np.diff(sorted_shapes)) + 1).tolist(), len(order)]
+        for first, end in pairwise(cuts):
+            shape = int(sorted_shapes[first])
+            oid, kind, marker = shape >> 16, Operation(chr(shape >> 8 & 0xFF)), shape & 0xFF
+            indexes = changes[order[first:end]]
+            versions = [(-1, before.get(oid)), *seldom.versions.get(oid, ())]
+            edges = [*np.searchsorted(indexes, [index for index, _ in versions]).tolist(), len(indexes)]
+            for (_, table), (start, stop) in zip(versions, pairwise(edges), strict=True):
+                if start < stop:
+                    if table is None:
+                        raise _undescribed(oid)
+                    yield Tuples(
+                        table=table,
+                        operation=kind,
+                        old=None if marker == _NEW else chr(marker),
+                        messages=indexes[start:stop],
+                        cursor=wire.starts[indexes[start:stop]] + _TUPLE_AT,
+                    )
+
+    def _number(
+        self,
+        wire: Wire,
+        kinds: npt.NDArray[np.uint8],
+        transaction: Numbers,
+        counts: Numbers,
+        builder: RowBuilder,
+        seldom: _Seldom,
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Give rows and transactions their numbers. Transaction 0 of a batch is the one left open by the last."""
+        carried = self._open or _OpenTransaction()
+        if self._open is None and counts[0]:
+            raise SourceError("pgoutput sent a change outside any transaction", op="capture")
+        totals = counts.copy()
+        totals[0] += carried.row_count
+        has_rows = totals > 0
+        seqnos = self._next_seqno + np.cumsum(has_rows) - has_rows
+        row_transaction = np.repeat(transaction, builder.rows_of_message)
+        first_row = np.cumsum(counts) - counts
+        first_row[0] -= carried.row_count
+        fragno = np.arange(len(row_transaction)) - first_row[row_transaction]
+        rows, row_bytes, key_unsent = builder.build(seqnos[row_transaction], fragno)
+        byte_counts = np.bincount(row_transaction, weights=row_bytes, minlength=len(counts)).astype(np.int64)
+        byte_counts[0] += carried.byte_count
+        begins = np.flatnonzero(kinds == _BEGIN)
+        xids = np.concatenate([[carried.xid], wire.numbers(wire.starts[begins] + 17, ">u4")])
+
+        marks: dict[int, set[Mark]] = {0: set(carried.marks)} if carried.marks else {}
+        for statement in seldom.statements:
+            mark = Mark.TRUNCATE if statement.operation is Operation.TRUNCATE else Mark.MESSAGE
+            marks.setdefault(int(transaction[statement.message]), set()).add(mark)
+        for row_transaction_index in np.unique(row_transaction[key_unsent]).tolist():
+            marks.setdefault(row_transaction_index, set()).add(Mark.KEY_UNSENT)
+        self._mark_redefined(seldom.redefined, builder.rows_of_message, transaction, marks)
+
+        commits = np.flatnonzero(kinds == _COMMIT)
+        transactions = self._ended(wire, commits, transaction, has_rows, seqnos, xids, totals, byte_counts, marks)
+        last = len(counts) - 1
+        is_open = len(begins) + (self._open is not None) > len(commits)
+        self._open = (
+            _OpenTransaction(
+                xid=int(xids[last]),
+                row_count=int(totals[last]),
+                byte_count=int(byte_counts[last]),
+                marks=marks.get(last, set()),
+            )
+            if is_open
+            else None
+        )
+        self._next_seqno += transactions.num_rows
+        self.message_count += len(wire)
+        self.row_count += rows.num_rows
+        self.transaction_count += transactions.num_rows
+        return rows, transactions
+
+    def _mark_redefined(
+        self, redefined: list[int], rows_of_message: Numbers, transaction: Numbers, marks: dict[int, set[Mark]]
+    ) -> None:
+        """Mark the transaction of the first row at or behind a changed definition, be it in a later batch."""
+        for index in [0, *redefined] if self._is_redefined else redefined:
+            behind = np.flatnonzero(rows_of_message[index:])
+            self._is_redefined = not len(behind)
+            if len(behind):
+                marks.setdefault(int(transaction[index + behind[0]]), set()).add(Mark.RELATION)
+
+    def _ended(
+        self,
+        wire: Wire,
+        commits: Numbers,
+        transaction: Numbers,
+        has_rows: npt.NDArray[np.bool_],
+        seqnos: Numbers,
+        xids: Numbers,
+        totals: Numbers,
+        byte_counts: Numbers,
+        marks: dict[int, set[Mark]],
+    ) -> pa.RecordBatch:
+        at = wire.starts[commits]
+        end_lsns = wire.numbers(at + 10, ">i8")
+        if len(commits):
+            self.safe_lsn = max(self.safe_lsn, int(end_lsns[-1]))
+        ended = transaction[commits]
+        kept = has_rows[ended]
+        ended, at = ended[kept], at[kept]
+        times = wire.numbers(at + 18, ">i8") + _POSTGRES_EPOCH_MICROSECONDS
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(seqnos[ended]),
+                pa.array(xids[ended]),
+                pa.array(wire.numbers(at + 2, ">i8")),
+                pa.array(end_lsns[kept]),
+                pa.array(times).cast(pa.timestamp("us", tz="UTC")),
+                pa.array(totals[ended]),
+                pa.array(byte_counts[ended]),
+                pa.array([sorted(marks.get(index, ())) for index in ended.tolist()], pa.list_(pa.string())),
+            ],
+            schema=TRANSACTIONS,
+        )
+
+
+def _undescribed(oid: int) -> SourceError:
+    return SourceError(f"pgoutput sent a change of relation {oid} without describing it", op="capture")

@@ -1,0 +1,373 @@
+"""The first run's work at a PostgreSQL source, and every other run's checks: `Preparation`.
+
+The publication's comment is the record of how far a first run came, since it changes in transactions::
+
+    publication, "log <id>, being prepared" ──▶ slot ──▶ log <id>, captured to the slot's LSN ──▶ comment "log <id>"
+
+Nothing is captured before the last step. So a run that finds "being prepared" drops the slot and begins anew, with the
+log's id if there is one already; and a slot whose comment names a log is never touched, be that log here or elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.event import BUCKET_COUNT, NO_SEQNO
+from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
+from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable, has_rows, list_tables, matching
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+from airflow_parallel_apply.pipeline.source.postgres.slot import PLUGIN, Slot, lsn_text
+from airflow_parallel_apply.pipeline.source.protocol import Prepared
+
+_OLDEST_VERSION: Final = 140000
+_LOCK_TIMEOUT: Final = "30s"
+_COMMENT: Final = re.compile(r"parallel_apply: log ([0-9a-f]{32})(, being prepared)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    version: int
+    wal_level: str
+    encoding: str
+    system_identifier: str
+    database: str
+    user: str
+    can_create: bool
+    can_replicate: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """What a publication's comment says."""
+
+    log_id: str
+    is_ready: bool
+
+
+def slot_name(pipeline: str) -> str:
+    """Of the pipeline's slot and its publication."""
+    return f"parallel_apply_{pipeline}"
+
+
+@dataclass(slots=True)
+class Preparation:
+    """One call of `Source.prepare`. Its methods raise the drivers' errors, too."""
+
+    session: Session
+    slot: Slot
+    publication: str
+    config: PipelineConfig
+    created: list[str] = field(default_factory=list)
+
+    def run(self) -> Prepared:
+        """Idempotent, from wherever an earlier one ended. Two at once: the second waits, bounded."""
+        connection = self.session.catalog()
+        server = self._server(connection)
+        with self._locked(connection):
+            tables = list_tables(connection, self.publication)
+            followed = matching(tables, self.config.tables)
+            self._check_tables(followed)
+            record = self._record(connection)
+            if record is not None and record.is_ready:
+                identity = self._check_identity(server, record)
+                self._check_unmatched(tables, followed)
+                self._add_tables(connection, [table for table in followed if not table.is_published])
+            else:
+                identity = self._begin(connection, server, record, followed)
+        return Prepared(
+            log_id=identity.log_id,
+            slot=self.slot.name,
+            publication=self.publication,
+            tables=tuple(table.name for table in followed),
+            created=tuple(self.created),
+        )
+
+    def _server(self, connection: psycopg.Connection[Any]) -> _Server:
+        found = connection.execute(statement("server")).fetchone()
+        if found is None:
+            raise Unavailable(f"the source {self.session.place} did not describe itself", op="prepare")
+        version, wal_level, encoding, system_identifier, database, user, can_create, can_replicate = found
+        if version < _OLDEST_VERSION:
+            raise self._wrong(f"is version {version // 10000}", "Use PostgreSQL 14 or later.")
+        if wal_level != "logical":
+            raise self._wrong(
+                f"has wal_level={wal_level}", "Run ALTER SYSTEM SET wal_level = 'logical', then restart the server."
+            )
+        if encoding == "SQL_ASCII":
+            raise self._wrong("has the encoding SQL_ASCII, so its texts have no defined characters", "Use UTF8.")
+        if not can_replicate:
+            raise self._wrong(
+                f"gives user {user} no right to replicate", f'Run ALTER ROLE "{user}" REPLICATION as a superuser.'
+            )
+        return _Server(
+            version=version,
+            wal_level=wal_level,
+            encoding=encoding,
+            system_identifier=system_identifier,
+            database=database,
+            user=user,
+            can_create=can_create,
+            can_replicate=can_replicate,
+        )
+
+    @contextmanager
+    def _locked(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+        key = f"parallel_apply prepare {self.config.pipeline}"
+        connection.execute("SELECT set_config('lock_timeout', %s, false)", [_LOCK_TIMEOUT])
+        connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [key])
+        try:
+            yield
+        finally:
+            if not connection.broken:
+                connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [key])
+
+    def _check_tables(self, followed: Sequence[SourceTable]) -> None:
+        if not followed:
+            patterns = ", ".join(self.config.tables.include)
+            raise self._wrong(
+                f"has no table that matches {patterns}",
+                "Patterns are schema.table with * and ?. Views, unlogged and foreign tables are not followed.",
+            )
+        names = [table.name for table in followed if table.replica_identity == "f" and not table.has_primary_key]
+        if names:
+            raise self._wrong(
+                f"has tables with REPLICA IDENTITY FULL and no primary key: {_listed(names)}",
+                "Give them a primary key, or leave them out with an exclude pattern.",
+            )
+
+    def _record(self, connection: psycopg.Connection[Any]) -> _Record | None:
+        """None without a publication. Errors: `SourceError` when it, or a slot without it, is not ours."""
+        found = connection.execute(
+            "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s", [self.publication]
+        ).fetchone()
+        if found is None:
+            if self.slot.state() is None and not log_exists(self.config.log_url):
+                return None
+            if self.slot.state() is None:
+                return self._slotless()
+            raise self._missing(f"publication {self.publication} is gone, though slot {self.slot.name} is there")
+        match = _COMMENT.fullmatch(found[0] or "")
+        if match is None:
+            raise self._missing(f"publication {self.publication} was made or changed by somebody else")
+        return _Record(log_id=match[1], is_ready=match[2] is None)
+
+    def _slotless(self) -> _Record | None:
+        """A log, but neither slot nor publication."""
+        identity = open_reader(self.config.log_url).identity
+        if identity.slot != self.slot.name:
+            raise LogError(
+                f"{self.config.log_url} is the log of slot {identity.slot}, not of {self.slot.name}",
+                op="prepare",
+                hint="Use another log_url for this pipeline.",
+            )
+        raise self._missing(f"slot {self.slot.name} of log {self.config.log_url} is gone")
+
+    def _check_identity(self, server: _Server, record: _Record) -> LogIdentity:
+        url = self.config.log_url
+        if not log_exists(url):
+            raise SourceError(
+                f"slot {self.slot.name} feeds log {record.log_id}, which is not at {url}",
+                op="prepare",
+                hint="Give the log_url of that log. To start anew instead, drop the slot and the publication, and "
+                "empty the target's tables.",
+            )
+        reader = open_reader(url)
+        identity = reader.identity
+        pairs = (
+            ("log", identity.log_id, record.log_id),
+            ("server", identity.system_identifier, server.system_identifier),
+            ("database", identity.database, server.database),
+            ("slot", identity.slot, self.slot.name),
+            ("publication", identity.publication, self.publication),
+        )
+        for what, logged, ours in pairs:
+            if logged != ours:
+                raise LogError(
+                    f"{url} is another source's log: of {what} {logged}, while {self.session.place} has {ours}",
+                    op="prepare",
+                    hint="Use this source's log_url, or a new one.",
+                )
+        self.slot.checked(reader.state().captured_lsn)
+        return identity
+
+    def _begin(
+        self,
+        connection: psycopg.Connection[Any],
+        server: _Server,
+        record: _Record | None,
+        followed: Sequence[SourceTable],
+    ) -> LogIdentity:
+        """The first run, or one that takes up after a first run that died."""
+        if not server.can_create:
+            raise self._wrong(
+                f"gives user {server.user} no right to create a publication",
+                f'Run GRANT CREATE ON DATABASE "{server.database}" TO "{server.user}".',
+            )
+        self._check_owner(followed, server)
+        if self.config.start is Start.EMPTY:
+            self._check_empty(connection, followed)
+        identity = self._identity(server, record)
+        if self.slot.state() is not None:
+            self.slot.drop()
+        with connection.transaction():
+            # In one transaction, so that a publication without our comment is always somebody else's.
+            connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self.publication)))
+            connection.execute(
+                sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)").format(
+                    sql.Identifier(self.publication),
+                    sql.SQL(", ").join(sql.SQL("ONLY {}").format(table.identifier) for table in followed),
+                )
+            )
+            self._comment(connection, f"parallel_apply: log {identity.log_id}, being prepared")
+        start_lsn = self._create_slot(followed)
+        if not log_exists(self.config.log_url):
+            create_log(self.config.log_url, identity)
+        writer = open_writer(self.config.log_url, expected=identity)
+        writer.commit(start_lsn)
+        self._comment(connection, f"parallel_apply: log {identity.log_id}")
+        self.created += [
+            f"Created publication {self.publication} for {len(followed)} tables at {self.session.place}.",
+            f"Created slot {self.slot.name} at {lsn_text(start_lsn)}; from now on the server keeps WAL for it.",
+            f"Created log {identity.log_id} at {self.config.log_url}.",
+        ]
+        keyless = [table.name for table in followed if table.replica_identity in "dn" and not table.has_primary_key]
+        if keyless:
+            self.created.append(
+                f"Tables without a key take inserts only, the server now refuses their updates: {_listed(keyless)}."
+            )
+        return identity
+
+    def _identity(self, server: _Server, record: _Record | None) -> LogIdentity:
+        """A new one, or that of the log which an earlier attempt made. `LogError` when the log is another's."""
+        url = self.config.log_url
+        if not log_exists(url):
+            return LogIdentity(
+                log_id=uuid.uuid4().hex,
+                system_identifier=server.system_identifier,
+                database=server.database,
+                slot=self.slot.name,
+                publication=self.publication,
+                bucket_count=BUCKET_COUNT,
+                created=datetime.now(UTC),
+            )
+        reader = open_reader(url)
+        if record is None or reader.identity.log_id != record.log_id or reader.state().last_seqno != NO_SEQNO:
+            raise LogError(
+                f"{url} already holds log {reader.identity.log_id} of slot {reader.identity.slot}, not this one",
+                op="prepare",
+                hint="Use a new log_url for a new slot.",
+            )
+        return reader.identity
+
+    def _create_slot(self, followed: Sequence[SourceTable]) -> int:
+        """The slot, and the LSN from which on it holds everything.
+
+        Its snapshot shows the tables exactly as they were then: a row in there would never be captured.
+        """
+        with self.session.replication() as replication:
+            replication.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
+            command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL {} (SNAPSHOT 'export')").format(
+                sql.Identifier(self.slot.name), sql.SQL(PLUGIN)
+            )
+            result = replication.pgconn.exec_(command.as_string(replication).encode())
+            if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+                raise psycopg.errors.error_from_result(result)
+            snapshot = (result.get_value(0, 2) or b"").decode()
+            connection = self.session.catalog()
+            if self.config.start is Start.EMPTY:
+                try:
+                    with connection.transaction():
+                        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+                        self._check_empty(connection, followed)
+                except ConfigurationError:
+                    replication.close()
+                    self.slot.drop()
+                    raise
+        state = self.slot.state()
+        if state is None:
+            raise self._missing(f"slot {self.slot.name} went while it was made")
+        return state.confirmed_lsn
+
+    def _add_tables(self, connection: psycopg.Connection[Any], tables: Sequence[SourceTable]) -> None:
+        """Follow tables that are new. Writers are held off for the moment, so that no row falls between."""
+        if not tables:
+            return
+        with connection.transaction():
+            for table in tables:
+                connection.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(table.identifier))
+                if has_rows(connection, table):
+                    raise self._wrong(
+                        f"has a new table with rows, which this pipeline did not see: {table.name}",
+                        "Empty the table, or leave it out with an exclude pattern; copying it comes with start=copy.",
+                    )
+                connection.execute(
+                    sql.SQL("ALTER PUBLICATION {} ADD TABLE ONLY {}").format(
+                        sql.Identifier(self.publication), table.identifier
+                    )
+                )
+        self.created += [f"Added {table.name} to publication {self.publication}." for table in tables]
+
+    def _check_unmatched(self, tables: Sequence[SourceTable], followed: Sequence[SourceTable]) -> None:
+        known = {table.oid for table in followed}
+        names = [table.name for table in tables if table.is_published and table.oid not in known]
+        if names:
+            raise self._wrong(
+                f"publishes tables that the patterns no longer match: {_listed(names)}",
+                f"Keep them in the patterns, or run ALTER PUBLICATION {self.publication} DROP TABLE.",
+            )
+
+    def _check_owner(self, followed: Sequence[SourceTable], server: _Server) -> None:
+        names = [table.name for table in followed if not table.is_owner]
+        if names:
+            raise self._wrong(
+                f"has tables that user {server.user} does not own, so it cannot publish them: {_listed(names)}",
+                "Make it a member of the owning role, or use the owner.",
+            )
+
+    def _check_empty(self, connection: psycopg.Connection[Any], followed: Sequence[SourceTable]) -> None:
+        hidden = [table.name for table in followed if not table.can_select]
+        if hidden:
+            raise self._wrong(f"gives no right to read {_listed(hidden)}", "Grant SELECT, and USAGE on the schema.")
+        names = [table.name for table in followed if has_rows(connection, table)]
+        if names:
+            raise self._wrong(
+                f"has tables with rows, and start=empty takes none: {_listed(names)}",
+                "Use start=equal if the target holds the same rows; copying them comes with start=copy.",
+            )
+
+    def _comment(self, connection: psycopg.Connection[Any], text: str) -> None:
+        connection.execute(
+            sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(sql.Identifier(self.publication), sql.Literal(text))
+        )
+
+    def _wrong(self, what: str, hint: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"the source {self.session.place} {what}", op="prepare", pipeline=self.config.pipeline, hint=hint
+        )
+
+    def _missing(self, what: str) -> SourceError:
+        return SourceError(
+            f"{what}: changes are missing",
+            op="prepare",
+            pipeline=self.config.pipeline,
+            hint="Start the pipeline anew: drop the slot and the publication, empty the target's tables, choose a new "
+            "log_url.",
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:10])
+    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"

@@ -1,0 +1,142 @@
+"""Sessions at a PostgreSQL source: one for the catalog, one that streams Arrow; with settings that make text exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import Any, Final, LiteralString
+
+import adbc_driver_manager
+import psycopg
+import pyarrow as pa
+from adbc_driver_postgresql import dbapi
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, Unavailable
+
+_EXACT_TEXT: Final = (
+    "-c datestyle=ISO,YMD -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex "
+    "-c xmloption=content -c lc_monetary=C -c search_path= "
+    "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c client_connection_check_interval=5s"
+)
+"""A value's text depends on its reader's settings; both ends use these. By the last one a dead reader is noticed."""
+_BATCH_BYTES_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"
+_CONNECT_TIMEOUT_SECONDS: Final = 10
+
+
+class Session:
+    """Connects when first used, and again after a connection broke. Not thread-safe."""
+
+    def __init__(self, endpoint: Endpoint, *, application_name: str) -> None:
+        self._endpoint = endpoint
+        self._application_name = application_name
+        self._catalog: psycopg.Connection[Any] | None = None
+        self._stream: Any = None
+
+    @property
+    def place(self) -> str:
+        """Host, port and database, for people."""
+        return place_of(self._endpoint)
+
+    def catalog(self) -> psycopg.Connection[Any]:
+        """The session for short statements, in autocommit."""
+        if self._catalog is None or self._catalog.closed:
+            self._catalog = psycopg.connect(self._conninfo(), autocommit=True)
+        return self._catalog
+
+    def replication(self) -> psycopg.Connection[Any]:
+        """A new session that speaks the replication protocol; the caller closes it."""
+        conninfo = make_conninfo(self._conninfo(), replication="database")
+        return psycopg.connect(conninfo, autocommit=True)
+
+    def stream(self, query: str, *, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a query as they arrive. Closing the iterator early drops the connection, which ends the query."""
+        if self._stream is None:
+            self._stream = dbapi.connect(self._conninfo(), autocommit=True)
+        is_complete = False
+        try:
+            with self._stream.cursor(adbc_stmt_kwargs={_BATCH_BYTES_OPTION: str(batch_bytes)}) as cursor:
+                cursor.execute(query)
+                yield from cursor.fetch_record_batch()
+            is_complete = True
+        finally:
+            if not is_complete:
+                self._close_stream()
+
+    def close(self) -> None:
+        """End both sessions."""
+        if self._catalog is not None:
+            self._catalog.close()
+        self._close_stream()
+
+    @contextmanager
+    def errors(self, op: str) -> Iterator[None]:
+        """Turn the drivers' errors into the pipeline's."""
+        try:
+            yield
+        except (psycopg.Error, adbc_driver_manager.Error) as error:
+            raise _translated(error, op=op, place=self.place) from error
+
+    def _conninfo(self) -> str:
+        given = conninfo_to_dict(self._endpoint.dsn)
+        return make_conninfo(
+            self._endpoint.dsn,
+            options=f"{given.get('options') or ''} {_EXACT_TEXT}".strip(),
+            client_encoding="UTF8",
+            application_name=self._application_name,
+            connect_timeout=given.get("connect_timeout") or _CONNECT_TIMEOUT_SECONDS,
+        )
+
+    def _close_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+
+def place_of(endpoint: Endpoint) -> str:
+    """`host:port/database`, without secrets."""
+    given = conninfo_to_dict(endpoint.dsn)
+    host = given.get("host") or given.get("hostaddr") or "localhost"
+    return f"{host}:{given.get('port') or 5432}/{given.get('dbname') or given.get('user') or 'postgres'}"
+
+
+def statement(name: str) -> LiteralString:
+    """The text of `<name>.sql` beside this module."""
+    return files(__package__).joinpath(f"{name}.sql").read_text()
+
+
+def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
+    state = getattr(error, "sqlstate", None) or ""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if state.startswith("28") or "authentication failed" in text:
+        return ConfigurationError(
+            f"the source {place} refuses the login: {text}", op=op, hint="Check user and password of the connection."
+        )
+    if state == "3D000" or ("does not exist" in text and "database" in text):
+        return ConfigurationError(f"the source {place}: {text}", op=op, hint="Check the connection's database.")
+    if state == "42501":
+        return ConfigurationError(
+            f"the source {place} refuses: {text}", op=op, hint="Grant the connection's user what is missing."
+        )
+    if state == "55006":
+        return Unavailable(
+            f"the slot is in use: {text}",
+            op=op,
+            hint="Another capture reads it, or one that died a moment ago; it comes free by itself or by "
+            "pg_terminate_backend of that process.",
+        )
+    if state in {"53400", "53300"} and "replication slots" in text:
+        return ConfigurationError(
+            f"the source {place}: {text}", op=op, hint="Raise max_replication_slots, or drop a slot nobody uses."
+        )
+    if state == "55P03" or state == "57014":
+        return Unavailable(
+            f"the source {place}: {text}",
+            op=op,
+            hint="A transaction that is open at the source holds it up; look at pg_stat_activity.",
+        )
+    if not state or state.startswith(("08", "57P", "53", "40")):
+        return Unavailable(f"the source {place} cannot be reached: {text}", op=op, hint="Is it up, and reachable here?")
+    return SourceError(f"the source {place} says: {text}", op=op)

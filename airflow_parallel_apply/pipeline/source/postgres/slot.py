@@ -1,0 +1,131 @@
+"""The logical slot of a pipeline: what it holds, and moving it to what is durable in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from airflow_parallel_apply.pipeline.source.postgres.pgoutput import DDL_PREFIX
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+
+PLUGIN: Final = "pgoutput"
+_MOST_CHANGES: Final = 2**31 - 1
+_FIRST_LOOK: Final = 1
+_SECOND_LOOK: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotState:
+    """What `pg_replication_slots` says."""
+
+    plugin: str | None
+    database: str | None
+    active_pid: int | None
+    wal_status: str | None
+    confirmed_lsn: int
+
+
+def lsn_text(lsn: int) -> str:
+    """As PostgreSQL writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+class Slot:
+    """One slot, by name, through a session. Its methods raise the drivers' errors."""
+
+    def __init__(self, session: Session, *, name: str, publication: str) -> None:
+        self._session = session
+        self.name = name
+        self._publication = publication
+
+    def state(self) -> SlotState | None:
+        """None when there is no such slot."""
+        found = self._session.catalog().execute(statement("slot"), {"slot": self.name}).fetchone()
+        if found is None:
+            return None
+        plugin, database, active_pid, wal_status, confirmed_lsn = found
+        return SlotState(
+            plugin=plugin,
+            database=database,
+            active_pid=active_pid,
+            wal_status=wal_status,
+            confirmed_lsn=confirmed_lsn,
+        )
+
+    def checked(self, captured_lsn: int) -> SlotState:
+        """The state, if the slot can go on from what the log holds. `SourceError`: changes are missing for good."""
+        state = self.state()
+        if state is None:
+            raise self._broken("is gone", "it was dropped, or the server was replaced")
+        if state.plugin != PLUGIN:
+            raise self._broken(f"uses the plugin {state.plugin}, not {PLUGIN}", "somebody else made it")
+        if state.wal_status == "lost":
+            raise self._broken(
+                "lost WAL that it still needed", "max_slot_wal_keep_size was too small for the time without a run"
+            )
+        if state.confirmed_lsn > captured_lsn:
+            raise self._broken(
+                f"stands at {lsn_text(state.confirmed_lsn)}, above what the log has captured, {lsn_text(captured_lsn)}",
+                "it was recreated, or moved by another reader",
+            )
+        return state
+
+    def drop(self) -> None:
+        """Remove it."""
+        self._session.catalog().execute("SELECT pg_drop_replication_slot(%s)", [self.name])
+
+    def advance(self, captured_lsn: int) -> None:
+        """Let the server forget what is durable elsewhere. Does nothing when the slot is there already."""
+        state = self.checked(captured_lsn)
+        if state.confirmed_lsn < captured_lsn:
+            self._session.catalog().execute(
+                "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self.name, lsn_text(captured_lsn)]
+            )
+
+    def peek(self, until_lsn: int, *, max_changes: int, batch_bytes: int) -> Generator[pa.BinaryArray, None, None]:
+        """Whole transactions: all that commit below `until_lsn`, or fewer once their messages reach `max_changes`."""
+        query = sql.SQL(statement("peek")).format(
+            slot=sql.Literal(self.name),
+            until=sql.Literal(lsn_text(until_lsn)),
+            count=sql.Literal(min(max_changes, _MOST_CHANGES)),
+            publication=sql.Literal(self._publication),
+        )
+        for batch in self._session.stream(query.as_string(self._session.catalog()), batch_bytes=batch_bytes):
+            yield batch.column(0)
+
+    def has_changes(self) -> bool:
+        """Whether a followed change waits. Looks at one transaction; where that is none of ours, at some thousands.
+
+        True as well when there is nothing but a long run of messages of others: a capture then moves the slot.
+        """
+        for count in (_FIRST_LOOK, _SECOND_LOOK):
+            query = sql.SQL(statement("pending")).format(
+                slot=sql.Literal(self.name),
+                count=sql.Literal(count),
+                publication=sql.Literal(self._publication),
+                prefix=sql.Literal(DDL_PREFIX.encode() + b"\0"),
+            )
+            seen, has_change = self._session.catalog().execute(query).fetchone() or (0, False)
+            if has_change or seen < count:
+                return bool(has_change)
+        return True
+
+    def flushed_lsn(self) -> int:
+        """Up to where the server's WAL is on disk, which is as far as a slot can be read."""
+        found = self._session.catalog().execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint").fetchone()
+        if found is None:
+            raise Unavailable("the source did not tell its LSN", op="capture")
+        return int(found[0])
+
+    def _broken(self, what: str, why: str) -> SourceError:
+        return SourceError(
+            f"slot {self.name} at {self._session.place} {what}: changes are missing",
+            op="capture",
+            hint=f"Probably {why}. Start the pipeline anew: drop the slot and its publication, empty the target's "
+            "tables or copy them, choose a new log_url.",
+        )
