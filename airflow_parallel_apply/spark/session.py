@@ -8,6 +8,7 @@ released stays dead: `open_session` then raises `Unavailable`, and the caller ne
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import getpass
 from typing import Any, Final
@@ -49,6 +50,8 @@ def open_session(url: str, session_id: str) -> Any:
             "this Spark Connect URL is not usable", op="spark", hint="It looks like sc://host:15002/;token=…"
         ) from error
     session.release_session_on_close = False
+    # Its exit hook runs a last command on the server, and hangs when the threads that it needs are gone already.
+    atexit.unregister(session.client._on_exit)
     # Spark's own policy waits ten minutes for a server that is gone; a lane has a lease to keep.
     session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
     try:

@@ -1,13 +1,95 @@
-"""What runs inside Spark's Python workers. Shipped by reference: the package must be installed there too."""
+"""What runs inside Spark's Python workers. Shipped by reference: this package must be installed there too.
+
+A worker loads the rows of one partition into staging tables of its own attempt and returns one row of JSON: what it
+staged, or the error that it met. Whatever attempt the driver has no such row of is nobody's (law 3).
+"""
 
 from __future__ import annotations
 
+import ctypes
+import itertools
+import json
+import signal
+import sys
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Final
 
 import pyarrow as pa
 
+from airflow_parallel_apply.pipeline.apply.loader import Loaded, LoadOrder, StagingLoader
+from airflow_parallel_apply.pipeline.epoch import StagedTable
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.spark.faults import pack, unpack
+
+RESULT_SCHEMA: Final = "result string"
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRows:
+    """The function of the job's `mapInArrow`. The secret travels in here, pickled, and nowhere else.
+
+    `nonce`: of one call of `stage`, since Spark's attempt ids are unique only inside one Spark application.
+    """
+
+    dsn: str = field(repr=False)
+    pipeline: str
+    channel: int | None
+    token: str
+    nonce: str
+    relations: tuple[Relation, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _die_with_parent()
+        try:
+            loaded = self._load(batches)
+        except ParallelApplyError as error:
+            # Spark gives a worker up whose input was not read to its end, and starting one takes seconds.
+            for _ in batches:
+                pass
+            text = json.dumps({"error": pack(error)})
+        else:
+            text = json.dumps({"row_count": loaded.row_count, "tables": [asdict(table) for table in loaded.tables]})
+        yield pa.record_batch([pa.array([text])], names=["result"])
+
+    def _load(self, batches: Iterator[pa.RecordBatch]) -> Loaded:
+        from pyspark import TaskContext
+
+        first = next((batch for batch in batches if batch.num_rows), None)
+        context = TaskContext.get()
+        if first is None or context is None:
+            return Loaded(tables=(), row_count=0)
+        order = LoadOrder(
+            pipeline=self.pipeline,
+            channel=self.channel,
+            token=self.token,
+            attempt=f"{self.nonce}:{context.taskAttemptId()}",
+            relations=self.relations,
+        )
+        return StagingLoader(self.dsn, order).load(itertools.chain([first], batches))
+
+
+def read_results(results: pa.Table) -> tuple[StagedTable, ...]:
+    """What the acknowledged attempts staged. Raises the error that one of them met."""
+    tables: list[StagedTable] = []
+    for text in results.column("result").to_pylist():
+        value = json.loads(text)
+        if "error" in value:
+            raise unpack(value["error"])
+        tables += [StagedTable(**table) for table in value["tables"]]
+    return tuple(tables)
+
 
 def warm(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Import what staging imports, and do nothing."""
+    """Nothing, in a worker that has imported what `LoadRows` imports."""
+    _die_with_parent()
     for batch in batches:
         yield pa.record_batch([pa.array([True] * batch.num_rows)], names=["ready"])
+
+
+def _die_with_parent() -> None:
+    """A worker's parent is Spark's Python daemon: after a kill -9 of it nobody else would end a waiting worker."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,110 @@
+"""The apply stage of a unit as a DataFrame: scan, filters, order. Rows leave Spark only into `LoadRows`.
+
+::
+
+    scan of the unit's files ─ seqno, bucket, fragno (pushed down to Parquet) ─ [counted] ─ links ─ order ─ LoadRows
+
+Below `EXCHANGE_ROWS` one task does it all and nothing is exchanged: another lane uses the other core. Above it the rows
+are spread by key range (Spark samples them to find the ranges), so that one key stays in one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.pipeline.event import Operation
+from airflow_parallel_apply.pipeline.partition.channel import bucket_range
+
+EXCHANGE_ROWS: Final = 2_000_000
+"""Log rows of a unit above which several tasks share it; each then gets about this many."""
+
+LOG_SCHEMA: Final = (
+    "seqno bigint, fragno bigint, relation_id int, operation string, bucket int, key string, key_order bigint, "
+    "previous_seqno bigint, next_seqno bigint, values array<string>, unsent array<int>, old_key array<string>"
+)
+"""`pipeline.log.schema.ROWS` in Spark's words, so that Spark opens no file to learn it."""
+
+LOADED_COLUMNS: Final = (
+    "seqno", "relation_id", "operation", "key", "previous_seqno", "next_seqno", "values", "unsent",
+)  # fmt: skip
+"""What the loader reads; fragno and key_order are needed for the order only, bucket for the filter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyJob:
+    """`counted`: the rows of the unit, before its links are looked at. `ordered`: what is to be loaded.
+    `exchanged`: whether the rows change tasks; then Spark reads them twice and its row metric counts double.
+    """
+
+    counted: Any
+    ordered: Any
+    exchanged: bool
+
+
+def build_job(session: Any, unit: Unit, files: Sequence[str], *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
+    """Describe the job of a unit; nothing runs yet."""
+    counted = session.read.schema(LOG_SCHEMA).parquet(*files).where(_unit_filter(unit))
+    needed = counted if unit.channel is None else counted.where(_link_filter(unit))
+    tasks = -(-unit.row_count // exchange_rows)
+    spread = needed.coalesce(1) if tasks <= 1 else _spread(needed, tasks)
+    ordered = spread.sortWithinPartitions("relation_id", "key_order", "key", "seqno", "fragno")
+    return ApplyJob(counted=counted, ordered=ordered.select(*LOADED_COLUMNS), exchanged=tasks > 1)
+
+
+def counted_rows(execution: Any) -> int | None:
+    """How many rows passed the unit's filter, by Spark's own metric of an executed `ordered`; None if not told.
+
+    The filter on links stays a step of its own (see `_link_filter`), and the one nearest to the scan is the unit's.
+    """
+    collected = getattr(execution, "metrics", None)
+    if collected is None:
+        return None
+    _, nodes = collected.extract_graph()
+    filters = [node for number, node in nodes.items() if node.name == "Filter" and not _filter_below(nodes, number)]
+    rows = [metric.value for node in filters for metric in node.metrics if metric.name == "numOutputRows"]
+    return int(rows[0]) if len(rows) == 1 else None
+
+
+def _filter_below(nodes: dict[int, Any], number: int) -> bool:
+    return any(
+        child != number and (nodes[child].name == "Filter" or _filter_below(nodes, child))
+        for child in nodes[number].children
+    )
+
+
+def _unit_filter(unit: Unit) -> Any:
+    from pyspark.sql.connect.functions import col
+
+    found = (col("seqno") > unit.after_seqno) & (col("seqno") <= unit.last_seqno)
+    if unit.channel is not None:
+        first, last = bucket_range(unit.channel, unit.channels)
+        found = found & (col("bucket") >= first) & (col("bucket") <= last)
+    else:
+        found = found & col("operation").isin([operation.value for operation in Operation if operation.is_row])
+    if unit.first_fragno is not None:
+        found = found & (col("fragno") >= unit.first_fragno)
+    if unit.last_fragno is not None:
+        found = found & (col("fragno") <= unit.last_fragno)
+    return found
+
+
+def _link_filter(unit: Unit) -> Any:
+    """Of a key's changes the first and the last are needed. The last term is never true; being neither constant nor
+    deterministic it keeps Spark from joining this filter with the unit's, whose output is the count of the unit's rows.
+    """
+    from pyspark.sql.connect.functions import col, spark_partition_id
+
+    return (
+        (col("previous_seqno") <= unit.after_seqno) | (col("next_seqno") > unit.last_seqno) | (spark_partition_id() < 0)
+    )
+
+
+def _spread(rows: Any, tasks: int) -> Any:
+    """By ranges that never divide a key; rows of tables without one are told apart by their seqno."""
+    from pyspark.sql.connect.functions import col, when
+
+    keyless = when(col("key").isNull(), col("seqno"))
+    return rows.repartitionByRange(tasks, col("relation_id"), col("key_order"), col("key"), keyless)
