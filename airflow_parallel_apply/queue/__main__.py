@@ -14,14 +14,23 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_parallel_apply.queue import Queue, QueueError, QueueUnavailable, Task, TaskId, open_queue
+from airflow_parallel_apply.queue import Queue, QueueError, QueueUnavailable, TaskId, open_queue
 
 _REFUSED: Final = 1
 _UNAVAILABLE: Final = 3
+
+_TASK_COLUMNS: Final = (
+    "sequence", "task_id", "version", "at", "claimant", "claims", "attempt", "err", "created", "modified", "value",
+)  # fmt: skip
+_TOO_WIDE: Final = frozenset({"version", "created", "modified"})
+"""Left out where a person reads."""
+_SQUEEZED: Final = frozenset({"queue", "claimant", "err", "value"})
+"""What a narrow terminal cuts short."""
 
 app = typer.Typer(
     name="python -m airflow_parallel_apply.queue",
@@ -81,7 +90,7 @@ def stats(
     with _opened(dsn, schema) as queue:
         found = queue.queue_stats(prefix=prefix or (), exact=queues or (), limit=limit)
     columns = ("queue", "size", "claimed", "available", "future", "max_claims")
-    _show("queues", columns, [{name: getattr(row, name) for name in columns} for row in found], as_json)
+    _show(columns, [{name: getattr(row, name) for name in columns} for row in found], as_json)
 
 
 @app.command()
@@ -104,9 +113,8 @@ def tasks(
             ids=[TaskId(given) for given in ids or ()],
             omit_values=not values,
         )
-    columns = ("task_id", "version", "sequence", "at", "claimant", "claims", "attempt", "err", "value", "created")
-    shown = columns if values else tuple(name for name in columns if name != "value")
-    _show("tasks", shown, [_row(task, shown) for task in found], as_json)
+    columns = _TASK_COLUMNS if values else _TASK_COLUMNS[:-1]
+    _show(columns, [{name: getattr(task, name) for name in columns} for task in found], as_json)
 
 
 def main() -> None:
@@ -136,24 +144,36 @@ def _errors() -> Iterator[None]:
         raise typer.Exit(_REFUSED) from error
 
 
-def _row(task: Task, columns: Sequence[str]) -> dict[str, Any]:
-    return {name: getattr(task, name) for name in columns}
-
-
-def _show(title: str, columns: Sequence[str], rows: Sequence[dict[str, Any]], as_json: bool) -> None:
-    """A table for a person, tab-separated lines with a header for a pipe."""
+def _show(columns: Sequence[str], rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """A table of what fits for a person, everything in tab-separated lines with a header for a pipe."""
     if as_json:
         _print_json(rows)
     elif sys.stdout.isatty():
-        table = Table(*(name.replace("_", " ") for name in columns), title=f"{len(rows)} {title}")
-        for row in rows:
-            # As text: what looks like markup in a name or a value is none.
-            table.add_row(*(Text(_cell(row[name])) for name in columns))
-        Console().print(table)
+        Console().print(_table([name for name in columns if name not in _TOO_WIDE], rows))
     else:
         typer.echo("\t".join(columns))
         for row in rows:
             typer.echo("\t".join(_cell(row[name]) for name in columns))
+
+
+def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
+    """One line a row: ids by their first digits, times to the second (UTC), no empty column, texts cut to fit."""
+    columns = [name for name in columns if name == columns[0] or any(row[name] not in (None, "") for row in rows)]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in columns:
+        numeric = any(isinstance(row[name], int) for row in rows)
+        # Wrapping, as rich understands it, is what lets a column shrink; the texts themselves do not wrap.
+        table.add_column(name.replace("_", " "), justify="right" if numeric else "left", no_wrap=name not in _SQUEEZED)
+    for row in rows:
+        # As text: what looks like markup in a name or a value is none.
+        table.add_row(*(Text(_glance(row[name]), no_wrap=True, overflow="ellipsis") for name in columns))
+    return table
+
+
+def _glance(value: Any) -> str:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    return str(value)[:8] if isinstance(value, UUID) else _cell(value)
 
 
 def _cell(value: Any) -> str:

@@ -38,8 +38,9 @@ def run(connection: Connection, statements: Statements, modify: Modify) -> tuple
     Errors: `DependencyError`; psycopg's unique violation, deadlock and serialization failure, after which the same
     call may be made again.
     """
-    # The pipeline sends what needs no answer with the next that does: BEGIN with the locks, all writes with COMMIT.
-    with connection.pipeline(), connection.transaction():
+    # No pipeline: in one the server never counts as idle between statements, and a client that was stopped here would
+    # keep its locks for ever instead of until the session's time limit.
+    with connection.transaction():
         locked = _lock(connection, statements, modify)
         arrivals = arrivals_of(modify, locked)
         leaving = [ref.task_id for ref in modify.delete] + [arrival.task_id for arrival in arrivals if arrival.move]
