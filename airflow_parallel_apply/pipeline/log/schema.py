@@ -22,8 +22,9 @@ Rows (file `<name>.rows.parquet`), clustered by bucket range into row groups, in
 The two links let a reader drop, by a pushed-down filter, what a unit (a, b] does not need: of all changes of one
 key only the first (previous_seqno <= a) tells whether the row existed, and only the last (next_seqno > b) its
 values. A key any of whose changes in the segment has `unsent` columns gets no links (NO_SEQNO, LAST_SEQNO), since
-then the middle matters. Of several changes of one key inside one transaction the links are equal to that seqno, so
-a row may be superseded by its own transaction: next_seqno == seqno.
+then the middle matters; nor does the old key of a key change with `unsent` columns. Of several changes of one key inside one transaction the links are equal to that seqno, so
+a row may be superseded by its own transaction: next_seqno == seqno. They say nothing about a part of a transaction:
+who takes a window of fragnos may not filter by them.
 """
 
 from __future__ import annotations

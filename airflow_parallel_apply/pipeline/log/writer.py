@@ -52,9 +52,10 @@ class DirectoryLogWriter:
         self._clock = clock
         self._writer = uuid.uuid4().hex[:12]
         self._segment_number = 0
-        self._file_ratio = _FIRST_FILE_RATIO
         self._refused: str | None = None
         self._view = load(directory)
+        written = [segment for segment in self._view.state.segments[-1:] if segment.row_count]
+        self._file_ratio = _ratio(written[0]) if written else _FIRST_FILE_RATIO
         self._forget()
         self._sweep()
 
@@ -163,7 +164,7 @@ class DirectoryLogWriter:
             expected_file_bytes=expected_file_bytes,
         )
         if segment.row_count:
-            self._file_ratio = segment.file_bytes / (segment.byte_count + ROW_COST_BYTES * segment.row_count)
+            self._file_ratio = _ratio(segment)
         self._segments.append(segment)
         for waiting in self._segments:
             # Tells other writers that these files, however old, are not those of a dead writer: see `sweep`.
@@ -234,3 +235,7 @@ class DirectoryLogWriter:
         now = self._clock()
         sweep(self._directory, self._view, writer=self._writer, now=now, options=self._options)
         self._sweep_due = now + self._options.superseded_grace
+
+
+def _ratio(segment: Segment) -> float:
+    return segment.file_bytes / (segment.byte_count + ROW_COST_BYTES * segment.row_count)
