@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, Unav
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import copy_line, translate
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, staging_table
+from airflow_parallel_apply.pipeline.target.postgres.positions import is_held
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_staging, create_staging
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
@@ -92,11 +93,12 @@ class StagingLoader:
                 for staging in self._tables.values():
                     staging.finish()
         except Unavailable as error:
-            if isinstance(error.__cause__, psycopg.errors.AdminShutdown):
-                raise OwnershipLost(
-                    "the session was ended: a newer claim took the channel", op="stage", hint=error.message
-                ).at(pipeline=self._order.pipeline, channel=self._order.channel) from error
-            raise
+            # A session that a newer claim ended looks like one that a restart of the server ended.
+            if is_held(self._session, self._order.channel, self._order.token):
+                raise
+            raise OwnershipLost(
+                "a newer claim took the channel", op="stage", pipeline=self._order.pipeline, channel=self._order.channel
+            ) from error
         finally:
             self._session.close()
         tables = tuple(staging.staged() for staging in self._tables.values() if staging.row_count)

@@ -65,7 +65,7 @@ class ComparedSide:
 
     def translated(self, error: psycopg.Error) -> ParallelApplyError:
         """The error to raise instead."""
-        return translate(error, op=f"compare {self.name}")
+        return translate(error, op="compare", server=self.name)
 
     def _ask(self, name: str, table: SourceTable, **parameters: object) -> list[tuple[Any, ...]]:
         # A table without a key is told apart by whole rows.
@@ -84,7 +84,7 @@ def open_side(endpoint: Endpoint, name: str) -> Iterator[ComparedSide]:
         connection = psycopg.connect(endpoint.dsn, autocommit=True, application_name="parallel-apply compare")
         connection.execute(_statements()["settings"])
     except psycopg.Error as error:
-        raise translate(error, op=f"compare {name}") from error
+        raise translate(error, op="compare", server=name) from error
     with connection:
         yield ComparedSide(name, connection)
 

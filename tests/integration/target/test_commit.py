@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.apply.loader import LoadOrder, StagingLoader
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
-from tests.integration.target.conftest import Scene
+from tests.integration.target.conftest import CLAIM, Scene
 from tests.support.log_rows import Row, clustered
 
 AddTable = Callable[..., Relation]
@@ -155,9 +158,7 @@ def test_a_zombie_of_an_older_generation_changes_nothing(three: Scene) -> None:
     zombie = three.another()
     old = three.generation
     staged = three.stage(three.unit(1, after=0), [Row(seqno=1, operation="U", values=("1", "666", "x"))])
-    three.target.acquire(
-        log_id="log1", owner="run1", lease=three.target.fence().lease_until - three.target.fence().lease_until
-    )
+    three.target.acquire(log_id="log1", owner="run1", lease=timedelta(seconds=1))
     with pytest.raises(OwnershipLost):
         zombie.commit(staged)
     with pytest.raises(OwnershipLost):
@@ -180,8 +181,6 @@ def test_several_attempts_of_one_table_are_merged_together(three: Scene) -> None
     unit = three.unit(2, after=0)
     one = three.stage(unit, [Row(seqno=1, operation="U", values=("1", "5", "x")), insert(1, "8", "8", "8")])
     two = three.stage(unit, [Row(seqno=2, operation="D", values=("2", None, None)), insert(2, "9", "9", "9")])
-    from dataclasses import replace
-
     three.target.commit(replace(one, tables=one.tables + two.tables))
     assert three.run("SELECT id FROM accounts ORDER BY id") == [(1,), (3,), (8,), (9,)]
 
@@ -195,6 +194,9 @@ def test_staging_that_lost_its_rows_is_to_be_staged_again(three: Scene) -> None:
     staged = three.stage(three.unit(1, after=0), [Row(seqno=1, operation="U", values=("1", "5", "x"))])
     three.run(f'TRUNCATE parallel_apply."{staged.tables[0].staging}"')
     with pytest.raises(Unavailable, match="lost rows"):
+        three.target.commit(staged)
+    three.target.discard(staged.unit.token)
+    with pytest.raises(Unavailable, match="is gone"):
         three.target.commit(staged)
     assert three.seqnos() == [0]
 
@@ -217,12 +219,23 @@ def test_a_loader_whose_session_is_ended_lost_the_ownership(three: Scene) -> Non
         pipeline="demo", channel=0, token=unit.token, attempt="x", relations=tuple(three.relations.values())
     )
 
-    def batches():  # type: ignore[no-untyped-def]
+    def batches() -> Iterator[pa.RecordBatch]:
         yield from clustered(three.relations, [insert(1, "7", "1", "x")])
         three.target.take(0, generation=three.generation, token="claim2")
         yield from clustered(three.relations, [insert(1, "8", "1", "x")])
 
     with pytest.raises(OwnershipLost):
+        StagingLoader(three.dsn, order).load(batches())
+
+
+def test_a_loader_whose_session_breaks_otherwise_may_try_again(three: Scene) -> None:
+    order = LoadOrder(pipeline="demo", channel=0, token=CLAIM, attempt="x", relations=tuple(three.relations.values()))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from clustered(three.relations, [insert(1, "7", "1", "x")])
+        three.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pa:%:0:%'")
+
+    with pytest.raises(Unavailable):
         StagingLoader(three.dsn, order).load(batches())
 
 

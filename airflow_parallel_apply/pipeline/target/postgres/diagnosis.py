@@ -40,31 +40,36 @@ _COPY_PLACE: Final = re.compile(r"COPY .+?, line (?P<line>\d+)(?:, column (?P<co
 
 
 def translate(
-    error: psycopg.Error, *, op: str, pipeline: str | None = None, table: str | None = None
+    error: psycopg.Error,
+    *,
+    op: str,
+    pipeline: str | None = None,
+    table: str | None = None,
+    server: str = "target",
 ) -> ParallelApplyError:
-    """The error to raise instead. Neither values of other tables nor connection strings appear in it."""
+    """The error to raise instead; no connection string appears in it. `server`: what people call the database."""
     state = error.sqlstate or error.diag.sqlstate
     text = _message(error)
     if state is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         if "authentication failed" in text or "does not exist" in text:
             return ConfigurationError(
-                f"cannot connect to the target: {text}", op=op, pipeline=pipeline, hint="Check the connection."
+                f"cannot connect to the {server}: {text}", op=op, pipeline=pipeline, hint="Check the connection."
             )
         return Unavailable(
-            f"cannot reach the target: {text}", op=op, pipeline=pipeline, hint="It is tried again; is the server up?"
+            f"cannot reach the {server}: {text}", op=op, pipeline=pipeline, hint="It is tried again; is the server up?"
         )
     if state is not None and state[:2] in _LOGIN:
         return ConfigurationError(
-            f"cannot connect to the target: {text}", op=op, pipeline=pipeline, hint="Check the connection."
+            f"cannot connect to the {server}: {text}", op=op, pipeline=pipeline, hint="Check the connection."
         )
     if state is not None and state[:2] in _UNAVAILABLE_CLASSES:
-        return Unavailable(f"the target went away: {text}", op=op, pipeline=pipeline)
+        return Unavailable(f"the {server} went away: {text}", op=op, pipeline=pipeline)
     if state in _RETRYABLE:
-        return RetryableError(f"the target rolled back: {text}", op=op, pipeline=pipeline)
+        return RetryableError(f"the {server} rolled back: {text}", op=op, pipeline=pipeline)
     hint = _HINTS.get(state or "") or _HINTS.get((state or "")[:2])
     kind = ConfigurationError if state in ("42501", "25006") else TargetError
     return kind(
-        f"the target refuses: {text}",
+        f"the {server} refuses: {text}",
         op=op,
         pipeline=pipeline,
         table=table or _table(error),

@@ -56,7 +56,10 @@ def describe_parts(
 
 
 def merge_parts(connection: Connection, session: Session, parts: Sequence[Part]) -> None:
-    """Apply the parts and drop their staging. Errors: `MissingRows`; psycopg's own. The caller rolls back."""
+    """Apply the parts and drop their staging. Errors: `MissingRows`; `Unavailable` when staging is gone; psycopg's own.
+    The caller rolls back.
+    """
+    _require_staging(connection, session, parts)
     connection.execute(session.sql("merge", "settings"))
     for part in reversed(parts):
         _run(connection, session, part, "D", part.staged.deletes)
@@ -124,6 +127,14 @@ def be_replica(connection: Connection, session: Session) -> bool:
         return False
     connection.execute(session.sql("merge", "be_replica"))
     return True
+
+
+def _require_staging(connection: Connection, session: Session, parts: Sequence[Part]) -> None:
+    """What a loader committed without waiting for the disk, a crash of the target may take back whole."""
+    names = [part.staged.staging for part in parts]
+    gone = connection.execute(session.sql("staging", "gone"), {"schema": session.schema, "names": names}).fetchone()
+    if gone is not None:
+        raise Unavailable(f"staging table {gone[0]} is gone", hint="The unit is staged again.")
 
 
 def _run(connection: Connection, session: Session, part: Part, operation: str, expected: int) -> None:

@@ -100,6 +100,13 @@ def take(session: Session, channel: int | None, *, generation: int, token: str) 
     return found[0]
 
 
+def is_held(session: Session, channel: int | None, token: str) -> bool:
+    """Whether a claim still holds its channel (None: all). Errors: `Unavailable` and the like."""
+    with session.errors("read positions", channel=channel):
+        positions = read_positions(session.connection(), session)
+    return all(position.claim == token for position in positions if channel is None or position.channel == channel)
+
+
 def lost(unit: Unit) -> OwnershipLost:
     """The error of a unit whose positions are neither at its start under its claim nor at its end."""
     return OwnershipLost(

@@ -79,7 +79,7 @@ class Session:
         self._rename(holder_session(self.pipeline, channel, token))
 
     def rest(self) -> None:
-        """Bear the name of no claim, so that the next holder's take does not end this session. Errors: psycopg's own."""
+        """Bear the name of no claim: the next holder's take does not end this session. Errors: psycopg's own."""
         self._rename(idle_session(self.pipeline))
 
     def _rename(self, name: str) -> None:
