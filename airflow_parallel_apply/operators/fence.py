@@ -65,7 +65,8 @@ class FencedTask(PipelineTask):
         return result
 
     def _wait(self, context: Context, busy: FenceBusy, deadline: datetime | None) -> NoReturn:
-        until = deadline or pendulum.now("UTC") + self.fence_timeout
+        now = pendulum.now("UTC")
+        until = deadline or now + self.fence_timeout
         self.log.info("%s; waiting for it until %s", busy, until.isoformat(timespec="seconds"))
         self.defer(
             trigger=FenceTrigger(
@@ -75,7 +76,8 @@ class FencedTask(PipelineTask):
                 deadline=until.isoformat(),
             ),
             method_name=self.resume.__name__,
-            timeout=max(until - pendulum.now("UTC"), timedelta(0)) + _GRACE,
+            # Made of seconds: the supervisor's wire knows no pendulum durations.
+            timeout=timedelta(seconds=max((until - now).total_seconds(), 0)) + _GRACE,
         )
 
     def _refuse(self, event: dict[str, Any]) -> None:

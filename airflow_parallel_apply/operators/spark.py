@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_parallel_apply.hooks.connections import SparkEndpoint
@@ -20,12 +20,16 @@ def spark_stage(
     """A stage in the run's shared session, and the address of Spark's pages where it is known."""
     from airflow_parallel_apply.spark.stage import SparkStage
 
-    with _server(spark) as (url, ui_url):
+    with ExitStack() as servers:
+        _, ui_url = servers.enter_context(_server(spark))
+
+        def url() -> str:
+            # Asked anew for each session that opens: an embedded server that died comes back at another port.
+            return servers.enter_context(_server(spark))[0]
+
         stage = SparkStage(url=url, session_id=session_id, config=config, target=target)
-        try:
-            yield stage, ui_url
-        finally:
-            stage.close()
+        servers.callback(stage.close)
+        yield stage, ui_url
 
 
 def release(spark: SparkEndpoint, session_id: str) -> None:

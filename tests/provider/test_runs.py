@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_parallel_apply.operators.stop import StopMarker, means_stop
 from airflow_parallel_apply.pipeline.errors import FenceBusy, TargetError, Unavailable
+from airflow_parallel_apply.task import RunIdentity
 from tests.provider.conftest import REPOSITORY
 from tests.provider.fakes import FakePipeline
 
@@ -173,6 +175,25 @@ def test_open_waits_deferred_while_another_run_owns_the_pipeline(run: Run, pipel
     done = run()
     assert done.state == "success"
     assert pipeline.calls[3:6] == ["open", "live_owner", "open"]
+
+
+def test_a_deferral_holds_only_what_the_supervisors_wire_knows(pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
+    from airflow.sdk.execution_time.comms import DeferTask, _RequestFrame
+
+    monkeypatch.setattr(
+        "airflow_parallel_apply.operators.fence.run_identity", lambda context: RunIdentity(run_id="r", owner="o")
+    )
+    with pytest.raises(TaskDeferred) as raised:
+        dag.get_task("open")._wait({}, FenceBusy("owned by another run"), None)
+    path, arguments = raised.value.trigger.serialize()
+    message = DeferTask(
+        classpath=path,
+        trigger_kwargs=arguments,
+        trigger_timeout=raised.value.timeout,
+        next_method=raised.value.method_name,
+        next_kwargs={},
+    )
+    assert _RequestFrame(id=1, body=message.model_dump()).as_bytes()
 
 
 def test_waiting_for_the_fence_is_bounded(run: Run, pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
