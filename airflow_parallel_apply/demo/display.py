@@ -28,7 +28,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """One line with the seconds since the start."""
-        self.console.print(f"[dim]{self._clock() - self._began:6.1f} s[/dim]  {text}", highlight=False)
+        self.console.print(f"[dim]{self._clock() - self._began:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True)
 
     @contextmanager
     def bar(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -91,9 +91,12 @@ class ChannelsView:
 
 
 def _line(status: PipelineStatus, rates: Mapping[int, float], tasks: str) -> str:
-    channels = "; ".join(
-        f"{one.channel}: seqno {one.seqno}, {rates.get(one.channel, 0.0):,.0f}/s, lag {one.lag_transactions}, "
+    """Everything in one line; channels only while there is a run that moves them."""
+    if status.owner is None or status.phase == "idle":
+        return f"{tasks}; in the log to seqno {status.captured_seqno:,}"
+    channels = (
+        f"{one.channel}: seqno {one.seqno:,} {rates.get(one.channel, 0.0):,.0f}/s lag {one.lag_transactions:,} "
         f"{one.state}{' for ' + one.waits_for if one.waits_for else ''}"
         for one in status.channels
     )
-    return f"{tasks}, {status.phase}; channel {channels}"
+    return f"{tasks}; {status.phase}; {' | '.join(channels)}"

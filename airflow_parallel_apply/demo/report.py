@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pendulum
 from rich.console import Console
@@ -13,24 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_parallel_apply.demo.airflow_api import TaskInstance
+from airflow_parallel_apply.pipeline.compare import TableComparison
 from airflow_parallel_apply.pipeline.status import PipelineStatus
-
-
-class ComparedTable(Protocol):
-    """What a comparison says of one table; counts and checksums are computed on both sides."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def source_rows(self) -> int | None: ...
-    @property
-    def target_rows(self) -> int | None: ...
-    @property
-    def source_checksum(self) -> str | None: ...
-    @property
-    def target_checksum(self) -> str | None: ...
-    @property
-    def equal(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +27,7 @@ class Outcome:
     captured: Mapping[str, Any]
     closed: Mapping[str, Any]
     status: PipelineStatus | None
-    tables: tuple[ComparedTable, ...]
+    tables: tuple[TableComparison, ...]
 
     @property
     def equal(self) -> bool:
@@ -69,6 +53,10 @@ def print_report(console: Console, outcome: Outcome) -> None:
             console.print()
     for line in _throughput(outcome):
         console.print(line, highlight=False)
+    for one in outcome.tables:
+        for found in (one.problem, *one.differences):
+            if found is not None:
+                console.print(f"  {one.name}: {found}", style="red", markup=False)
     verdict = (
         Text("The run is green, every channel stopped at one seqno, and all tables are equal.", style="bold green")
         if outcome.good

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pendulum
 import pytest
@@ -12,22 +12,24 @@ from rich.console import Console
 from airflow_parallel_apply.demo.airflow_api import TaskInstance
 from airflow_parallel_apply.demo.display import Display
 from airflow_parallel_apply.demo.report import Outcome, print_report
+from airflow_parallel_apply.pipeline.compare import Difference, TableComparison
 from airflow_parallel_apply.pipeline.status import ChannelState, ChannelStatus, PipelineStatus
 
 BEGAN = pendulum.datetime(2026, 1, 1)
 
 
-@dataclass(frozen=True)
-class Compared:
-    name: str = "public.pgbench_accounts"
-    source_rows: int | None = 100
-    target_rows: int | None = 100
-    source_checksum: str | None = "c0ffee"
-    target_checksum: str | None = "c0ffee"
-
-    @property
-    def equal(self) -> bool:
-        return self.source_checksum == self.target_checksum
+EQUAL = TableComparison(
+    name="public.pgbench_accounts",
+    source_rows=100,
+    target_rows=100,
+    source_checksum="c0ffee",
+    target_checksum="c0ffee",
+)
+DIFFERENT = replace(
+    EQUAL,
+    target_checksum="0",
+    differences=(Difference(key="aid=7", source_rows=1, target_rows=0),),
+)
 
 
 def _task(task_id: str, map_index: int, begin: float, end: float) -> TaskInstance:
@@ -78,7 +80,7 @@ GOOD = Outcome(
     captured={},
     closed={"rows": 200_000, "stop_seqno": 50_000},
     status=_status(50_000, 50_000),
-    tables=(Compared(),),
+    tables=(EQUAL,),
 )
 
 
@@ -103,7 +105,8 @@ def test_a_good_run_is_reported_with_its_throughput_and_where_the_time_went() ->
     ("outcome", "complaint"),
     [
         (replace(GOOD, state="failed"), "the run ended as failed"),
-        (replace(GOOD, tables=(Compared(target_checksum="0"),)), "these tables differ: public.pgbench_accounts"),
+        (replace(GOOD, tables=(DIFFERENT,)), "these tables differ: public.pgbench_accounts"),
+        (replace(GOOD, tables=(DIFFERENT,)), "aid=7 is missing in the target"),
         (replace(GOOD, tables=()), "nothing was compared"),
         (replace(GOOD, status=_status(50_000, 49_999)), "the channels are not at one seqno"),
         (replace(GOOD, status=None, closed={}, lanes=()), "the channels are not at one seqno"),
@@ -121,11 +124,14 @@ def test_without_a_terminal_channels_are_plain_lines_said_only_when_they_change(
     with display.channels() as view:
         view.show(None, "capture running")
         view.show(None, "capture running")
-        view.show(_status(7, 9, state=ChannelState.WAITING, waits_for="a lane"), "apply running ×2")
+        view.show(replace(_status(7, 9), phase="idle"), "route running")
+        status = replace(_status(7, 9, state=ChannelState.WAITING, waits_for="a lane"), owner="us", phase="running")
+        view.show(status, "apply running ×2")
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert lines[0].endswith("capture running")
-    assert "0: seqno 7, 0/s, lag 49993, waiting for a lane; 1: seqno 9" in lines[1]
+    assert lines[1].endswith("route running; in the log to seqno 50,000")
+    assert "0: seqno 7 0/s lag 49,993 waiting for a lane | 1: seqno 9" in lines[2]
 
 
 def test_in_a_terminal_channels_are_a_live_table() -> None:
