@@ -84,6 +84,8 @@ class Session:
 
     def _rename(self, name: str) -> None:
         self._name = name
+        if self._connection is not None and _was_ended(self._connection):
+            self._connection.close()
         if self._connection is not None and not self._connection.closed:
             self._connection.execute("SELECT set_config('application_name', %s, false)", [self._name])
 
