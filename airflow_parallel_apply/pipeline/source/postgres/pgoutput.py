@@ -274,10 +274,24 @@ class Decoder:
                 pa.array(times).cast(pa.timestamp("us", tz="UTC")),
                 pa.array(totals[ended]),
                 pa.array(byte_counts[ended]),
-                pa.array([sorted(marks.get(index, ())) for index in ended.tolist()], pa.list_(pa.string())),
+                _mark_lists(ended, marks),
             ],
             schema=TRANSACTIONS,
         )
+
+
+def _mark_lists(transactions: Numbers, marks: dict[int, set[Mark]]) -> pa.ListArray:
+    """The marks of each transaction. Nearly all have none."""
+    lengths = np.zeros(len(transactions), dtype=np.int64)
+    words: list[str] = []
+    for index in sorted(marks):
+        at = np.searchsorted(transactions, index)
+        if at < len(transactions) and transactions[at] == index:
+            lengths[at] = len(marks[index])
+            words += sorted(marks[index])
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(words, pa.string()))
 
 
 def _undescribed(oid: int) -> SourceError:

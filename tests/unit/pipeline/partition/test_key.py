@@ -1,0 +1,140 @@
+"""Law 1: same key, same channel, whatever the text that the source chose for it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_parallel_apply.pipeline.event import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.partition.key import (
+    KeyKind,
+    buckets,
+    canonical,
+    join,
+    key_kind,
+    key_order,
+    keyless_buckets,
+    table_bucket,
+)
+
+_DECIMALS = st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**9), max_value=10**9)
+_TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
+
+
+def texts(*values: str) -> pa.StringArray:
+    return pa.array(values, pa.string())
+
+
+@settings(deadline=None)
+@given(number=_DECIMALS, zeros=st.integers(0, 5))
+def test_equal_numerics_have_one_text(number: Decimal, zeros: int) -> None:
+    short = format(number.normalize(), "f")
+    short = "0" if short == "-0" else short
+    long = short + ("" if "." in short else ".") + "0" * (zeros + 1)
+    assert canonical(KeyKind.NUMERIC, texts(short, long)).to_pylist() == [short, short]
+
+
+@settings(deadline=None)
+@given(numbers=st.lists(_DECIMALS, min_size=2, max_size=20))
+def test_different_numerics_have_different_texts(numbers: list[Decimal]) -> None:
+    made = canonical(KeyKind.NUMERIC, texts(*(format(number + 0, "f").replace("-0.000000", "0") for number in numbers)))
+    assert len(set(made.to_pylist())) == len(set(numbers))
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "right"),
+    [
+        (KeyKind.NUMERIC, "100", "100.00"),
+        (KeyKind.NUMERIC, "NaN", "NaN"),
+        (KeyKind.FLOAT, "0", "-0"),
+        (KeyKind.BLANK_PADDED, "ab", "ab   "),
+    ],
+)
+def test_texts_that_the_index_holds_equal_are_one(kind: KeyKind, left: str, right: str) -> None:
+    one, other = canonical(kind, texts(left, right)).to_pylist()
+    assert one == other
+
+
+def test_trailing_zeros_of_whole_numbers_and_trailing_blanks_of_text_stay() -> None:
+    assert canonical(KeyKind.NUMERIC, texts("100", "0.100")).to_pylist() == ["100", "0.1"]
+    assert canonical(KeyKind.TEXT, texts("ab ")).to_pylist() == ["ab "]
+
+
+@settings(deadline=None)
+@given(keys=st.lists(st.tuples(_TEXTS, _TEXTS), min_size=1, max_size=20))
+def test_composite_keys_are_joined_unambiguously(keys: list[tuple[str, str]]) -> None:
+    joined = join([texts(*(left for left, _ in keys)), texts(*(right for _, right in keys))]).to_pylist()
+    assert len(set(joined)) == len(set(keys))
+
+
+def test_types_without_a_canonical_text_are_told_apart() -> None:
+    assert key_kind("interval", is_enum=False, is_deterministic=True) is KeyKind.NOT_CANONICAL
+    assert key_kind("public.citext", is_enum=False, is_deterministic=True) is KeyKind.NOT_CANONICAL
+    assert key_kind("text", is_enum=False, is_deterministic=False) is KeyKind.NOT_CANONICAL
+    assert key_kind("public.mood", is_enum=True, is_deterministic=True) is KeyKind.OTHER_EXACT
+
+
+def test_hashes_are_those_of_spark_sql() -> None:
+    """Spark 4: SELECT pmod(xxhash64(concat('public.t', decode(X'00', 'UTF-8'), k)), 1024), and of two bigints."""
+    assert buckets("public.t", texts("1", "2", "")).tolist() == [974, 642, table_bucket("public.t")]
+    assert keyless_buckets(np.array([4, 4]), np.array([0, 1])).tolist() == [541, 514]
+
+
+def test_the_same_key_of_two_tables_lies_in_different_buckets() -> None:
+    assert buckets("public.a", texts("1")) != buckets("public.b", texts("1"))
+
+
+def test_rows_without_a_key_spread_over_all_buckets() -> None:
+    found = keyless_buckets(np.zeros(50_000, dtype=np.int64), np.arange(50_000))
+    counts = np.bincount(found, minlength=BUCKET_COUNT)
+    assert counts.min() > 0
+    assert counts.max() < 120
+
+
+@settings(deadline=None)
+@given(numbers=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20))
+def test_integers_are_their_own_order(numbers: list[int]) -> None:
+    assert key_order([KeyKind.INTEGER], [texts(*map(str, numbers))]).tolist() == numbers
+
+
+@settings(deadline=None)
+@given(values=st.lists(_TEXTS, min_size=1, max_size=20))
+def test_texts_sort_by_their_first_bytes(values: list[str]) -> None:
+    order = key_order([KeyKind.TEXT], [texts(*values)]).tolist()
+    expected = [int.from_bytes(value.encode()[:8].ljust(8, b"\0")) - 2**63 for value in values]
+    assert order == expected
+
+
+@settings(deadline=None)
+@given(values=st.lists(st.uuids(), min_size=1, max_size=20))
+def test_uuids_sort_by_their_first_64_bits(values: list[object]) -> None:
+    order = key_order([KeyKind.UUID], [texts(*map(str, values))]).tolist()
+    assert order == [int(str(value).replace("-", "")[:16], 16) - 2**63 for value in values]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ascending"),
+    [
+        (KeyKind.NUMERIC, ["-1000", "-1.5", "0", "0.25", "3", "1000000"]),
+        (KeyKind.FLOAT, ["-Infinity", "-2", "-1e-10", "0", "1e-10", "1e+20", "Infinity", "NaN"]),
+        (KeyKind.TIME, ["1999-12-31 23:59:59", "2024-02-29 00:00:00", "2024-02-29 00:00:00.5"]),
+        (KeyKind.TIME, ["1999-12-31", "2024-02-29", "infinity"]),
+        (KeyKind.TIME, ["2024-02-29 00:00:00+00", "2024-02-29 00:00:01+00"]),
+    ],
+)
+def test_order_is_that_of_the_values(kind: KeyKind, ascending: list[str]) -> None:
+    order = key_order([kind], [texts(*ascending)]).tolist()
+    assert order == sorted(order)
+
+
+def test_composite_keys_sort_by_their_first_column_then_by_their_second() -> None:
+    pairs = [("-5", "9"), ("1", "-2"), ("1", "7"), ("2", "-9"), ("70000", "1")]
+    kinds = [KeyKind.INTEGER, KeyKind.INTEGER]
+    order = key_order(kinds, [texts(*(left for left, _ in pairs)), texts(*(right for _, right in pairs))]).tolist()
+    assert order == sorted(order)
+    assert len(set(order)) == len(order)
