@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 
@@ -14,25 +17,25 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def source_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    yield from _server(tmp_path_factory.mktemp("source") / "data")
+def source_server() -> Iterator[PostgresServer]:
+    yield from _server("source")
 
 
 @pytest.fixture(scope="session")
-def target_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    yield from _server(tmp_path_factory.mktemp("target") / "data")
+def target_server() -> Iterator[PostgresServer]:
+    yield from _server("target")
 
 
 @pytest.fixture
-def source_database(source_server: PostgresServer) -> str:
+def source_database(source_server: PostgresServer) -> Iterator[str]:
     """Name of a fresh database on the source server."""
-    return _fresh(source_server.create_database)
+    yield from _fresh(source_server)
 
 
 @pytest.fixture
-def target_database(target_server: PostgresServer) -> str:
+def target_database(target_server: PostgresServer) -> Iterator[str]:
     """Name of a fresh database on the target server."""
-    return _fresh(target_server.create_database)
+    yield from _fresh(target_server)
 
 
 @pytest.fixture
@@ -45,13 +48,26 @@ def target_dsn(target_server: PostgresServer, target_database: str) -> str:
     return target_server.dsn(target_database)
 
 
-def _server(directory: Path) -> Iterator[PostgresServer]:
-    server = PostgresServer(directory, settings={"fsync": "off"})
-    with server:
-        yield server
+def _server(side: str) -> Iterator[PostgresServer]:
+    # Not under pytest's own directory: another session's start takes the server's user the way to it.
+    with TemporaryDirectory(prefix=f"parallel-apply-{side}-") as directory:
+        server = PostgresServer(Path(directory) / "data", settings={"fsync": "off"})
+        with server:
+            yield server
 
 
-def _fresh(create: Callable[[str], str]) -> str:
+def _fresh(server: PostgresServer) -> Iterator[str]:
+    """Gone afterwards with its slots, of which a server has few."""
     name = f"test_{next(_numbers)}"
-    create(name)
-    return name
+    server.create_database(name)
+    yield name
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
+            " WHERE database = %s AND active",
+            [name],
+        )
+        connection.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", [name]
+        )
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))

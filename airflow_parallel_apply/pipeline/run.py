@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import monotonic
@@ -23,12 +23,13 @@ from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.lane import Lane, LaneSignals, generation_over
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.errors import (
     FatalError,
+    FenceBusy,
     LogError,
     OwnershipLost,
     ParallelApplyError,
@@ -130,9 +131,16 @@ def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Prepa
     with closing(open_source(source, config)) as reading, closing(_target(target, config)) as writing:
         first = not writing.is_installed() or writing.fence() is None
         require_empty = first and config.start is Start.EMPTY
-        writing.check(reading.relations(), channels=config.channels, require_empty=require_empty)
+        if first or config.ddl is DdlPolicy.REFUSE:
+            # Else the target may lack what DDL on its way will bring.
+            writing.check(reading.relations(), channels=config.channels, require_empty=require_empty)
         created = (*writing.migrate(), *migrate_queue(target.dsn))
         prepared = reading.prepare()
+        # Another run may own the pipeline: then it is registered, and routed as its owner likes.
+        with suppress(FenceBusy):
+            writing.route(
+                None, log_id=prepared.log_id, routing_digest=config.routing_digest, channels=config.channels
+            )
         return Prepared(
             log_id=prepared.log_id,
             slot=prepared.slot,
@@ -186,7 +194,8 @@ def open_run(config: PipelineConfig, source: Endpoint, target: Endpoint, *, owne
         writing.route(fence.generation, log_id=log_id, routing_digest=config.routing_digest, channels=config.channels)
         with closing(open_source(source, config)) as reading:
             bounds = writing.freeze_run(run_id, reading.current_lsn())
-            writing.check(reading.relations(), channels=config.channels, require_empty=False)
+            if config.ddl is DdlPolicy.REFUSE:
+                writing.check(reading.relations(), channels=config.channels, require_empty=False)
         bounds = _settle(log, writing, bounds)
         extend_plan(log, writing, config)
         positions = writing.positions()

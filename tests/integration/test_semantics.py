@@ -1,0 +1,315 @@
+"""What a table may hold and a transaction may do: after a run, both sides are equal to the last byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, TargetError
+from tests.support.rig import Rig
+
+
+@pytest.fixture(params=[1, 4], ids=["1 channel", "4 channels"])
+def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    return make_rig(source_dsn, target_dsn, tmp_path, channels=request.param)
+
+
+@pytest.fixture
+def wide_rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    return make_rig(source_dsn, target_dsn, tmp_path, channels=4)
+
+
+def make_rig(source_dsn: str, target_dsn: str, directory: Path, channels: int) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(directory / "log"),
+        channels=channels,
+        lanes=2,
+        tables=TablePatterns(include=("*.*",)),
+        epoch_max_changes=50,
+    )
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+
+
+def equal_after(rig: Rig, write: Callable[[], None]) -> None:
+    rig.prepare()
+    write()
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+@pytest.mark.parametrize(
+    ("key_type", "keys"),
+    [
+        ("integer", ["-2147483648", "0", "7"]),
+        ("bigint", ["-1", "9223372036854775807", "0"]),
+        ("text", ["''", "'a b'", "E'tab\\there\\\\'"]),
+        ("varchar(20)", ["'x'", "'X'", "'y  '"]),
+        ("char(8)", ["'x'", "'xy'", "''"]),
+        ("uuid", ["gen_random_uuid()", "'00000000-0000-0000-0000-000000000000'", "gen_random_uuid()"]),
+        ("numeric", ["1.50", "-0.001", "1e30"]),
+        ("numeric(12,2)", ["1.5", "2", "-3.25"]),
+        ("timestamp", ["'2026-01-02 03:04:05.678901'", "'infinity'", "'0044-03-15 12:00:00 BC'"]),
+        ("timestamptz", ["'2026-01-02 03:04:05+05'", "'-infinity'", "now()"]),
+        ("date", ["'2026-01-02'", "'2026-02-28'", "'infinity'"]),
+        ("double precision", ["0.1", "'-0'", "'infinity'"]),
+        ("boolean", ["true", "false", "null::boolean is null and false is null"]),
+        ("bytea", ["'\\x00ff'", "''", "'abc'"]),
+    ],
+)
+def test_keys_of_every_type(rig: Rig, key_type: str, keys: list[str]) -> None:
+    rig.both(f"CREATE TABLE t (id {key_type} PRIMARY KEY, v text)")
+
+    def write() -> None:
+        distinct = keys[:2] if key_type == "boolean" else keys
+        for number, key in enumerate(distinct):
+            rig.write(f"INSERT INTO t VALUES ({key}, 'v{number}')")
+        rig.write(
+            "UPDATE t SET v = v || ' again'",
+            "UPDATE t SET v = NULL WHERE id = (SELECT min(id::text) FROM t)::" + key_type,
+        )
+        rig.write(f"DELETE FROM t WHERE id = (SELECT max(id::text) FROM t)::{key_type}")
+
+    equal_after(rig, write)
+
+
+def test_composite_keys_and_nulls(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (a text, b integer, c text, d numeric, PRIMARY KEY (b, a))")
+
+    def write() -> None:
+        rig.write("INSERT INTO t SELECT 'a' || i % 3, i, NULL, i / 7.0 FROM generate_series(1, 200) i")
+        rig.write("UPDATE t SET c = 'x', d = NULL WHERE b % 5 = 0", "DELETE FROM t WHERE b % 7 = 0")
+        rig.write("UPDATE t SET b = b + 1000 WHERE b % 11 = 0")
+
+    equal_after(rig, write)
+
+
+def test_quoted_and_mixed_case_names_in_several_schemas(rig: Rig) -> None:
+    rig.both(
+        'CREATE SCHEMA "My Schema"',
+        'CREATE SCHEMA other',
+        'CREATE TABLE "My Schema"."Or""der" ("Id" integer PRIMARY KEY, "select" text, "Ünï" text)',
+        'CREATE TABLE other."Or""der" ("Id" integer PRIMARY KEY, "select" text)',
+    )  # fmt: skip
+
+    def write() -> None:
+        rig.write('INSERT INTO "My Schema"."Or""der" SELECT i, \'x\' || i, NULL FROM generate_series(1, 50) i')
+        rig.write('INSERT INTO other."Or""der" SELECT i, \'y\' || i FROM generate_series(1, 50) i')
+        rig.write(
+            'UPDATE "My Schema"."Or""der" SET "Ünï" = \'é\' WHERE "Id" < 20',
+            'DELETE FROM other."Or""der" WHERE "Id" > 30',
+        )
+
+    equal_after(rig, write)
+
+
+def test_key_chains_inside_one_transaction(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
+
+    def write() -> None:
+        rig.write("INSERT INTO t VALUES (1, 'one'), (2, 'two')")
+        rig.transaction("UPDATE t SET id = 3 WHERE id = 2", "UPDATE t SET id = 2 WHERE id = 1")
+        rig.transaction(
+            "UPDATE t SET id = 4 WHERE id = 3", "UPDATE t SET id = 3 WHERE id = 4", "UPDATE t SET v = 'x' WHERE id = 3"
+        )
+        rig.transaction("DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (2, 'new')", "DELETE FROM t WHERE id = 2")
+
+    equal_after(rig, write)
+    assert rig.rows("SELECT * FROM t") == [(3, "x")]
+
+
+def test_rows_of_a_table_without_a_key_arrive_once(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (a integer, b text)")
+
+    def write() -> None:
+        for _ in range(3):
+            rig.write("INSERT INTO t SELECT i % 5, 'same' FROM generate_series(1, 100) i")
+
+    equal_after(rig, write)
+    assert rig.rows("SELECT count(*) FROM t") == [(300,)]
+
+
+def test_a_target_with_other_column_order_and_defaulted_columns(rig: Rig) -> None:
+    rig.write("CREATE TABLE t (id integer PRIMARY KEY, a text, b numeric)")
+    with psycopg.connect(rig.target_dsn) as connection:
+        connection.execute(
+            "CREATE TABLE t (b numeric, loaded timestamptz DEFAULT now() NOT NULL, id integer PRIMARY KEY, a text, e text)"
+        )
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a', 1.50), (2, NULL, 2)", "UPDATE t SET b = 3.000 WHERE id = 2")
+    rig.run()
+    assert rig.rows("SELECT id, a, b::text, loaded IS NOT NULL, e FROM t ORDER BY id") == [
+        (1, "a", "1.50", True, None),
+        (2, None, "3.000", True, None),
+    ]
+
+
+def test_unchanged_toast_columns_keep_their_value(rig: Rig) -> None:
+    rig.both(
+        "CREATE TABLE t (id integer PRIMARY KEY, big text, v integer)", "ALTER TABLE t ALTER big SET STORAGE EXTERNAL"
+    )
+
+    def write() -> None:
+        rig.write("INSERT INTO t SELECT i, repeat(md5(i::text), 400), 0 FROM generate_series(1, 20) i")
+        rig.write("UPDATE t SET v = 1", "UPDATE t SET big = NULL WHERE id = 3", "UPDATE t SET v = 2 WHERE id < 5")
+        rig.transaction("UPDATE t SET big = repeat('x', 9000) WHERE id = 7", "UPDATE t SET v = 9 WHERE id = 7")
+        rig.write("UPDATE t SET id = id + 100 WHERE id IN (1, 7, 20)")
+
+    equal_after(rig, write)
+
+
+def test_truncates_are_serialization_points(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE u (id serial PRIMARY KEY)")
+
+    def write() -> None:
+        rig.write(
+            "INSERT INTO t SELECT i, 'a' FROM generate_series(1, 300) i",
+            "INSERT INTO u SELECT FROM generate_series(1, 9)",
+        )
+        rig.transaction("TRUNCATE t, u RESTART IDENTITY", "INSERT INTO t SELECT i, 'b' FROM generate_series(1, 1000) i")
+        rig.write("UPDATE t SET v = 'c' WHERE id % 2 = 0", "TRUNCATE u", "INSERT INTO u VALUES (5)")
+
+    equal_after(rig, write)
+
+
+def test_transactions_that_were_rolled_back_leave_nothing(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
+
+    def write() -> None:
+        with psycopg.connect(rig.source_dsn) as connection:
+            connection.execute("INSERT INTO t VALUES (1)")
+            connection.rollback()
+            connection.execute("INSERT INTO t VALUES (2)")
+            connection.execute("SAVEPOINT s")
+            connection.execute("INSERT INTO t VALUES (3)")
+            connection.execute("ROLLBACK TO s")
+
+    equal_after(rig, write)
+    assert rig.rows("SELECT id FROM t") == [(2,)]
+
+
+def test_replica_identity_full_with_a_key(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text, w text)", "ALTER TABLE t REPLICA IDENTITY FULL")
+
+    def write() -> None:
+        rig.write("INSERT INTO t SELECT i, 'v', repeat(md5(i::text), 200) FROM generate_series(1, 40) i")
+        rig.write(
+            "UPDATE t SET v = NULL WHERE id < 10",
+            "UPDATE t SET id = id + 100 WHERE id < 5",
+            "DELETE FROM t WHERE id > 30",
+        )
+
+    equal_after(rig, write)
+
+
+def test_ddl_messages_run_on_the_target(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
+    ddl = "ALTER TABLE t ADD COLUMN w integer DEFAULT 7"
+
+    def write() -> None:
+        rig.write("INSERT INTO t VALUES (1, 'a')")
+        rig.transaction(
+            ddl,
+            f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{ddl}')",
+            "INSERT INTO t VALUES (2, 'b', 3)",
+        )
+        rig.write("INSERT INTO t VALUES (3, 'c', 4)", "UPDATE t SET w = 0 WHERE id = 1")
+
+    equal_after(rig, write)
+
+
+def test_refused_ddl_stops_there_and_goes_on_once_it_is_allowed(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1)")
+    rig.transaction("SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', 'CREATE TABLE made ()')")
+    rig.write("INSERT INTO t VALUES (2)")
+    with pytest.raises(FatalError, match="refuses: CREATE TABLE made"):
+        rig.run()
+    assert rig.rows("SELECT id FROM t") == [(1,)]
+    rig.having(ddl=DdlPolicy.APPLY).run()
+    assert rig.rows("SELECT id FROM t ORDER BY id") == [(1,), (2,)]
+    assert rig.rows("SELECT to_regclass('made') IS NOT NULL") == [(True,)]
+
+
+def test_an_update_that_finds_no_row_is_an_error_that_names_the_key(wide_rig: Rig) -> None:
+    rig = wide_rig
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 100) i")
+    rig.run()
+    with psycopg.connect(rig.target_dsn) as connection:
+        connection.execute("DELETE FROM t WHERE id = 42")
+    rig.write("UPDATE t SET v = 'b'")
+    with pytest.raises(TargetError, match="42"):
+        rig.run()
+    with psycopg.connect(rig.target_dsn) as connection:
+        connection.execute("INSERT INTO t VALUES (42, 'a')")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_foreign_keys_and_secondary_uniques_are_refused_by_name_with_several_channels(wide_rig: Rig) -> None:
+    wide_rig.both(
+        "CREATE TABLE parent (id integer PRIMARY KEY, code text UNIQUE)",
+        "CREATE TABLE child (id integer PRIMARY KEY, parent integer REFERENCES parent)",
+    )
+    with pytest.raises(FatalError, match=r"(?s)child.*parent|parent.*child"):
+        wide_rig.prepare()
+    wide_rig.having(channels=1).prepare()
+
+
+def test_handed_over_unique_values_and_foreign_keys_apply_with_one_channel(wide_rig: Rig) -> None:
+    rig = wide_rig.having(channels=1)
+    rig.both(
+        "CREATE TABLE parent (id integer PRIMARY KEY, code text UNIQUE)",
+        "CREATE TABLE child (id integer PRIMARY KEY, parent integer REFERENCES parent ON DELETE CASCADE)",
+    )
+
+    def write() -> None:
+        rig.write("INSERT INTO parent VALUES (1, 'a'), (2, 'b')", "INSERT INTO child VALUES (1, 1), (2, 2)")
+        rig.transaction(
+            "UPDATE parent SET code = 'c' WHERE id = 1", "UPDATE parent SET code = 'a' WHERE id = 2",
+            "UPDATE parent SET code = 'b' WHERE id = 1",
+        )  # fmt: skip
+        rig.transaction("DELETE FROM parent WHERE id = 2", "INSERT INTO parent VALUES (3, 'a')")
+
+    equal_after(rig, write)
+
+
+def test_replica_identity_full_without_a_key_is_refused_by_name(rig: Rig) -> None:
+    rig.both("CREATE TABLE nokey (a integer)", "ALTER TABLE nokey REPLICA IDENTITY FULL")
+    with pytest.raises(FatalError, match="nokey"):
+        rig.prepare()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_start_on_tables_with_rows_is_refused(rig: Rig, side: str) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
+    with psycopg.connect(rig.source_dsn if side == "source" else rig.target_dsn) as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+    with pytest.raises(FatalError, match=r"public\.t"):
+        rig.prepare()
+
+
+def test_missing_tables_and_columns_are_named_before_anything_is_created(rig: Rig) -> None:
+    rig.write("CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE u (id integer PRIMARY KEY)")
+    with psycopg.connect(rig.target_dsn) as connection:
+        connection.execute("CREATE TABLE t (id integer PRIMARY KEY)")
+    with pytest.raises(FatalError, match=r"(?s)\bv\b.*public\.u|public\.u.*\bv\b"):
+        rig.prepare()
+    assert rig.rows("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()", side="source") == [
+        (0,)
+    ]
+    assert rig.rows("SELECT count(*) FROM pg_namespace WHERE nspname = 'parallel_apply'") == [(0,)]
+
+
+def test_no_matching_table_is_refused(rig: Rig) -> None:
+    with pytest.raises(ConfigurationError, match="nothing"):
+        rig.having(tables=TablePatterns(include=("nothing.*",))).prepare()
