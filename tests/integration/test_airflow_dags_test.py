@@ -23,17 +23,17 @@ CHANNELS = 8
 
 
 class Airflow:
-    """An Airflow home, and `airflow dags test` in it, each run a process of its own."""
+    """An Airflow home with connections, and `airflow dags test` in it, each run a process of its own."""
 
     def __init__(self, home: Path, connections: dict[str, str]) -> None:
         self.home = home
-        home.mkdir()
-        (home / "airflow.cfg").write_text(
-            f"[core]\ndags_folder = {REPOSITORY / 'dags'}\nload_examples = False\n[triggerer]\ndefault_capacity = 10\n"
-        )
         variables = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
         named = {f"AIRFLOW_CONN_{conn_id.upper()}": uri for conn_id, uri in connections.items()}
         self.environment = {**variables, "AIRFLOW_HOME": str(home), **named}
+
+    def migrate(self) -> None:
+        dags = f"[core]\ndags_folder = {REPOSITORY / 'dags'}\nload_examples = False\n"
+        (self.home / "airflow.cfg").write_text(dags)
         self._airflow("db", "migrate")
 
     def run(self, **conf: Any) -> str:
@@ -58,16 +58,24 @@ class Airflow:
         return done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a metadata database, which takes seconds to make."""
+    directory = tmp_path_factory.mktemp("airflow")
+    Airflow(directory, {}).migrate()
+    return directory
+
+
 @pytest.fixture
 def airflow(
-    tmp_path: Path,
+    home: Path,
     source_server: PostgresServer,
     source_database: str,
     target_server: PostgresServer,
     target_database: str,
 ) -> Airflow:
     return Airflow(
-        tmp_path / "airflow",
+        home,
         {
             "parallel_apply_source": source_server.uri(source_database),
             "parallel_apply_target": target_server.uri(target_database),
@@ -77,6 +85,7 @@ def airflow(
 
 def test_eight_channels_complete_with_one_slot(
     airflow: Airflow,
+    tmp_path: Path,
     source_server: PostgresServer,
     source_database: str,
     target_server: PostgresServer,
@@ -87,10 +96,11 @@ def test_eight_channels_complete_with_one_slot(
     for server, database in ((source_server, source_database), (target_server, target_database)):
         create_tables(server, database)
 
-    airflow.run(channels=CHANNELS)
+    log_url = str(tmp_path / "log")
+    airflow.run(channels=CHANNELS, log_url=log_url)
     load_tables(source_server, source_database, scale=1)
     run_transactions(source_server, source_database, 1000, on_progress=lambda done: None)
-    airflow.run(channels=CHANNELS)
+    airflow.run(channels=CHANNELS, log_url=log_url)
 
     assert compare(source, target, TablePatterns()).equal
     reached = {channel.seqno for channel in read_status(target, "parallel_apply").channels}
@@ -98,7 +108,7 @@ def test_eight_channels_complete_with_one_slot(
 
     generation = read_status(target, "parallel_apply").generation
     before = transactions_of(target.dsn)
-    airflow.run(channels=CHANNELS)
+    airflow.run(channels=CHANNELS, log_url=log_url)
     assert read_status(target, "parallel_apply").generation == generation
     assert transactions_of(target.dsn) == before
 
