@@ -17,12 +17,15 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailab
 from airflow_parallel_apply.spark.faults import spark_errors
 
 BATCH_ROWS: Final = 65_536
+BATCH_BYTES: Final = 32 * 2**20
+"""What crosses from the JVM to a Python worker at once is bounded by both."""
 
 SESSION_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
     "spark.sql.parquet.filterPushdown": "true",
     "spark.sql.parquet.enableNestedColumnVectorizedReader": "true",

@@ -57,7 +57,8 @@ class LoadRows:
     def _load(self, batches: Iterator[pa.RecordBatch]) -> Loaded:
         from pyspark import TaskContext
 
-        first = next((batch for batch in batches if batch.num_rows), None)
+        rows = map(_as_logged, batches)
+        first = next((batch for batch in rows if batch.num_rows), None)
         context = TaskContext.get()
         if first is None or context is None:
             return Loaded(tables=(), row_count=0)
@@ -68,7 +69,7 @@ class LoadRows:
             attempt=f"{self.nonce}:{context.taskAttemptId()}",
             relations=self.relations,
         )
-        return StagingLoader(self.dsn, order).load(itertools.chain([first], batches))
+        return StagingLoader(self.dsn, order).load(itertools.chain([first], rows))
 
 
 def read_results(results: pa.Table) -> tuple[StagedTable, ...]:
@@ -87,6 +88,15 @@ def warm(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     _die_with_parent()
     for batch in batches:
         yield pa.record_batch([pa.array([True] * batch.num_rows)], names=["ready"])
+
+
+def _as_logged(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The job turns nulls of `unsent` into empty lists (see `job`); where all are empty, all was sent."""
+    number = batch.schema.get_field_index("unsent")
+    column = batch.column(number)
+    if len(column.flatten()):
+        return batch
+    return batch.set_column(number, "unsent", pa.nulls(len(column), column.type))
 
 
 def _die_with_parent() -> None:
