@@ -106,7 +106,6 @@ def _truncate(first: _Break, candidates: Sequence[_Break]) -> SerialStep:
         together.append(found)
     return SerialStep(
         truncate=tuple(found.relation_id for found in together),
-        cascade="cascade" in first.values,
         restart_identity="restart_identity" in first.values,
     )
 

@@ -49,14 +49,13 @@ class RunBounds:
 class SerialStep:
     """One step of a serial unit, in order: exactly one of the fields is set.
 
-    `staged`: net changes to merge. `truncate`: relation ids, with `cascade` and `restart_identity`. `statement`: DDL
+    `staged`: net changes to merge. `truncate`: relation ids, with `restart_identity`; never cascading. `statement`: DDL
     text. `replay`: log rows in (seqno, fragno) order to apply one by one (KEY_LEFT rows are skipped, KEY_ARRIVED is
     an update of the row with the old key).
     """
 
     staged: StagedUnit | None = None
     truncate: tuple[int, ...] | None = None
-    cascade: bool = False
     restart_identity: bool = False
     statement: str | None = None
     replay: Callable[[], Iterator[pa.RecordBatch]] | None = None

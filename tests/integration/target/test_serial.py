@@ -44,7 +44,7 @@ def test_the_steps_of_a_serial_unit_run_in_order_and_move_all_positions(filled: 
     unit = serial(filled)
     staged = filled.stage(unit, [Row(seqno=1, operation="I", values=(str(n), "1", "x")) for n in range(5)])
     steps = [
-        SerialStep(truncate=(1,), cascade=True, restart_identity=True),
+        SerialStep(truncate=(1,), restart_identity=True),
         SerialStep(staged=staged),
         SerialStep(statement="ALTER TABLE accounts ADD COLUMN extra int DEFAULT 7; UPDATE accounts SET note = ';''$$'"),
         SerialStep(replay=rows_of(filled, Row(seqno=1, operation="D", values=("4", None, None)))),

@@ -42,12 +42,12 @@ def run_step(connection: Connection, session: Session, step: SerialStep, relatio
 
 
 def _truncate(connection: Connection, session: Session, step: SerialStep, relations: Sequence[Relation]) -> None:
+    """The source names every table that its CASCADE reached; the target's own references are not cascaded to."""
     tables = describe_tables(connection, relations, schema=session.schema)
     connection.execute(
-        sql.SQL("TRUNCATE {tables}{identity}{cascade}").format(
+        sql.SQL("TRUNCATE {tables}{identity}").format(
             tables=sql.SQL(", ").join(table.identifier for table in tables),
             identity=sql.SQL(" RESTART IDENTITY" if step.restart_identity else ""),
-            cascade=sql.SQL(" CASCADE" if step.cascade else ""),
         )
     )
 

@@ -1,0 +1,99 @@
+"""The whole way through Spark: a real pgbench history, its initial load with TRUNCATE included."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.plan.planner import EpochLimits
+from airflow_parallel_apply.pipeline.run import OpenedRun
+from airflow_parallel_apply.router.explain import explain
+from airflow_parallel_apply.spark.server import ServerLease
+from airflow_parallel_apply.spark.stage import SparkStage
+from tests.support.rig import Rig
+
+
+@pytest.fixture
+def rig(
+    source_server: PostgresServer,
+    target_server: PostgresServer,
+    source_database: str,
+    target_database: str,
+    spark_server: ServerLease,
+    spark_session_id: str,
+    tmp_path: Path,
+) -> Rig:
+    for server, database in ((source_server, source_database), (target_server, target_database)):
+        server.run("pgbench", "-i", "-I", "dtp", "--quiet", database=database)
+    config = PipelineConfig(
+        pipeline=source_database,
+        log_url=str(tmp_path / "log"),
+        channels=4,
+        lanes=2,
+        tables=TablePatterns(include=("public.pgbench_*",)),
+        epoch_max_changes=4_000,
+    )
+    target = Endpoint(conn_id="target", dsn=target_server.dsn(target_database))
+
+    def stage(opened: OpenedRun) -> Stage:
+        return SparkStage(url=spark_server.url, session_id=spark_session_id, config=config, target=target)
+
+    made = Rig(config=config, source_dsn=source_server.dsn(source_database), target_dsn=target.dsn, stage=stage)
+    made.prepare()
+    return made
+
+
+@pytest.fixture
+def pgbench(source_server: PostgresServer, source_database: str) -> Callable[..., None]:
+    def run(*arguments: str) -> None:
+        source_server.run("pgbench", *arguments, database=source_database)
+
+    return run
+
+
+@pytest.mark.timeout(600)
+def test_a_pgbench_history_arrives_equal_and_a_second_run_goes_on(rig: Rig, pgbench: Callable[..., None]) -> None:
+    pgbench("-i", "-I", "g", "--quiet")
+    pgbench("-n", "-c", "2", "-t", "1500")
+    closed = rig.run("first")
+    assert rig.comparison().equal
+    loaded, truncates = 100_000 + 10 + 1, 4
+    assert closed.rows == loaded + truncates + 4 * 3000
+
+    again = rig.run("first")
+    assert (again.rows, again.stop_seqno) == (0, closed.stop_seqno)
+
+    pgbench("-n", "-c", "2", "-t", "200")
+    following = rig.run("second")
+    assert following.stop_seqno == closed.stop_seqno + 400
+    assert rig.comparison().equal
+
+
+def test_a_run_cleared_and_rerun_changes_nothing_while_the_source_goes_on_writing(
+    rig: Rig, pgbench: Callable[..., None]
+) -> None:
+    pgbench("-i", "-I", "g", "--quiet")
+    closed = rig.run("cleared")
+    writing = threading.Thread(target=pgbench, args=("-n", "-t", "300"))
+    writing.start()
+    try:
+        again = rig.run("cleared")
+    finally:
+        writing.join()
+    assert (again.rows, again.stop_seqno) == (0, closed.stop_seqno)
+    assert rig.run("next").stop_seqno == closed.stop_seqno + 300
+    assert rig.comparison().equal
+
+
+def test_explain_tells_why_the_load_is_critical(rig: Rig, pgbench: Callable[..., None]) -> None:
+    pgbench("-i", "-I", "g", "--quiet")
+    rig.capture("explained")
+    told = explain(rig.config.log_url, channels=4, limits=EpochLimits(max_changes=1000, max_bytes=10**9)).to_json()
+    assert [(epoch["kind"], epoch["reason"]) for epoch in told["epochs"]] == [("serial", "truncate")]
+    assert told["skew"] < 1.2
