@@ -28,24 +28,26 @@ from typing import Final, Literal, Self
 import pendulum
 
 from airflow_parallel_apply.demo.airflow_api import AirflowClient
-from airflow_parallel_apply.demo.processes import MarkedProcess, Tree
+from airflow_parallel_apply.demo.nursery import PIDS
+from airflow_parallel_apply.demo.processes import MarkedProcess, Tree, is_alive
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 
 Service = Literal["api-server", "scheduler", "dag-processor", "triggerer"]
 Settings = Mapping[str, Mapping[str, str]]
 
 USERNAME: Final = "admin"
+_NURSERY: Final = "airflow_parallel_apply.demo.nursery"
 _START_TIMEOUT: Final = timedelta(seconds=120)
-_STOP_PATIENCE_SECONDS: Final = 8.0
+_STOP_PATIENCE: Final = timedelta(seconds=8)
 _POLL_SECONDS: Final = 0.1
 _LOG_TAIL_BYTES: Final = 2000
 
 # The slowest starts first: its import is the longest.
-_ARGUMENTS: Final[Mapping[Service, tuple[str, ...]]] = {
-    "api-server": ("--host", "127.0.0.1"),
-    "scheduler": ("--skip-serve-logs",),
-    "dag-processor": (),
-    "triggerer": ("--skip-serve-logs",),
+_COMMANDS: Final[Mapping[Service, tuple[str, ...]]] = {
+    "api-server": ("api-server", "--host", "127.0.0.1"),
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
 }
 _HEALTH: Final[Mapping[Service, str]] = {
     "scheduler": "scheduler",
@@ -84,7 +86,7 @@ class AirflowServices:
         self.password = secrets.token_urlsafe(12)
         self.tree = Tree()
         self.client = AirflowClient(self.base_url, username=USERNAME, password=self.password)
-        self._running: dict[Service, subprocess.Popen[bytes]] = {}
+        self._pids: dict[Service, int] = {}
         self._launched: dict[Service, pendulum.DateTime] = {}
 
     def start(self, *, timeout: timedelta = _START_TIMEOUT) -> Self:
@@ -96,9 +98,8 @@ class AirflowServices:
         _write_private(home / "airflow.cfg", self._configuration())
         _write_private(home / "passwords.json", json.dumps({USERNAME: self.password}))
         self._make_database(deadline)
-        for service in _ARGUMENTS:
-            self._launch_service(service)
-        self._wait_until_ready(tuple(_ARGUMENTS), deadline)
+        self._launch_all(deadline)
+        self._wait_until_ready(tuple(_COMMANDS), deadline)
         return self
 
     def wait_for_dag(self, dag_id: str, *, timeout: timedelta = timedelta(seconds=60)) -> None:
@@ -117,7 +118,7 @@ class AirflowServices:
 
     def pid(self, service: Service) -> int:
         """Of the service's first process."""
-        return self._running[service].pid
+        return self._pids[service]
 
     def processes(self) -> tuple[MarkedProcess, ...]:
         """Every living process that came of this Airflow: services, task processes, and what tasks started."""
@@ -125,20 +126,22 @@ class AirflowServices:
 
     def kill(self, service: Service) -> None:
         """As a crash: kill -9 of the service's first process. What it had started goes on."""
-        process = self._running.pop(service)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        pid = self._pids.pop(service)
+        os.kill(pid, signal.SIGKILL)
+        while is_alive(pid):
+            time.sleep(_POLL_SECONDS)
 
     def restart(self, service: Service, *, timeout: timedelta = _START_TIMEOUT) -> None:
         """Start a killed service again, and wait until it works."""
-        self._launch_service(service)
+        self._launched[service] = pendulum.now("UTC")
+        self._pids[service] = self._launch(service, "-m", "airflow", *_COMMANDS[service]).pid
         self._wait_until_ready((service,), time.monotonic() + timeout.total_seconds())
 
-    def stop(self) -> None:
-        """Ask the services to end, then end everything that is left, orphans too."""
+    def stop(self, *, patience: timedelta = _STOP_PATIENCE) -> None:
+        """Ask the services to end, and after `patience` end everything that is left, orphans too."""
         self.client.close()
-        self.tree.end(patience_seconds=_STOP_PATIENCE_SECONDS)
-        self._running.clear()
+        self.tree.end(patience=patience)
+        self._pids.clear()
 
     def __enter__(self) -> Self:
         try:
@@ -198,17 +201,24 @@ class AirflowServices:
             **self.options.environment,
         }
 
-    def _launch(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def _launch(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         return self.tree.launch(
-            [sys.executable, "-m", "airflow", *arguments],
+            [sys.executable, *arguments],
             environment=self._environment(),
-            log=self.log(arguments[0]),
+            log=self.log(name),
             directory=self.options.home,
         )
 
-    def _launch_service(self, service: Service) -> None:
-        self._launched[service] = pendulum.now("UTC")
-        self._running[service] = self._launch(service, *_ARGUMENTS[service])
+    def _launch_all(self, deadline: float) -> None:
+        folder = self.options.home / "services"
+        began = pendulum.now("UTC")
+        nursery = self._launch("nursery", "-m", _NURSERY, str(folder), json.dumps(_COMMANDS))
+        while not (folder / PIDS).exists():
+            if nursery.poll() is not None or time.monotonic() > deadline:
+                raise Unavailable(f"Airflow did not start: {self._tail('nursery')}", op="airflow")
+            time.sleep(_POLL_SECONDS)
+        self._pids.update(json.loads((folder / PIDS).read_text()))
+        self._launched.update(dict.fromkeys(_COMMANDS, began))
 
     def _make_database(self, deadline: float) -> None:
         ours = self.options.home / "airflow.db"
@@ -217,7 +227,7 @@ class AirflowServices:
         if empty is not None and empty.exists():
             shutil.copyfile(empty, ours)
             return
-        migration = self._launch("db", "migrate")
+        migration = self._launch("db", "-m", "airflow", "db", "migrate")
         try:
             code = migration.wait(timeout=max(deadline - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
@@ -237,8 +247,8 @@ class AirflowServices:
             if not missing:
                 return
             for service in missing:
-                if (code := self._running[service].poll()) is not None:
-                    raise Unavailable(f"Airflow's {service} ended with {code}: {self._tail(service)}", op="airflow")
+                if not is_alive(self._pids[service]):
+                    raise Unavailable(f"Airflow's {service} ended: {self._tail(service)}", op="airflow")
             if time.monotonic() > deadline:
                 raise Unavailable(
                     f"Airflow's {', '.join(missing)} did not start: {self._tail(missing[0])}", op="airflow"

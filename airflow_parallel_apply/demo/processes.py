@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Final
 
@@ -81,7 +82,7 @@ class Tree:
             try:
                 if needle not in (entry / "environ").read_bytes().split(b"\0"):
                     continue
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                state, parent = _state(entry)
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             except OSError:  # it ended while we looked, or belongs to somebody else
                 continue
@@ -89,18 +90,18 @@ class Tree:
                 found.append(MarkedProcess(pid=int(entry.name), parent=int(parent), command=command))
         return tuple(found)
 
-    def end(self, *, patience_seconds: float = 0.0) -> None:
+    def end(self, *, patience: timedelta = timedelta(0)) -> None:
         """End everything: SIGTERM to what `launch` started, then, when patience is over, kill -9 to all that is left.
 
         Returns when nothing of the tree lives. It looks again after each kill, since a process may fork meanwhile.
         """
         with self._lock:
             self._ended = True
-        if patience_seconds:
+        if patience:
             for child in self._children:
                 if child.poll() is None:
                     child.terminate()
-            self._wait_until_empty(patience_seconds)
+            self._wait_until_empty(patience.total_seconds())
         deadline = time.monotonic() + _KILL_SECONDS
         while (living := self.processes()) and time.monotonic() < deadline:
             for process in living:
@@ -139,6 +140,14 @@ class Tree:
             guard.wait()
 
 
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        return _state(Path("/proc") / str(pid))[0] != "Z"
+    except OSError:
+        return False
+
+
 def guard(pipe: IO[bytes]) -> None:
     """Wait for the owner's end of the pipe to close, then end the tree whose token came through it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -147,6 +156,12 @@ def guard(pipe: IO[bytes]) -> None:
     pipe.read()
     if token:
         Tree(token).end()
+
+
+def _state(entry: Path) -> tuple[str, str]:
+    """State and parent: the fields behind the name, which may hold anything."""
+    state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+    return state, parent
 
 
 def _pipe_of(process: subprocess.Popen[bytes]) -> IO[bytes]:

@@ -131,7 +131,7 @@ def test_a_process_that_ignores_sigterm_is_killed_when_patience_is_over(tmp_path
     log = tmp_path / "log"
     tree.launch([sys.executable, "-c", script], environment=dict(os.environ), log=log, directory=tmp_path)
     _until(lambda: log.read_text() != "")
-    tree.end(patience_seconds=0.2)
+    tree.end(patience=timedelta(seconds=0.2))
     assert tree.processes() == ()
 
 
