@@ -21,6 +21,7 @@ app = typer.Typer(
     help="Pipelines of airflow_parallel_apply: their state, their stop, and whether both sides are equal.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    add_completion=False,
 )
 
 _SOURCE_HELP: Final = "The source: a libpq connection string or URI, or the id of an Airflow connection."
@@ -93,6 +94,41 @@ def status(
                 time.sleep(1)
                 now = read_status(endpoint, pipeline, log_url)
                 live.update(status_view(now, rates.of(now, time.monotonic())), refresh=True)
+
+
+@app.command()
+def compare(
+    source: SourceOption,
+    target: TargetOption,
+    include: Include = ["public.*"],  # noqa: B006
+    exclude: Exclude = [],  # noqa: B006
+    jobs: Annotated[int, typer.Option(min=1, help="Tables compared at the same time.")] = 4,
+    as_json: AsJson = False,
+) -> None:
+    """Compare row counts and content checksums, computed on both sides; exit 1 and the first keys that differ.
+
+    Both sides should stand still, or what is written meanwhile shows as a difference.
+    """
+    from airflow_parallel_apply.pipeline.compare import TableComparison
+    from airflow_parallel_apply.pipeline.compare import compare as compare_tables
+    from airflow_parallel_apply.pipeline.compare.view import comparison_json, comparison_view
+
+    with _told():
+        tables = TablePatterns(include=tuple(include), exclude=tuple(exclude))
+        ends = _endpoint(source, "source"), _endpoint(target, "target")
+        with Console(stderr=True).status("comparing") as spinner:
+            done: list[str] = []
+
+            def tell(table: TableComparison) -> None:
+                done.append(table.name)
+                spinner.update(f"compared {len(done)} tables, last {table.name}")
+
+            compared = compare_tables(*ends, tables, jobs=jobs, progress=tell)
+    if as_json:
+        typer.echo(json.dumps(comparison_json(compared)))
+    else:
+        Console().print(comparison_view(compared))
+    sys.exit(0 if compared.equal else 1)
 
 
 @app.command()

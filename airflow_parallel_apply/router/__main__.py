@@ -23,6 +23,7 @@ app = typer.Typer(
     help="Plan a change log: where epochs end, which transactions are critical, how channels fill.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    add_completion=False,
 )
 
 LogUrl = Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")]

@@ -1,0 +1,57 @@
+"""A comparison for a terminal and for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from airflow_parallel_apply.pipeline.compare.compare import Comparison, TableComparison
+
+
+def comparison_view(comparison: Comparison) -> RenderableType:
+    """One line a table; below them the first keys that differ."""
+    table = Table(box=None)
+    for name in ("table", "rows at source", "rows at target", "checksum at source", "checksum at target", ""):
+        table.add_column(name, justify="right" if name.startswith("rows") else "left")
+    for one in comparison.tables:
+        table.add_row(
+            one.name,
+            _count(one.source_rows),
+            _count(one.target_rows),
+            one.source_checksum or "",
+            one.target_checksum or "",
+            Text("equal", style="green") if one.equal else Text("differs", style="bold red"),
+        )
+    return Group(table, *(line for one in comparison.tables for line in _complaints(one)))
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """The same facts."""
+    return {
+        "equal": comparison.equal,
+        "tables": [
+            {
+                "table": one.name,
+                "equal": one.equal,
+                "source_rows": one.source_rows,
+                "target_rows": one.target_rows,
+                "source_checksum": one.source_checksum,
+                "target_checksum": one.target_checksum,
+                "problem": one.problem,
+                "differences": [str(difference) for difference in one.differences],
+            }
+            for one in comparison.tables
+        ],
+    }
+
+
+def _complaints(one: TableComparison) -> list[str]:
+    lines = [f"{one.name}: {difference}" for difference in one.differences]
+    return [f"{one.name}: {one.problem}", *lines] if one.problem else lines
+
+
+def _count(rows: int | None) -> str:
+    return "" if rows is None else f"{rows:,}"
