@@ -8,7 +8,7 @@ Rows (file `<name>.rows.parquet`), clustered by bucket range into row groups, in
 | column | meaning |
 |---|---|
 | seqno, fragno | transaction, and the change's number in it; both halves of a key change share the seqno |
-| relation_id | version of the table's definition, see `Relation` |
+| relation_id | version of the table's definition, see `Relation`; -1 for a MESSAGE |
 | operation | one letter, see `Operation` |
 | bucket | 0 … BUCKET_COUNT-1, a pure function of the canonical key (law 1); of (seqno, fragno) for tables without a key |
 | key | canonical text of the key; null for tables without one and for statements |

@@ -79,7 +79,7 @@ class Preparation:
             tables = list_tables(connection, self.publication)
             followed = matching(tables, self.config.tables)
             self._check_tables(followed)
-            record = self._record(connection)
+            record = self._record(connection, server)
             if record is not None and record.is_ready:
                 identity = self._check_identity(server, record)
                 self._check_unmatched(tables, followed)
@@ -147,32 +147,22 @@ class Preparation:
                 "Give them a primary key, or leave them out with an exclude pattern.",
             )
 
-    def _record(self, connection: psycopg.Connection[Any]) -> _Record | None:
+    def _record(self, connection: psycopg.Connection[Any], server: _Server) -> _Record | None:
         """None without a publication. Errors: `SourceError` when it, or a slot without it, is not ours."""
         found = connection.execute(
             "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s", [self.publication]
         ).fetchone()
         if found is None:
-            if self.slot.state() is None and not log_exists(self.config.log_url):
-                return None
-            if self.slot.state() is None:
-                return self._slotless()
-            raise self._missing(f"publication {self.publication} is gone, though slot {self.slot.name} is there")
+            if log_exists(self.config.log_url):
+                self._check_log(server)
+                raise self._missing(f"publication {self.publication} is gone")
+            if self.slot.state() is not None:
+                raise self._missing(f"publication {self.publication} is gone, though slot {self.slot.name} is there")
+            return None
         match = _COMMENT.fullmatch(found[0] or "")
         if match is None:
             raise self._missing(f"publication {self.publication} was made or changed by somebody else")
         return _Record(log_id=match[1], is_ready=match[2] is None)
-
-    def _slotless(self) -> _Record | None:
-        """A log, but neither slot nor publication."""
-        identity = open_reader(self.config.log_url).identity
-        if identity.slot != self.slot.name:
-            raise LogError(
-                f"{self.config.log_url} is the log of slot {identity.slot}, not of {self.slot.name}",
-                op="prepare",
-                hint="Use another log_url for this pipeline.",
-            )
-        raise self._missing(f"slot {self.slot.name} of log {self.config.log_url} is gone")
 
     def _check_identity(self, server: _Server, record: _Record) -> LogIdentity:
         url = self.config.log_url
@@ -184,23 +174,28 @@ class Preparation:
                 "empty the target's tables.",
             )
         reader = open_reader(url)
-        identity = reader.identity
-        pairs = (
-            ("log", identity.log_id, record.log_id),
-            ("server", identity.system_identifier, server.system_identifier),
-            ("database", identity.database, server.database),
-            ("slot", identity.slot, self.slot.name),
-            ("publication", identity.publication, self.publication),
-        )
-        for what, logged, ours in pairs:
-            if logged != ours:
-                raise LogError(
-                    f"{url} is another source's log: of {what} {logged}, while {self.session.place} has {ours}",
-                    op="prepare",
-                    hint="Use this source's log_url, or a new one.",
-                )
+        self._check_same("log", reader.identity.log_id, record.log_id)
+        self._check_log(server)
         self.slot.checked(reader.state().captured_lsn)
-        return identity
+        return reader.identity
+
+    def _check_log(self, server: _Server) -> None:
+        """That the log is one of this server, database, slot and publication."""
+        identity = open_reader(self.config.log_url).identity
+        self._check_same("server", identity.system_identifier, server.system_identifier)
+        self._check_same("database", identity.database, server.database)
+        self._check_same("slot", identity.slot, self.slot.name)
+        self._check_same("publication", identity.publication, self.publication)
+
+    def _check_same(self, what: str, logged: str, ours: str) -> None:
+        if logged != ours:
+            raise LogError(
+                f"{self.config.log_url} is another source's log: its {what} is {logged}, while {what} {ours} is asked "
+                f"for at {self.session.place}",
+                op="prepare",
+                pipeline=self.config.pipeline,
+                hint="Use this source's log_url, or a new one.",
+            )
 
     def _begin(
         self,
@@ -263,12 +258,11 @@ class Preparation:
                 created=datetime.now(UTC),
             )
         reader = open_reader(url)
-        if record is None or reader.identity.log_id != record.log_id or reader.state().last_seqno != NO_SEQNO:
-            raise LogError(
-                f"{url} already holds log {reader.identity.log_id} of slot {reader.identity.slot}, not this one",
-                op="prepare",
-                hint="Use a new log_url for a new slot.",
-            )
+        if record is not None:
+            self._check_same("log", reader.identity.log_id, record.log_id)
+        self._check_log(server)
+        if reader.state().last_seqno != NO_SEQNO:
+            raise self._missing(f"slot {self.slot.name} of log {reader.identity.log_id} was made anew")
         return reader.identity
 
     def _create_slot(self, followed: Sequence[SourceTable]) -> int:
@@ -295,6 +289,7 @@ class Preparation:
                 except ConfigurationError:
                     replication.close()
                     self.slot.drop()
+                    connection.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(self.publication)))
                     raise
         state = self.slot.state()
         if state is None:

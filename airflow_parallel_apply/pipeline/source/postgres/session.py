@@ -61,6 +61,13 @@ class Session:
                 cursor.execute(query)
                 yield from cursor.fetch_record_batch()
             is_complete = True
+        except (pa.ArrowException, OSError) as error:
+            # The driver's stream does not tell the SQLSTATE, so what is not known to last is tried again.
+            raise Unavailable(
+                f"reading from the source {self.place} broke off: {_first_line(error)}",
+                op="capture",
+                hint="If it stays, the server's log has the reason.",
+            ) from error
         finally:
             if not is_complete:
                 self._close_stream()
@@ -107,9 +114,13 @@ def statement(name: str) -> LiteralString:
     return files(__package__).joinpath(f"{name}.sql").read_text()
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
     state = getattr(error, "sqlstate", None) or ""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    text = _first_line(error)
     if state.startswith("28") or "authentication failed" in text:
         return ConfigurationError(
             f"the source {place} refuses the login: {text}", op=op, hint="Check user and password of the connection."
@@ -122,10 +133,7 @@ def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
         )
     if state == "55006":
         return Unavailable(
-            f"the slot is in use: {text}",
-            op=op,
-            hint="Another capture reads it, or one that died a moment ago; it comes free by itself or by "
-            "pg_terminate_backend of that process.",
+            f"the slot is in use: {text}", op=op, hint="Another capture reads it, or one that died a moment ago."
         )
     if state in {"53400", "53300"} and "replication slots" in text:
         return ConfigurationError(

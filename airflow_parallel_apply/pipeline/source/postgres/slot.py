@@ -89,6 +89,14 @@ class Slot:
 
     def peek(self, until_lsn: int, *, max_changes: int, batch_bytes: int) -> Generator[pa.BinaryArray, None, None]:
         """Whole transactions: all that commit below `until_lsn`, or fewer once their messages reach `max_changes`."""
+        state = self.state()
+        if state is not None and state.active_pid is not None:
+            raise Unavailable(
+                f"slot {self.name} at {self._session.place} is in use by process {state.active_pid}",
+                op="capture",
+                hint="Another capture reads it, or one that died a moment ago: it comes free by itself, or by "
+                f"SELECT pg_terminate_backend({state.active_pid}).",
+            )
         query = sql.SQL(statement("peek")).format(
             slot=sql.Literal(self.name),
             until=sql.Literal(lsn_text(until_lsn)),

@@ -114,10 +114,10 @@ def test_columns_say_what_rows_say_in_batches_of_any_size(found: list[Transactio
     rows, transactions, decoder = decode([flat[a:b] for a, b in pairwise(cuts)], definitions=definitions)
     expected = wire.expected(found, KEYS)
     oids = {relation.relation_id: int(relation.table[1:]) for relation in definitions.relations}
+    names = ("seqno", "fragno", "operation", "oid", "values", "unsent", "old_key")
     made = [
-        (row["seqno"], row["fragno"], row["operation"], oids[row["relation_id"]], row["values"], row["unsent"], row["old_key"])
-        for row in rows.to_pylist()
-    ]  # fmt: skip
+        tuple(oids[row["relation_id"]] if name == "oid" else row[name] for name in names) for row in rows.to_pylist()
+    ]
     assert made == expected.rows
     ended = [(one["seqno"], one["row_count"]) for one in transactions.to_pylist()]
     assert ended == expected.transactions
