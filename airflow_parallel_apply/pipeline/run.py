@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pendulum
 
-from airflow_parallel_apply.pipeline.apply.capture_turn import CaptureTurns
+from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, CaptureTurns
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.lane import Lane, LaneSignals, generation_over
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
@@ -39,7 +39,7 @@ from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_at, parse_lsn
-from airflow_parallel_apply.pipeline.position import all_equal, low_watermark
+from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
 from airflow_parallel_apply.pipeline.target.connect import open_target
@@ -138,9 +138,7 @@ def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Prepa
         prepared = reading.prepare()
         # Another run may own the pipeline: then it is registered, and routed as its owner likes.
         with suppress(FenceBusy):
-            writing.route(
-                None, log_id=prepared.log_id, routing_digest=config.routing_digest, channels=config.channels
-            )
+            writing.route(None, log_id=prepared.log_id, routing_digest=config.routing_digest, channels=config.channels)
         return Prepared(
             log_id=prepared.log_id,
             slot=prepared.slot,
@@ -187,46 +185,56 @@ def capture(
 def open_run(config: PipelineConfig, source: Endpoint, target: Endpoint, *, owner: str, run_id: str) -> OpenedRun:
     """Take the fence, recover from positions and plan, seed the queue. `FenceBusy` while another run is alive."""
     log = open_reader(config.log_url)
-    log_id = log.identity.log_id
     with closing(_target(target, config)) as writing, closing(open_queue(target.dsn)) as queue:
-        lease = max(config.lease, _OPEN_LEASE)
-        fence = writing.acquire(log_id=log_id, owner=owner, lease=lease)
-        writing.route(fence.generation, log_id=log_id, routing_digest=config.routing_digest, channels=config.channels)
-        with closing(open_source(source, config)) as reading:
-            bounds = writing.freeze_run(run_id, reading.current_lsn())
-            if config.ddl is DdlPolicy.REFUSE:
-                writing.check(reading.relations(), channels=config.channels, require_empty=False)
-        bounds = _settle(log, writing, bounds)
-        extend_plan(log, writing, config)
-        positions = writing.positions()
-        low = low_watermark(positions)
-        until = bounds.until_seqno
-        names = Names(pipeline=config.pipeline, generation=fence.generation)
-        state = CoordinatorState(
-            phase=Phase.RUNNING,
-            channels=config.channels,
-            fed_epoch=writing.last_epoch_at(low),
-            fed_seqno=low,
-            until_seqno=until,
-        )
-        nothing_to_do = until is not None and low >= until and all_equal(positions)
-        if not nothing_to_do:
-            coordinator = Coordinator(queue, writing, names, claimant=_claimant("open"))
-            _sweep(queue, config.pipeline, keep=names.prefix)
-            coordinator.seed(state, capture=until is None)
-            state = coordinator.feed()
-        return OpenedRun(
-            pipeline=config.pipeline,
-            run_id=run_id,
-            generation=fence.generation,
-            log_id=log_id,
-            until_lsn=bounds.until_lsn,
-            until_seqno=until,
-            nothing_to_do=nothing_to_do,
-            session_id=str(uuid4()),
-            lanes=0 if nothing_to_do else config.lane_count,
-            coordinator_state=state.to_json(),
-        )
+        fence = writing.acquire(log_id=log.identity.log_id, owner=owner, lease=max(config.lease, _OPEN_LEASE))
+        try:
+            with closing(open_source(source, config)) as reading:
+                bounds = writing.freeze_run(run_id, reading.current_lsn())
+                if config.ddl is DdlPolicy.REFUSE:
+                    writing.check(reading.relations(), channels=config.channels, require_empty=False)
+            return _seed(config, log, writing, queue, fence.generation, bounds)
+        except BaseException:
+            # Nothing was begun: the next run need not wait for a lease to end.
+            with suppress(ParallelApplyError):
+                writing.release(fence.generation, clean_stop_seqno=_stopped_at(writing.positions()))
+            raise
+
+
+def _seed(
+    config: PipelineConfig, log: LogReader, target: Target, queue: Queue, generation: int, bounds: RunBounds
+) -> OpenedRun:
+    """Under the fence: route, plan, and put into the queue what positions and plan say is left."""
+    target.route(generation, log_id=log.identity.log_id, routing_digest=config.routing_digest, channels=config.channels)
+    bounds = _settle(log, target, bounds)
+    extend_plan(log, target, config)
+    low = low_watermark(target.positions())
+    until = bounds.until_seqno
+    names = Names(pipeline=config.pipeline, generation=generation)
+    state = CoordinatorState(
+        phase=Phase.RUNNING,
+        channels=config.channels,
+        fed_epoch=target.last_epoch_at(low),
+        fed_seqno=low,
+        until_seqno=until,
+    )
+    nothing_to_do = until is not None and low >= until
+    if not nothing_to_do:
+        coordinator = Coordinator(queue, target, names, claimant=_claimant("open"))
+        _sweep(queue, config.pipeline, keep=names.prefix)
+        coordinator.seed(state, capture=until is None)
+        state = coordinator.feed()
+    return OpenedRun(
+        pipeline=config.pipeline,
+        run_id=bounds.run_id,
+        generation=generation,
+        log_id=log.identity.log_id,
+        until_lsn=bounds.until_lsn,
+        until_seqno=until,
+        nothing_to_do=nothing_to_do,
+        session_id=str(uuid4()),
+        lanes=0 if nothing_to_do else config.lane_count,
+        coordinator_state=state.to_json(),
+    )
 
 
 def apply(
@@ -252,7 +260,8 @@ def apply(
 
         def on_lost(what: str) -> None:
             lost.append(what)
-            stage.cancel()
+            if what != CAPTURE_ROLE:
+                stage.cancel()
 
         keeper = stack.enter_context(
             Keeper(
@@ -315,10 +324,11 @@ def close_run(
         rows = sum(int(report.get("rows", 0)) for report in lane_reports)
         if opened.nothing_to_do:
             stop_seqno, early = low_watermark(positions), False
+            writing.release(opened.generation, clean_stop_seqno=_stopped_at(positions))
         else:
             stop_seqno, early = _judge(opened, config, writing, queue)
             _sweep(queue, config.pipeline, keep=None)
-        writing.release(opened.generation, clean_stop_seqno=stop_seqno)
+            writing.release(opened.generation, clean_stop_seqno=stop_seqno)
         return ClosedRun(
             pipeline=config.pipeline,
             generation=opened.generation,
@@ -367,6 +377,11 @@ def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, queue: Que
         pipeline=config.pipeline,
         hint="See the lanes' logs; then clear open with everything downstream. Nothing is lost or applied twice.",
     )
+
+
+def _stopped_at(positions: Sequence[Position]) -> int | None:
+    """The seqno of a clean shutdown, where the channels stand at one."""
+    return low_watermark(positions) if all_equal(positions) else None
 
 
 def _settle(log: LogReader, target: Target, bounds: RunBounds) -> RunBounds:

@@ -24,12 +24,12 @@ from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
-from airflow_parallel_apply.queue.model import Change, DependencyError, QueueError, Task
+from airflow_parallel_apply.queue.model import Change, DependencyError, Task
 
 _logger = logging.getLogger(__name__)
 
 STEP_CHANGES: Final = 200_000
-_ROLE: Final = "capture"
+CAPTURE_ROLE: Final = "capture"
 _WAIT: Final = timedelta(seconds=1)
 
 
@@ -61,7 +61,7 @@ class CaptureTurns:
         self._report = report
         self._ended = threading.Event()
         self._failure: ParallelApplyError | None = None
-        self._thread = threading.Thread(target=self._run, name=_ROLE, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=CAPTURE_ROLE, daemon=True)
 
     def start(self) -> None:
         """Begin to take turns."""
@@ -85,10 +85,12 @@ class CaptureTurns:
                 self._turn()
         except ParallelApplyError as error:
             self._failure = error
-        except QueueError as error:
-            self._failure = ParallelApplyError(f"the queue failed: {error}", op=_ROLE)
+        except Exception as error:
+            # Whatever it was, the lane must not wait for captures that nobody makes.
+            _logger.exception("capture ended")
+            self._failure = ParallelApplyError(f"capture failed: {error}", op=CAPTURE_ROLE)
         finally:
-            self._keeper.hold(_ROLE, None)
+            self._keeper.hold(CAPTURE_ROLE, None)
             if self._source is not None:
                 self._source.close()
 
@@ -97,7 +99,7 @@ class CaptureTurns:
         task = queue.claim([names.capture], claimant=self._claimant, lease=self._config.lease, timeout=_WAIT)
         if task is None:
             return
-        self._keeper.hold(_ROLE, task)
+        self._keeper.hold(CAPTURE_ROLE, task)
         try:
             retrying(self._step, on_retry=self._tell)
         except FatalError as error:
@@ -105,21 +107,21 @@ class CaptureTurns:
         except (DependencyError, OwnershipLost) as error:
             _logger.warning("lost the capture turn: %s", error)
         finally:
-            self._keeper.hold(_ROLE, None)
+            self._keeper.hold(CAPTURE_ROLE, None)
 
     def _step(self) -> None:
         if self._source is None:
             self._source = self._open_source()
         step = self._source.capture(self._bounds.until_lsn, max_changes=STEP_CHANGES, cancelled=self._ended.is_set)
         self._report.captured_rows += step.row_count
-        self._report.seconds[_ROLE] = self._report.seconds.get(_ROLE, 0.0) + step.seconds
+        self._report.seconds[CAPTURE_ROLE] = self._report.seconds.get(CAPTURE_ROLE, 0.0) + step.seconds
         if step.done:
             # The bound first: the planner then ends an epoch there.
             self._target.settle_run(self._bounds.run_id, step.last_seqno)
         extend_plan(self._log, self._target, self._config)
         if step.done:
             self._coordinator.settle(step.last_seqno)
-        self._keeper.exchange(_ROLE, self._delete if step.done else self._give_back)
+        self._keeper.exchange(CAPTURE_ROLE, self._delete if step.done else self._give_back)
         self._coordinator.feed()
 
     def _delete(self, task: Task) -> None:
@@ -139,7 +141,7 @@ class CaptureTurns:
         def fail(task: Task) -> None:
             self._coordinator.fail(task, failure)
 
-        self._keeper.exchange(_ROLE, fail)
+        self._keeper.exchange(CAPTURE_ROLE, fail)
 
     def _tell(self, error: BaseException) -> None:
         self._report.retries += 1

@@ -13,7 +13,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
 
-from airflow_parallel_apply.pipeline.errors import OwnershipLost, RetryableError
+from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError
 from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
 from airflow_parallel_apply.queue.protocol import Queue
 
@@ -83,7 +83,7 @@ class Keeper:
                 self._renew_fence()
             except OwnershipLost:
                 self._on_lost("fence")
-            except RetryableError as error:
+            except ParallelApplyError as error:
                 _logger.warning("the fence was not renewed, trying again: %s", error)
             self._renew_tasks()
 

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -37,7 +38,7 @@ from airflow_parallel_apply.pipeline.errors import (
 )
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.target.protocol import Target
-from airflow_parallel_apply.queue.model import DependencyError, Task
+from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
 
 _logger = logging.getLogger(__name__)
 
@@ -183,9 +184,17 @@ class Lane:
             # Somebody took the claim over, after a stall of ours; the generation itself is checked by the next read.
             _logger.warning("lost a claim, going on: %s", error)
             self._require_generation()
+        except BaseException:
+            self._give_back()
+            raise
         finally:
             self._keeper.hold(_CLAIM, None)
             self._signals.report(self._report)
+
+    def _give_back(self) -> None:
+        """What the lane holds comes free now instead of at its lease's end, where that can still be said."""
+        with suppress(DependencyError, OwnershipLost, QueueError):
+            self._keeper.exchange(_CLAIM, self._coordinator.give_back)
 
     def _parked_by_failure(self, work: ChannelWork) -> bool:
         failure = self._coordinator.state().failure

@@ -127,6 +127,10 @@ class Coordinator:
             change=[Change(ref=task.ref, value=task.value, at=PARKED, claimed=False)],
         )
 
+    def give_back(self, task: Task) -> None:
+        """Free a claimed task: the lane that holds it ends."""
+        self.queue.modify(claimant=self._claimant, change=[Change(ref=task.ref, value=task.value)])
+
     def finish(self, done: Sequence[TaskRef], *, then_claim: Task | None, lease: timedelta) -> Task | None:
         """Delete a unit's tasks and, in the same modify, hold the channel's next head where the lane goes on."""
         change = []
@@ -206,7 +210,8 @@ class Coordinator:
         count, size = len(ahead), sum(sum(epoch.bytes_) for epoch in ahead)
         chosen: list[Epoch] = []
         candidates = self._target.epochs(after_number=state.fed_epoch, above_seqno=low, limit=self._limits.epochs + 1)
-        until = state.until_seqno
+        # A later run that failed may have left channels beyond this run's bound: they meet where the furthest is.
+        until = None if state.until_seqno is None else max(state.until_seqno, high)
         for epoch in candidates:
             if until is not None and epoch.first_seqno > until:
                 return chosen, True

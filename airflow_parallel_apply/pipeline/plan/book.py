@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.epoch import Epoch
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.planner import EpochLimits, plan_epochs
 from airflow_parallel_apply.pipeline.target.protocol import Target
+
+_WINDOW_TRANSACTIONS: Final = 1_000_000
+"""Planned at once, whatever the backlog: bounds the planner's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,19 +25,22 @@ class Planned:
 
 def extend_plan(log: LogReader, target: Target, config: PipelineConfig) -> Planned:
     """Plan what was captured since. Idempotent; of several planners at once one wins, the others add nothing."""
+    captured = log.state().last_seqno
     after = target.planned_seqno()
-    last = log.state().last_seqno
-    epochs = plan_epochs(
-        log,
-        after_seqno=after,
-        last_seqno=last,
-        first_number=target.next_epoch_number(),
-        channels=config.channels,
-        limits=EpochLimits(max_changes=config.epoch_max_changes, max_bytes=config.epoch_max_bytes),
-        cuts=target.run_cuts(after),
-    )
-    if not epochs:
-        return Planned(planned_seqno=after, epochs=())
-    if target.add_epochs(epochs, routing_digest=config.routing_digest, after_seqno=after):
-        return Planned(planned_seqno=last, epochs=epochs)
-    return Planned(planned_seqno=target.planned_seqno(), epochs=())
+    added: list[Epoch] = []
+    while after < captured:
+        last = min(captured, after + _WINDOW_TRANSACTIONS)
+        epochs = plan_epochs(
+            log,
+            after_seqno=after,
+            last_seqno=last,
+            first_number=target.next_epoch_number(),
+            channels=config.channels,
+            limits=EpochLimits(max_changes=config.epoch_max_changes, max_bytes=config.epoch_max_bytes),
+            cuts=target.run_cuts(after),
+        )
+        if not target.add_epochs(epochs, routing_digest=config.routing_digest, after_seqno=after):
+            return Planned(planned_seqno=target.planned_seqno(), epochs=tuple(added))
+        added += epochs
+        after = last
+    return Planned(planned_seqno=after, epochs=tuple(added))

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
 from airflow_parallel_apply.pipeline.event import Mark
@@ -66,7 +68,7 @@ def plan_epochs(
     table = log.transactions(after_seqno, last_seqno)
     seqnos = table.column("seqno").to_numpy()
     byte_counts = table.column("byte_count").to_numpy()
-    reasons = _critical(table.column("marks").to_pylist())
+    reasons = _critical(table.column("marks"))
     spans = _spans(seqnos, table.column("row_count").to_numpy(), byte_counts, reasons, limits, cuts)
     firsts = seqnos[[span.first for span in spans]]
     rows = _rows_by_channel(log, after_seqno, last_seqno, firsts, channels)
@@ -87,13 +89,13 @@ def plan_epochs(
     return tuple(epochs)
 
 
-def _critical(marks: list[list[str]]) -> dict[int, Reason]:
+def _critical(marks: pa.ChunkedArray) -> dict[int, Reason]:
     """Why, by index of transaction, for the critical ones."""
-    found: dict[int, Reason] = {}
-    for index, names in enumerate(marks):
-        if names:
-            found[index] = next(reason for mark, reason in _REASON_OF_MARK.items() if mark in names)
-    return found
+    marked = pc.indices_nonzero(pc.greater(pc.list_value_length(marks), 0))
+    return {
+        index: next(reason for mark, reason in _REASON_OF_MARK.items() if mark in names)
+        for index, names in zip(marked.to_pylist(), marks.take(marked).to_pylist(), strict=True)
+    }
 
 
 def _spans(
