@@ -39,23 +39,38 @@ def demo(context: typer.Context) -> None:
     Exit code 0 only if the run is green and all tables are equal.
     """
     if context.invoked_subcommand is None:
-        sys.exit(_guarded(_demo))
+        sys.exit(guarded(_demo))
 
 
 @app.command()
 def stop() -> None:
     """End a demo that DEMO_KEEP=1 left running, and what a killed one left behind."""
-    sys.exit(_guarded(_stop))
+    sys.exit(guarded(_stop))
+
+
+def guarded(run: Callable[[], int]) -> int:
+    """An error of ours is one line; Ctrl-C ends quietly. Either way everything was cleaned up before we are here."""
+    try:
+        return run()
+    except (ParallelApplyError, QueueError) as error:
+        Console(stderr=True).print(f"error: {error}", markup=False, style="red", soft_wrap=True)
+        return 1
+    except (Interrupted, KeyboardInterrupt):
+        Console(stderr=True).print("interrupted; everything was cleaned up")
+        return _INTERRUPTED
+
+
+def play_once(settings: DemoSettings) -> int:
+    """The exit code of one demo, after which nothing of it runs any more."""
+    with only_one(settings.directory), signals_interrupt(), stage(settings) as on:
+        return _play(settings, on)
 
 
 def _demo() -> int:
     # Of a package that the embedded PostgreSQL brings, about a directory that is not used here.
     warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
     settings = DemoSettings.from_environment(os.environ, root=ROOT)
-    if settings.keep:
-        return in_background(lambda tell: _play_and_tell(settings, tell))
-    with only_one(settings.directory), signals_interrupt(), stage(settings) as on:
-        return _play(settings, on)
+    return in_background(lambda tell: _play_and_tell(settings, tell)) if settings.keep else play_once(settings)
 
 
 def _stop() -> int:
@@ -91,7 +106,7 @@ def _play_and_tell(settings: DemoSettings, tell: Callable[[int], None]) -> None:
             tell(code)
             wait_for_the_end()
 
-    tell(_guarded(whole))
+    tell(guarded(whole))
 
 
 def _say_where(on: Stage) -> None:
@@ -101,18 +116,6 @@ def _say_where(on: Stage) -> None:
     console.print(on.airflow.password, markup=False)
     console.print(f"Source: {on.source.uri('demo')}  target: {on.target.uri('demo')}")
     console.print("To stop: [bold]make demo-stop[/bold]")
-
-
-def _guarded(run: Callable[[], int]) -> int:
-    """An error of ours is one line; Ctrl-C ends quietly. Either way everything was cleaned up before we are here."""
-    try:
-        return run()
-    except (ParallelApplyError, QueueError) as error:
-        Console(stderr=True).print(f"error: {error}", markup=False, style="red", soft_wrap=True)
-        return 1
-    except (Interrupted, KeyboardInterrupt):
-        Console(stderr=True).print("interrupted; everything was cleaned up")
-        return _INTERRUPTED
 
 
 if __name__ == "__main__":

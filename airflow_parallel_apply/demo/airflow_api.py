@@ -132,6 +132,11 @@ class AirflowClient:
         body = {"dry_run": False, "only_failed": only_failed}
         self._answer("POST", f"{_run_path(dag_id, run_id)}/clear", json=body)
 
+    def mark(self, dag_id: str, run_id: str, task_id: str, state: str, *, map_index: int = -1) -> None:
+        """Mark a task as `failed` or `success`, as the UI's button does; one that runs is told to end."""
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task_id)}/{map_index}"
+        self._answer("PATCH", path, json={"new_state": state})
+
     def task_log(self, dag_id: str, run_id: str, task: TaskInstance) -> str:
         """The log of a task's last try, one line per event."""
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task.task_id)}/logs/{max(task.try_number, 1)}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -34,12 +35,16 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Tab
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.run import prepare
 from airflow_parallel_apply.pipeline.status import PipelineStatus, read_status
-from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
-from airflow_parallel_apply.spark.server import stop_server
+from airflow_parallel_apply.spark.layout import IDLE_VARIABLE, RUNTIME_DIR_VARIABLE, ServerSettings
+from airflow_parallel_apply.spark.server import connect_server, stop_server
 
 DAG_ID: Final = "parallel_apply"
+_SPARK_IDLE: Final = timedelta(seconds=30)
+"""How long a Spark server outlives a demo that was killed."""
+
 _RUN_TIMEOUT: Final = timedelta(hours=2)
-_ERROR_LINES: Final = 3
+_LOG_LINES: Final = 5
+_LINE_CHARACTERS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +78,10 @@ def stage(settings: DemoSettings) -> Iterator[Stage]:
             dags=settings.dags,
             cache=settings.cache,
             connections={SOURCE_CONNECTION: source.uri(DATABASE), TARGET_CONNECTION: target.uri(DATABASE)},
-            environment={RUNTIME_DIR_VARIABLE: str(settings.spark)},
+            environment={
+                RUNTIME_DIR_VARIABLE: str(settings.spark),
+                IDLE_VARIABLE: str(_SPARK_IDLE.total_seconds()),
+            },
         )
     )
     _token_file(settings).write_text(airflow.tree.token)
@@ -81,7 +89,7 @@ def stage(settings: DemoSettings) -> Iterator[Stage]:
         ends.callback(source.stop)
         ends.callback(target.stop)
         ends.callback(_stop_spark, settings)
-        ends.callback(airflow.stop)
+        ends.callback(airflow.stop, patience=timedelta(0))  # nothing of it is kept, so nothing has to be finished
         ends.callback(ignore_signals)
         yield Stage(source=source, target=target, airflow=airflow)
 
@@ -101,12 +109,12 @@ def play(settings: DemoSettings, on: Stage, display: Display) -> Outcome:
             _make_history(settings, on, display)
             _wait_for_airflow(starting, on.airflow, display)
         except BaseException:
-            on.airflow.stop()  # so that the thread, which waits for it, ends
+            on.airflow.stop(patience=timedelta(0))  # so that the thread, which waits for it, ends
             raise
     client = on.airflow.client
     run_id = client.trigger(DAG_ID, _conf(settings))
     display.say(f"triggered the DAG {DAG_ID}: {settings.channels} channels, run {run_id}")
-    with display.channels() as view:
+    with _spark_started(settings, display), display.channels() as view:
         state = client.wait_for_run(
             DAG_ID,
             run_id,
@@ -144,6 +152,28 @@ def _wait_for_airflow(starting: Future[AirflowServices], airflow: AirflowService
     starting.result()
     airflow.wait_for_dag(DAG_ID)
     display.say(f"Airflow runs at {airflow.base_url}")
+
+
+@contextmanager
+def _spark_started(settings: DemoSettings, display: Display) -> Iterator[None]:
+    """Start the embedded Spark server beside the run's first tasks, which need little: its start is seconds long.
+
+    What cannot start is left to the lanes, whose error says more.
+    """
+    finished = threading.Event()
+    spark = replace(ServerSettings.from_environment(), idle=_SPARK_IDLE)
+
+    def hold() -> None:
+        with suppress(ParallelApplyError), connect_server(settings=spark, directory=settings.spark) as lease:
+            display.say(f"Spark Connect runs, its pages are at {lease.ui_url}")
+            finished.wait()
+
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        executor.submit(hold)
+        try:
+            yield
+        finally:
+            finished.set()
 
 
 def _outcome(
@@ -216,14 +246,17 @@ def _doing(client: AirflowClient, run_id: str) -> str:
 
 
 def _explain_failures(client: AirflowClient, run_id: str, tasks: tuple[TaskInstance, ...], display: Display) -> None:
+    """What each failed task said of itself, or else the end of its log."""
+    from airflow_parallel_apply.task import ERROR_KEY  # brings Airflow, which takes seconds
+
     for task in tasks:
         if task.state != "failed":
             continue
-        lines = client.task_log(DAG_ID, run_id, task).splitlines()
-        telling = [line for line in lines if "error" in line.lower()] or lines
+        told = client.xcom(DAG_ID, run_id, task.task_id, ERROR_KEY, map_index=task.map_index)
+        lines = [str(told)] if told else client.task_log(DAG_ID, run_id, task).splitlines()[-_LOG_LINES:]
         display.say(f"[red]{task.task_id} ({task.name}) failed:[/red]")
-        for line in telling[-_ERROR_LINES:]:
-            display.console.print(f"          {line}", markup=False, highlight=False)
+        for line in lines:
+            display.console.print(f"          {line[:_LINE_CHARACTERS]}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _token_file(settings: DemoSettings) -> Path:
