@@ -13,7 +13,7 @@ import pytest
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.writer import DirectoryLogWriter
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
-from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
+from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
 from tests.integration.source.conftest import EVERYTHING, Scene, never
 
 EXACT = "-c datestyle=ISO,YMD -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex"
@@ -311,6 +311,29 @@ def test_an_idle_source_keeps_no_wal(scene: Scene) -> None:
     assert scene.value(query) == step.captured_lsn
 
 
+def test_what_is_captured_is_not_read_again(scene: Scene) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    source = scene.source()
+    source.prepare()
+    scene.execute("INSERT INTO t SELECT generate_series(1, 20000)")
+    scene.capture()
+    scene.capture()
+    state = source._slot.state()
+    assert state is not None
+    assert state.reread_bytes < 10_000
+
+
+def test_a_step_is_not_smaller_than_what_is_read_again_to_reach_it() -> None:
+    def steps(reread_bytes: int) -> int:
+        state = SlotState(
+            plugin=None, database=None, active_pid=None, wal_status=None, confirmed_lsn=0, reread_bytes=reread_bytes
+        )
+        return state.step_changes(1000)
+
+    assert steps(2**20) == 1000
+    assert steps(160 * 10**6) == 10**6
+
+
 def test_a_long_run_of_messages_of_others_is_passed(scene: Scene) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
     scene.source().prepare()
@@ -405,10 +428,10 @@ def crashing(function: Callable[..., Any], *, before: bool) -> Callable[..., Any
         is_first_advance = function.__name__ == "advance" and self.state().confirmed_lsn == arguments[0]
         if before and not is_first_advance:
             raise Crashed
-        function(self, *arguments)
+        result = function(self, *arguments)
         if not is_first_advance:
             raise Crashed
-        return None
+        return result
 
     return call
 

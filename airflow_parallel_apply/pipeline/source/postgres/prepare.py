@@ -272,7 +272,8 @@ class Preparation:
         """
         with self.session.replication() as replication:
             replication.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
-            command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL {} (SNAPSHOT 'export')").format(
+            # The older syntax, which version 14 knows and later ones still take.
+            command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL {} EXPORT_SNAPSHOT").format(
                 sql.Identifier(self.slot.name), sql.SQL(PLUGIN)
             )
             result = replication.pgconn.exec_(command.as_string(replication).encode())

@@ -15,6 +15,9 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session, sta
 
 PLUGIN: Final = "pgoutput"
 _MOST_CHANGES: Final = 2**31 - 1
+_REREAD_FREE_BYTES: Final = 16 * 2**20
+_BYTES_PER_CHANGE: Final = 160
+"""Of WAL, about: a small row's."""
 _FIRST_LOOK: Final = 1
 _SECOND_LOOK: Final = 10_000
 
@@ -28,6 +31,18 @@ class SlotState:
     active_pid: int | None
     wal_status: str | None
     confirmed_lsn: int
+    reread_bytes: int
+    """WAL below the confirmed LSN that the server reads again at each peek: from the last standby snapshot that it
+    found on the way, which it writes every 15 seconds.
+    """
+
+    def step_changes(self, max_changes: int) -> int:
+        """How many changes to read at once: as asked, but not less than what is read again to get there. Otherwise a
+        backlog that was written fast would take time in proportion to its square.
+        """
+        if self.reread_bytes < _REREAD_FREE_BYTES:
+            return max_changes
+        return max(max_changes, self.reread_bytes // _BYTES_PER_CHANGE)
 
 
 def lsn_text(lsn: int) -> str:
@@ -48,13 +63,14 @@ class Slot:
         found = self._session.catalog().execute(statement("slot"), {"slot": self.name}).fetchone()
         if found is None:
             return None
-        plugin, database, active_pid, wal_status, confirmed_lsn = found
+        plugin, database, active_pid, wal_status, confirmed_lsn, reread_bytes = found
         return SlotState(
             plugin=plugin,
             database=database,
             active_pid=active_pid,
             wal_status=wal_status,
             confirmed_lsn=confirmed_lsn,
+            reread_bytes=reread_bytes,
         )
 
     def checked(self, captured_lsn: int) -> SlotState:
@@ -79,13 +95,15 @@ class Slot:
         """Remove it."""
         self._session.catalog().execute("SELECT pg_drop_replication_slot(%s)", [self.name])
 
-    def advance(self, captured_lsn: int) -> None:
+    def advance(self, captured_lsn: int) -> SlotState:
         """Let the server forget what is durable elsewhere. Does nothing when the slot is there already."""
         state = self.checked(captured_lsn)
         if state.confirmed_lsn < captured_lsn:
             self._session.catalog().execute(
                 "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self.name, lsn_text(captured_lsn)]
             )
+            state = self.checked(captured_lsn)
+        return state
 
     def peek(self, until_lsn: int, *, max_changes: int, batch_bytes: int) -> Generator[pa.BinaryArray, None, None]:
         """Whole transactions: all that commit below `until_lsn`, or fewer once their messages reach `max_changes`."""
@@ -122,6 +140,17 @@ class Slot:
             if has_change or seen < count:
                 return bool(has_change)
         return True
+
+    def shorten(self) -> None:
+        """Where we may (PostgreSQL 16, a right that superusers have), write a standby snapshot: once the slot is past
+        it, nothing below is read again.
+        """
+        connection = self._session.catalog()
+        may = connection.execute(
+            "SELECT has_function_privilege(oid, 'EXECUTE') FROM pg_proc WHERE proname = 'pg_log_standby_snapshot'"
+        ).fetchone()
+        if may is not None and may[0]:
+            connection.execute("SELECT pg_log_standby_snapshot()")
 
     def flushed_lsn(self) -> int:
         """Up to where the server's WAL is on disk, which is as far as a slot can be read."""

@@ -3,6 +3,7 @@ SELECT
     database::text,
     active_pid,
     wal_status,
-    coalesce((confirmed_flush_lsn - '0/0')::bigint, 0)
+    coalesce((confirmed_flush_lsn - '0/0')::bigint, 0),
+    greatest(coalesce((confirmed_flush_lsn - restart_lsn)::bigint, 0), 0)
 FROM pg_catalog.pg_replication_slots
 WHERE slot_name = %(slot)s

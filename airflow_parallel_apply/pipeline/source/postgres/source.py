@@ -67,6 +67,7 @@ class PostgresSource:
         read: waits until the WAL writer has caught up, which takes it three rounds at most.
         """
         with self._session.errors("capture"):
+            self._slot.shorten()
             inserted = self._inserted_lsn()
             deadline = time.monotonic() + _FLUSH_TIMEOUT_SECONDS
             while (flushed := self._slot.flushed_lsn()) < inserted:
@@ -102,7 +103,8 @@ class PostgresSource:
                 self._slot.advance(before.captured_lsn)
             return _step(before, before, is_done=True, row_count=0, started=started)
         with self._session.errors("capture"):
-            self._slot.advance(before.captured_lsn)
+            slot = self._slot.advance(before.captured_lsn)
+            step_changes = slot.step_changes(max_changes)
             if self._slot.flushed_lsn() < until_lsn:
                 raise SourceError(
                     f"the source's WAL ends below {lsn_text(until_lsn)}, which this run is to reach",
@@ -111,7 +113,7 @@ class PostgresSource:
                 )
             decoder = Decoder(next_seqno=before.last_seqno + 1, table=lambda wire: self._followed(wire, writer))
             try:
-                is_whole = self._read(decoder, writer, until_lsn, max_changes, cancelled)
+                is_whole = self._read(decoder, writer, until_lsn, step_changes, cancelled)
             except BaseException:
                 writer.abandon()
                 raise
@@ -119,7 +121,7 @@ class PostgresSource:
                 writer.abandon()
                 return _step(before, before, is_done=False, row_count=0, started=started)
             captured_lsn = max(before.captured_lsn, decoder.safe_lsn)
-            if decoder.message_count < max_changes:
+            if decoder.message_count < step_changes:
                 # Nothing is left below the bound, so an idle source may forget its WAL up to there.
                 captured_lsn = max(captured_lsn, until_lsn)
             after = writer.commit(captured_lsn)
