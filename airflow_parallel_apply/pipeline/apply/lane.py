@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
@@ -41,6 +41,8 @@ from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
 
 _logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _POLL: Final = timedelta(seconds=1)
 """How long a lane without work waits before it looks at the stop marker and the phase again."""
@@ -69,6 +71,8 @@ class _Batch:
 
     tasks: tuple[Task, ...]
     unit: Unit | None
+    reached: int
+    """The channel's position once the unit is committed."""
 
 
 class Lane:
@@ -108,21 +112,21 @@ class Lane:
     def run(self) -> None:
         """Work until every stop marker is acknowledged, or a failure leaves nothing to hand out."""
         try:
-            self._require_generation()
+            self._retrying(self._require_generation)
             while True:
                 self._check()
-                state = retrying(self._coordinator.state, on_retry=self._count_retry)
+                state = self._retrying(self._coordinator.state)
                 if state.phase is Phase.DRAINED:
                     self._report.stop_seqno = state.stop_seqno
                     return
-                task = retrying(self._claim, on_retry=self._count_retry)
+                task = self._retrying(self._claim)
                 if task is not None:
                     self._serve(task)
-                elif state.phase is Phase.FAILED and not self._may_come_free():
+                elif state.phase is Phase.FAILED and not self._retrying(self._may_come_free):
                     return
                 else:
                     # Whoever finished last may have died before it fed the channels.
-                    retrying(self._coordinator.feed, on_retry=self._count_retry)
+                    self._retrying(self._coordinator.feed)
         finally:
             self._keeper.hold(_CLAIM, None)
             self._stagers.shutdown(wait=True, cancel_futures=True)
@@ -155,7 +159,7 @@ class Lane:
         if failure is not None:
             raise failure
         if self._signals.stop_requested():
-            retrying(self._coordinator.request_stop, on_retry=self._count_retry)
+            self._retrying(self._coordinator.request_stop)
 
     def _require_generation(self) -> None:
         state = self._target.fence()
@@ -172,18 +176,18 @@ class Lane:
                 return
             work = ChannelWork.of_task(task)
             self._report.channels.add(work.channel)
-            if self._parked_by_failure(work):
-                self._keeper.exchange(_CLAIM, self._park)
+            if self._retrying(lambda: self._parked_by_failure(work)):
+                self._retrying(lambda: self._keeper.exchange(_CLAIM, self._park))
             elif work.kind is Kind.FENCE:
-                self._keeper.exchange(_CLAIM, self._arrive)
+                self._retrying(lambda: self._keeper.exchange(_CLAIM, self._arrive))
             elif work.kind is Kind.STOP:
                 self._serve_stop(work)
             else:
-                retrying(lambda: self._serve_branches(work.channel), on_retry=self._count_retry)
+                self._retrying(lambda: self._serve_branches(work.channel))
         except (DependencyError, OwnershipLost) as error:
             # Somebody took the claim over, after a stall of ours; the generation itself is checked by the next read.
             _logger.warning("lost a claim, going on: %s", error)
-            self._require_generation()
+            self._retrying(self._require_generation)
         except BaseException:
             self._give_back()
             raise
@@ -199,6 +203,9 @@ class Lane:
     def _parked_by_failure(self, work: ChannelWork) -> bool:
         failure = self._coordinator.state().failure
         return failure is not None and work.first_seqno > failure.seqno
+
+    def _renewed(self, task: Task) -> Task:
+        return self._queue.renew(task, claimant=self._claimant, lease=self._config.lease)
 
     def _park(self, task: Task) -> None:
         self._coordinator.park(task)
@@ -217,12 +224,12 @@ class Lane:
                 self._target.commit(StagedUnit(unit=unit, tables=(), row_count=0, seconds=0.0))
             self._target.leave()
 
-        retrying(move, on_retry=self._count_retry)
+        self._retrying(move)
 
         def acknowledge(marker: Task) -> None:
             self._coordinator.acknowledge(marker, work.channel)
 
-        self._keeper.exchange(_CLAIM, acknowledge)
+        self._retrying(lambda: self._keeper.exchange(_CLAIM, acknowledge))
 
     def _serve_branches(self, channel: int) -> None:
         """Apply units of one channel, staging the next while one merges, until its queue shows something else.
@@ -230,8 +237,10 @@ class Lane:
         After a transient error it begins anew with the head that it holds: staging may be gone with the target's
         crash, and the position says what was committed.
         """
+        # A lane that stood still, or lost its sessions to the next holder, must not take the channel back from it.
+        self._keeper.exchange(_CLAIM, self._renewed)
         token = _new_token()
-        limit = _FIRST_UNIT_BYTES
+        limit = min(_FIRST_UNIT_BYTES, self._config.unit_max_bytes)
         position = self._target.take(channel, generation=self._names.generation, token=token)
         batch: _Batch | None = self._batch(channel, token, position.seqno, limit)
         staging = self._start_staging(batch)
@@ -249,9 +258,12 @@ class Lane:
                     self._stage.cancel()
                     self._failed(batch, channel, error)
                     return
+                if following is not None and self._parked_by_failure(_work(following.tasks[0])):
+                    self._stage.cancel()
+                    following = None
                 self._finish(batch, following)
                 batch = following
-                retrying(self._coordinator.feed, on_retry=self._count_retry)
+                self._retrying(self._coordinator.feed)
                 self._signals.report(self._report)
                 self._check()
         except BaseException:
@@ -271,7 +283,7 @@ class Lane:
         behind = [task for task in waiting if (task.sequence or 0) > (last.sequence or 0)]
         if not behind or behind[0].value["kind"] != Kind.BRANCH or self._parked_by_failure(_work(behind[0])):
             return None
-        return self._make_batch(behind, channel, token, _work(last).last_seqno, limit_bytes)
+        return self._make_batch(behind, channel, token, batch.reached, limit_bytes)
 
     def _make_batch(
         self, tasks: Sequence[Task], channel: int, token: str, after_seqno: int, limit_bytes: int
@@ -280,15 +292,16 @@ class Lane:
         size = rows = 0
         for task in tasks:
             work = _work(task)
-            if work.kind is not Kind.BRANCH or (chosen and size + work.bytes_ > limit_bytes):
+            is_new = work.last_seqno > after_seqno
+            if work.kind is not Kind.BRANCH or (is_new and size and size + work.bytes_ > limit_bytes):
                 break
             chosen.append(task)
-            if work.last_seqno > after_seqno:
+            if is_new:
                 size, rows = size + work.bytes_, rows + work.rows
         last_seqno = _work(chosen[-1]).last_seqno
         if last_seqno <= after_seqno:
-            return _Batch(tuple(chosen), None)
-        return _Batch(tuple(chosen), self._unit(channel, token, after_seqno, last_seqno, rows))
+            return _Batch(tuple(chosen), None, after_seqno)
+        return _Batch(tuple(chosen), self._unit(channel, token, after_seqno, last_seqno, rows), last_seqno)
 
     def _unit(self, channel: int, token: str, after_seqno: int, last_seqno: int, rows: int) -> Unit:
         return Unit(
@@ -354,7 +367,7 @@ class Lane:
                 lease=self._config.lease,
             )
 
-        retrying(lambda: self._keeper.exchange(_CLAIM, finish), on_retry=self._count_retry)
+        self._retrying(lambda: self._keeper.exchange(_CLAIM, finish))
 
     def _failed(self, batch: _Batch, channel: int, error: FatalError) -> None:
         seqno = _first(batch)
@@ -384,10 +397,11 @@ class Lane:
             row_count=work.rows,
         )
         try:
-            retrying(lambda: self._apply_serial(unit), on_retry=self._count_retry)
+            self._retrying(lambda: self._apply_serial(unit))
         except FatalError as error:
             error.at(pipeline=self._config.pipeline, seqno=work.seqno)
-            self._mark_failed(UnitFailure(seqno=work.seqno, channel=None, message=str(error)))
+            failure = UnitFailure(seqno=work.seqno, channel=None, message=str(error))
+            self._retrying(lambda: self._mark_failed(failure))
             return
         self._report.serial_units += 1
         self._report.rows += work.rows
@@ -395,8 +409,8 @@ class Lane:
         def finish(held: Task) -> None:
             self._coordinator.finish_serial(held)
 
-        retrying(lambda: self._keeper.exchange(_CLAIM, finish), on_retry=self._count_retry)
-        retrying(self._coordinator.feed, on_retry=self._count_retry)
+        self._retrying(lambda: self._keeper.exchange(_CLAIM, finish))
+        self._retrying(self._coordinator.feed)
 
     def _apply_serial(self, unit: Unit) -> None:
         """Become every channel's owner, stage outside any transaction, then one transaction for all of it."""
@@ -408,6 +422,9 @@ class Lane:
         with self._report.time("commit"):
             self._target.commit_serial(unit, steps)
         self._target.leave()
+
+    def _retrying(self, call: Callable[[], T]) -> T:
+        return retrying(call, on_retry=self._count_retry, progress=lambda: self._report.units)
 
     def _count_retry(self, error: BaseException) -> None:
         self._report.retries += 1
