@@ -7,6 +7,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.epoch import Epoch
+from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.planner import EpochLimits, plan_epochs
 from airflow_parallel_apply.pipeline.target.protocol import Target
@@ -24,7 +25,9 @@ class Planned:
 
 
 def extend_plan(log: LogReader, target: Target, config: PipelineConfig) -> Planned:
-    """Plan what was captured since. Idempotent; of several planners at once one wins, the others add nothing."""
+    """Plan what was captured up to now. Idempotent; of several planners at once one wins each window, and the others go
+    on behind it, since the winner may have seen less of the log. Errors: `OwnershipLost` when the routing changed.
+    """
     captured = log.state().last_seqno
     after = target.planned_seqno()
     added: list[Epoch] = []
@@ -39,8 +42,16 @@ def extend_plan(log: LogReader, target: Target, config: PipelineConfig) -> Plann
             limits=EpochLimits(max_changes=config.epoch_max_changes, max_bytes=config.epoch_max_bytes),
             cuts=target.run_cuts(after),
         )
-        if not target.add_epochs(epochs, routing_digest=config.routing_digest, after_seqno=after):
-            return Planned(planned_seqno=target.planned_seqno(), epochs=tuple(added))
-        added += epochs
-        after = last
+        if target.add_epochs(epochs, routing_digest=config.routing_digest, after_seqno=after):
+            added += epochs
+            after = last
+            continue
+        before, after = after, target.planned_seqno()
+        if after == before:
+            raise OwnershipLost(
+                "another run changed the pipeline's routing",
+                op="plan",
+                pipeline=config.pipeline,
+                hint="Clear the run from its task capture on.",
+            )
     return Planned(planned_seqno=after, epochs=tuple(added))
