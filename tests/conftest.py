@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +16,15 @@ from psycopg import sql
 from airflow_parallel_apply.demo.postgres import PostgresServer
 
 _numbers = itertools.count()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Temporary directories of this run's own: as root, servers run as another user, which has to pass the directories
+    above its own, and pytest forbids that for the shared default each time that another run begins.
+    """
+    if config.option.basetemp is None:
+        config.option.basetemp = base = tempfile.mkdtemp(prefix="parallel-apply-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(base, ignore_errors=True))
 
 
 @pytest.fixture(scope="session")
@@ -63,8 +74,7 @@ def _fresh(server: PostgresServer) -> Iterator[str]:
     yield name
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
-            " WHERE database = %s AND active",
+            "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE database = %s AND active",
             [name],
         )
         connection.execute(
