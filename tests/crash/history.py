@@ -1,0 +1,130 @@
+"""A source that is written at random: hot rows, key changes, unsent wide values, truncates, DDL, rows without a key.
+
+Every statement is valid whatever the tables hold, so that a seed gives the same statements again.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import psycopg
+
+TABLES = (
+    "CREATE TABLE hot (id integer PRIMARY KEY, n bigint, v text)",
+    "CREATE TABLE item (id integer PRIMARY KEY, n integer, v text, big text)",
+    "ALTER TABLE item ALTER big SET STORAGE EXTERNAL",
+    "CREATE TABLE pair (a text, b numeric, v timestamptz, PRIMARY KEY (b, a))",
+    "CREATE TABLE entry (at integer, note text)",
+)
+
+_KEYS = 400
+_PAUSE_SECONDS = 0.02
+
+
+class Writer:
+    """Writes at the source: `burst`s when asked, and a trickle from a thread of its own inside `trickling`."""
+
+    def __init__(self, dsn: str, seed: int) -> None:
+        self._connection = psycopg.connect(dsn, autocommit=True)
+        self._connection.execute("SET synchronous_commit = off")
+        self._random = random.Random(seed)
+        self._numbers = count()
+        self._columns = 0
+
+    def burst(self, transactions: int) -> None:
+        for _ in range(transactions):
+            self._transaction()
+
+    @contextmanager
+    def trickling(self) -> Iterator[None]:
+        """The source goes on writing meanwhile."""
+        ended = threading.Event()
+        failures: list[psycopg.Error] = []
+
+        def write() -> None:
+            try:
+                while not ended.wait(_PAUSE_SECONDS):
+                    self._transaction()
+            except psycopg.Error as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=write, name="writer")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def define(self) -> None:
+        """One DDL, at the source and as a message."""
+        if self._columns and self._random.random() < 0.4:
+            ddl = f"ALTER TABLE item DROP COLUMN c{self._columns}"
+            self._columns -= 1
+        else:
+            self._columns += 1
+            ddl = f"ALTER TABLE item ADD COLUMN c{self._columns} integer DEFAULT {self._columns}"
+        with self._connection.transaction():
+            self._connection.execute(ddl)
+            self._connection.execute("SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', %s)", [ddl])
+            for _ in range(self._random.randint(0, 3)):
+                self._connection.execute(self._statement())
+
+    def truncate(self) -> None:
+        """With new rows behind it in the same transaction, now and then."""
+        with self._connection.transaction():
+            self._connection.execute(f"TRUNCATE {self._random.choice(['item', 'entry', 'pair', 'item, entry'])}")
+            for _ in range(self._random.randint(0, 3)):
+                self._connection.execute(self._statement())
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _transaction(self) -> None:
+        if self._random.random() < 0.005:
+            self.truncate()
+            return
+        with self._connection.transaction():
+            for _ in range(self._random.choice([1, 1, 1, 2, 5])):
+                self._connection.execute(self._statement())
+
+    def _statement(self) -> str:
+        dice, number = self._random, next(self._numbers)
+        key = dice.randrange(_KEYS)
+        match dice.choices(range(8), weights=[30, 20, 15, 8, 8, 6, 5, 12])[0]:
+            case 0:
+                return (
+                    f"INSERT INTO hot VALUES ({key % 5}, 1, 'v{number}')"
+                    " ON CONFLICT (id) DO UPDATE SET n = hot.n + 1, v = excluded.v"
+                )
+            case 1:
+                return (
+                    f"INSERT INTO item (id, n, v, big) SELECT i, {number}, 'v' || i,"
+                    " CASE WHEN i % 8 = 0 THEN repeat(md5(i::text), 100) END"
+                    f" FROM generate_series({key}, {key + dice.randrange(20)}) i ON CONFLICT DO NOTHING"
+                )
+            case 2:
+                return f"UPDATE item SET n = {number} WHERE id BETWEEN {key} AND {key + 5}"
+            case 3:
+                other = dice.randrange(_KEYS)
+                return (
+                    f"UPDATE item SET id = {other}, v = 'moved{number}' WHERE id = {key}"
+                    f" AND NOT EXISTS (SELECT FROM item WHERE id = {other})"
+                )
+            case 4:
+                return f"DELETE FROM item WHERE id BETWEEN {key} AND {key + 8}"
+            case 5:
+                return (
+                    f"INSERT INTO pair SELECT 'a' || i % 3, i / 7.0, '2026-01-01'::timestamptz + i * '1 s'::interval"
+                    f" FROM generate_series({key}, {key + 30}) i ON CONFLICT (b, a) DO UPDATE SET v = now()"
+                )
+            case 6:
+                return f"DELETE FROM pair WHERE b < {key / 7.0}"
+            case _:
+                return f"INSERT INTO entry SELECT {number}, 'same' FROM generate_series(1, {dice.randint(1, 4)})"

@@ -1,0 +1,266 @@
+"""Any process killed at any moment, or a lane that sleeps past its lease: after a rerun both sides are equal.
+
+`CRASH_SEED` repeats a sequence of histories, victims and delays (what they meet is the machine's timing);
+`CRASH_MOMENTS` says how many moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE, ServerSettings
+from airflow_parallel_apply.spark.server import connect_server, stop_server
+from airflow_parallel_apply.spark.session import close_session, open_session, warm_up
+from airflow_parallel_apply.spark.stage import SparkStage
+from tests.crash.conftest import crash_config
+from tests.crash.history import TABLES, Writer
+from tests.crash.scene import Scene, spark_processes
+from tests.support.rig import Rig
+from tests.support.steps import StepProcess, Steps
+
+
+class Victim(StrEnum):
+    """Who dies, or sleeps."""
+
+    LANE = "a lane"
+    LANES = "all lanes"
+    CAPTURE = "the capture process"
+    SPARK = "the Spark server"
+    WORKER = "a Python worker of Spark"
+    TARGET = "the target"
+    SLEEPER = "nobody, but a lane sleeps and another goes on"
+    ZOMBIE = "a lane, and another sleeps until the rerun is over"
+
+
+COVERED = frozenset({Victim.LANE, Victim.SPARK, Victim.WORKER, Victim.TARGET, Victim.SLEEPER})
+"""After these the run itself becomes green: other lanes, or the same ones, go on."""
+
+SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
+MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 20)
+
+BURST = 60
+LONGEST_DELAY_SECONDS = 4.0
+
+
+class _Clock:
+    """Where a moment's time goes."""
+
+    def __init__(self) -> None:
+        self._laps: list[tuple[str, float]] = []
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self._laps.append((name, now - self._last))
+        self._last = now
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self._laps)
+
+
+class Moments:
+    """The moments of one seed, one after the other, on one pipeline."""
+
+    def __init__(self, scene: Scene, writer: Writer, say: Callable[[str], None]) -> None:
+        self._scene = scene
+        self._writer = writer
+        self._say = say
+        self._victims = random.Random(SEED)
+        self._names = [victim for _ in range(-(-MOMENTS // len(Victim))) for victim in self._shuffled()]
+
+    def play(self, number: int) -> None:
+        victim = self._names[number]
+        dice = random.Random(f"{SEED} {number}")
+        clock = _Clock()
+        self._write(dice)
+        clock.lap("write")
+        run_id = f"moment {number}"
+        sleeping = None
+        try:
+            with self._writer.trickling():
+                delay = dice.uniform(0, LONGEST_DELAY_SECONDS)
+                told = self._disturbed_capture(run_id, dice) if victim is Victim.CAPTURE else ""
+                sleeping, green = self._disturbed_lanes(run_id, victim, delay, dice)
+                assert green or victim not in COVERED, f"moment {number}: the run did not cover the loss of {victim}"
+                clock.lap("run")
+                self._scene.rerun(run_id)
+                clock.lap("rerun")
+            self._scene.steps.refill()
+            self._require_equal(number)
+            clock.lap("rest")
+            if sleeping is not None:
+                self._wake(sleeping, number)
+        except BaseException:
+            for process in self._scene.steps.started():
+                self._say(f"--- {process.name}{process.tail()}")
+            raise
+        clock.lap("wake")
+        self._say(f"moment {number}: {victim} after {delay:.2f} s{told}, green at first: {green}; {clock}")
+
+    def _shuffled(self) -> list[Victim]:
+        return self._victims.sample(list(Victim), len(Victim))
+
+    def _write(self, dice: random.Random) -> None:
+        self._writer.burst(BURST)
+        if dice.random() < 0.4:
+            self._writer.define()
+        if dice.random() < 0.6:
+            self._writer.truncate()
+        self._writer.burst(BURST)
+
+    def _disturbed_capture(self, run_id: str, dice: random.Random) -> str:
+        delay = dice.uniform(0, 0.8)
+        process = self._scene.start_capture(run_id)
+        _wait(delay, lambda: not process.running)
+        process.signal(signal.SIGKILL)
+        process.wait()
+        return f", capture after {delay:.2f} s"
+
+    def _disturbed_lanes(
+        self, run_id: str, victim: Victim, delay: float, dice: random.Random
+    ) -> tuple[StepProcess | None, bool]:
+        """The lane that sleeps, and whether the run was green in spite of it all."""
+        scene = self._scene
+        opened = scene.open(run_id)
+        lanes = [scene.start_lane(opened, lane) for lane in range(2)]
+        _wait(delay, lambda: not any(lane.running for lane in lanes))
+        first, second = dice.sample(lanes, 2)
+        sleeping = None
+        match victim:
+            case Victim.LANE:
+                first.signal(signal.SIGKILL)
+            case Victim.LANES | Victim.CAPTURE:
+                first.signal(signal.SIGKILL)
+                second.signal(signal.SIGKILL)
+            case Victim.SPARK:
+                _kill(spark_processes(self._spark)[0])
+            case Victim.WORKER:
+                workers = spark_processes(self._spark)[1]
+                if workers:
+                    _kill(dice.choice(workers))
+            case Victim.TARGET:
+                scene.target_server.kill()
+                scene.target_server.start()
+            case Victim.SLEEPER:
+                first.signal(signal.SIGSTOP)
+                sleeping = first
+            case Victim.ZOMBIE:
+                first.signal(signal.SIGSTOP)
+                second.signal(signal.SIGKILL)
+                sleeping = first
+        reports = [lane.report() for lane in lanes if lane is not sleeping]
+        try:
+            scene.close(opened)
+        except ParallelApplyError as error:
+            if victim in COVERED:
+                self._say(f"not covered: {error}")
+                for lane, report in zip([lane for lane in lanes if lane is not sleeping], reports, strict=True):
+                    self._say(f"--- {lane.name}: {report}{lane.tail()}")
+            return sleeping, False
+        return sleeping, True
+
+    @property
+    def _spark(self) -> Path:
+        assert self._scene.spark_directory is not None
+        return self._scene.spark_directory
+
+    def _require_equal(self, number: int) -> None:
+        """The source is quiet now: bring the rest, without Spark, and compare."""
+        quiet = Scene(
+            rig=Rig(
+                config=self._scene.rig.config,
+                source_dsn=self._scene.rig.source_dsn,
+                target_dsn=self._scene.rig.target_dsn,
+            ),
+            target_server=self._scene.target_server,
+            steps=self._scene.steps,
+        )
+        quiet.rerun(f"rest {number}")
+        quiet.require_equal()
+
+    def _wake(self, sleeping: StepProcess, number: int) -> None:
+        """It must find that everything is over, and change nothing."""
+        before = self._scene.positions()
+        sleeping.signal(signal.SIGCONT)
+        sleeping.wait()
+        assert self._scene.positions() == before
+        self._scene.require_equal()
+
+
+@pytest.fixture
+def scene(
+    source_dsn: str, durable_target: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Scene]:
+    """A warm Spark of its own, and a target that may die."""
+    directory = tmp_path / "spark"
+    monkeypatch.setenv(RUNTIME_DIR_VARIABLE, str(directory))
+    dsn = durable_target.create_database("target")
+    with ExitStack() as stack:
+        steps = stack.enter_context(Steps(tmp_path, spare=2))
+        found = Scene(
+            rig=Rig(config=crash_config(tmp_path), source_dsn=source_dsn, target_dsn=dsn),
+            target_server=durable_target,
+            steps=steps,
+            spark_directory=directory,
+        )
+        stack.callback(stop_server, directory=directory)
+        lease = stack.enter_context(connect_server(settings=ServerSettings(idle=timedelta(seconds=20))))
+        session = open_session(lease.url, found.session_id)
+        warm_up(session)
+        close_session(session)
+
+        def stage(opened: object) -> SparkStage:
+            return SparkStage(
+                url=lambda: stack.enter_context(connect_server()).url,
+                session_id=found.session_id,
+                config=found.rig.config,
+                target=found.rig.target,
+            )
+
+        found.rig = Rig(config=found.rig.config, source_dsn=source_dsn, target_dsn=dsn, stage=stage)
+        yield found
+
+
+@pytest.mark.timeout(900)
+def test_random_moments(scene: Scene, source_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def say(line: str) -> None:
+        with capsys.disabled():
+            print(line, flush=True)
+
+    say(f"\nCRASH_SEED={SEED} CRASH_MOMENTS={MOMENTS}")
+    scene.rig.both(*TABLES)
+    scene.rig.prepare()
+    writer = Writer(source_dsn, SEED)
+    try:
+        moments = Moments(scene, writer, say)
+        for number in range(MOMENTS):
+            moments.play(number)
+    finally:
+        writer.close()
+
+
+def _wait(seconds: float, over: Callable[[], bool]) -> None:
+    """A random delay, which is the test's input; shorter when there is nothing left to disturb."""
+    ended = threading.Event()
+    deadline = time.monotonic() + seconds
+    while not over() and (left := deadline - time.monotonic()) > 0:
+        ended.wait(min(left, 0.02))
+
+
+def _kill(pid: int) -> None:
+    if pid:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,161 @@
+"""One step of a run in a process of its own, for tests that kill it: `python -m tests.support.step_process`.
+
+Imports everything, then reads an `Order` as one line of JSON from standard input, and prints the step's report as
+JSON. So a process may wait, warm, for its order. SIGTERM cancels.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import logging
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.apply import capture_turn
+from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
+from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, TablePatterns
+from airflow_parallel_apply.spark.server import connect_server
+from airflow_parallel_apply.spark.stage import SparkStage
+from tests.support.local_stage import LocalStage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """The process sends itself a signal around a call: `at` is `module:name` or `module:Class.method`."""
+
+    at: str
+    when: Literal["before", "after"]
+    call: int = 1
+    """Counted from 1."""
+    signal: int = signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to do. `session_id` None: stage without Spark."""
+
+    step: Literal["lane", "capture"]
+    config: dict[str, Any]
+    source_dsn: str
+    target_dsn: str
+    run_id: str = ""
+    opened: dict[str, Any] | None = None
+    lane: int = 0
+    session_id: str | None = None
+    step_changes: int = capture_turn.STEP_CHANGES
+    fault: Fault | None = None
+
+    def to_line(self) -> bytes:
+        """For the process's standard input."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def of_line(cls, line: str) -> Order:
+        """Inverse of `to_line`."""
+        value = json.loads(line)
+        fault = value.pop("fault")
+        return cls(**value, fault=Fault(**fault) if fault else None)
+
+
+def config_to_json(config: PipelineConfig) -> dict[str, Any]:
+    """Inverse of `_config`."""
+    return {**asdict(config), "lease": config.lease.total_seconds(), "fence_timeout": None}
+
+
+def _config(value: dict[str, Any]) -> PipelineConfig:
+    tables = TablePatterns(**{name: tuple(patterns) for name, patterns in value["tables"].items()})
+    plain = {name: found for name, found in value.items() if name not in ("tables", "lease", "fence_timeout", "ddl")}
+    return PipelineConfig(
+        **plain, tables=tables, lease=timedelta(seconds=value["lease"]), ddl=DdlPolicy(value["ddl"])
+    )  # fmt: skip
+
+
+def main() -> None:
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(threadName)s %(levelname)s %(message)s"
+    )
+    line = sys.stdin.readline()
+    if not line:
+        return
+    order = Order.of_line(line)
+    if order.fault is not None:
+        _arm(order.fault)
+    cancelled: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: cancelled.append(number))
+    with ExitStack() as stack:
+        print(json.dumps(_run(order, stack, cancelled)))
+
+
+def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]:
+    config = _config(order.config)
+    source = Endpoint(conn_id="source", dsn=order.source_dsn)
+    target = Endpoint(conn_id="target", dsn=order.target_dsn)
+    capture_turn.STEP_CHANGES = order.step_changes  # type: ignore[misc]
+    run.FIRST_CAPTURE_CHANGES = order.step_changes  # type: ignore[misc]
+    if order.step == "capture":
+        return run.capture(
+            config,
+            source,
+            target,
+            run_id=order.run_id,
+            until="",
+            cancelled=lambda: bool(cancelled),
+            report=lambda step: None,
+        ).to_json()
+    if order.opened is None:
+        raise ValueError("a lane needs an opened run")
+    return run.apply(
+        run.OpenedRun.from_json(order.opened),
+        config,
+        source,
+        target,
+        lane=order.lane,
+        stage=_stage(order, config, target, stack),
+        signals=LaneSignals(
+            stop_requested=lambda: False, cancelled=lambda: bool(cancelled), report=lambda report: None
+        ),
+    ).to_json()
+
+
+def _stage(order: Order, config: PipelineConfig, target: Endpoint, stack: ExitStack) -> Stage:
+    if order.session_id is None:
+        return LocalStage(config.log_url, target)
+    url = lambda: stack.enter_context(connect_server()).url  # noqa: E731
+    stage = SparkStage(url=url, session_id=order.session_id, config=config, target=target)
+    stack.callback(stage.close)
+    return stage
+
+
+def _arm(fault: Fault) -> None:
+    module, _, path = fault.at.partition(":")
+    *owners, name = path.split(".")
+    owner = functools.reduce(getattr, owners, importlib.import_module(module))
+    original = getattr(owner, name)
+    calls = 0
+
+    @functools.wraps(original)
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        strike = calls == fault.call
+        if strike and fault.when == "before":
+            os.kill(os.getpid(), fault.signal)
+        result = original(*arguments, **named)
+        if strike and fault.when == "after":
+            os.kill(os.getpid(), fault.signal)
+        return result
+
+    setattr(owner, name, wrapped)
+
+
+if __name__ == "__main__":
+    main()
