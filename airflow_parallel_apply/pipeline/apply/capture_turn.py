@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.coordinate.state import Phase, UnitFailure
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
+from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_at
 from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
 from airflow_parallel_apply.queue.model import Change, DependencyError, Task
@@ -115,12 +116,14 @@ class CaptureTurns:
         step = self._source.capture(self._bounds.until_lsn, max_changes=STEP_CHANGES, cancelled=self._ended.is_set)
         self._report.captured_rows += step.row_count
         self._report.seconds[CAPTURE_ROLE] = self._report.seconds.get(CAPTURE_ROLE, 0.0) + step.seconds
-        if step.done:
+        # Not the step's last seqno: another run's capture may have brought more than this run is to apply.
+        until = last_seqno_at(self._log, self._bounds.until_lsn) if step.done else None
+        if until is not None:
             # The bound first: the planner then ends an epoch there.
-            self._target.settle_run(self._bounds.run_id, step.last_seqno)
+            until = self._target.settle_run(self._bounds.run_id, until).until_seqno
         extend_plan(self._log, self._target, self._config)
-        if step.done:
-            self._coordinator.settle(step.last_seqno)
+        if until is not None:
+            self._coordinator.settle(until)
         self._keeper.exchange(CAPTURE_ROLE, self._delete if step.done else self._give_back)
         self._coordinator.feed()
 

@@ -17,6 +17,10 @@ from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.event import Relation
 
 
+class Overtaken(LogError):
+    """Another writer published first: open a new writer and begin anew behind what it wrote."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIdentity:
     """What a log is a log of. Written once, when it is created."""
@@ -138,7 +142,7 @@ class LogWriter(Protocol):
         ...
 
     def commit(self, captured_lsn: int) -> LogState:
-        """Sync what was appended and publish it with one manifest. `LogError` when another writer was faster:
+        """Sync what was appended and publish it with one manifest. `Overtaken` when another writer was faster:
         then nothing of ours is visible, and the slot must not move.
         """
         ...

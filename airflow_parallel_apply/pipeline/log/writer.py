@@ -26,7 +26,7 @@ from airflow_parallel_apply.pipeline.log.compaction import choose_runs, merge, s
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish, sync_directory
 from airflow_parallel_apply.pipeline.log.manifest import Manifest, advance, as_checkpoint, load, manifest_bytes
 from airflow_parallel_apply.pipeline.log.options import WriterOptions, rows_memory_bytes
-from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Segment
+from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Overtaken, Segment
 from airflow_parallel_apply.pipeline.log.segment import ROW_COST_BYTES, UNLINKED, remove_segment, write_segment
 
 _FIRST_FILE_RATIO: Final = 0.4
@@ -124,10 +124,10 @@ class DirectoryLogWriter:
         if self._failed:
             raise LogError("rows of this writer were lost when a segment could not be written", hint="Abandon them.")
 
-    def _refuse(self) -> LogError:
+    def _refuse(self) -> Overtaken:
         self._refused = f"another writer published version {self._view.version + 1} of {self._directory.root} first"
         self.abandon()
-        return LogError(
+        return Overtaken(
             self._refused,
             op="commit",
             hint="Only one capture may run for a log; nothing of this one was published, and its slot must not move.",

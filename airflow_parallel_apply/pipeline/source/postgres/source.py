@@ -10,15 +10,16 @@ The log's captured LSN decides. A slot behind it is moved up first, one above it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.log.open import open_writer
-from airflow_parallel_apply.pipeline.log.protocol import LogState, LogWriter
+from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.protocol import LogState, LogWriter, Overtaken
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     describe,
     list_tables,
@@ -89,7 +90,7 @@ class PostgresSource:
 
     def has_changes(self, captured_lsn: int) -> bool:
         """Lets a slot that a crash left behind move up to `captured_lsn` first: what is below is in the log."""
-        with self._session.errors("sense"):
+        with self._unless_overtaken("sense", captured_lsn):
             self._slot.advance(captured_lsn)
             return self._slot.has_changes()
 
@@ -99,10 +100,10 @@ class PostgresSource:
         writer = open_writer(self._config.log_url)
         before = writer.state()
         if before.captured_lsn >= until_lsn:
-            with self._session.errors("capture"):
+            with self._unless_overtaken("capture", before.captured_lsn):
                 self._slot.advance(before.captured_lsn)
             return _step(before, before, is_done=True, row_count=0, started=started)
-        with self._session.errors("capture"):
+        with self._unless_overtaken("capture", before.captured_lsn):
             slot = self._slot.advance(before.captured_lsn)
             step_changes = slot.step_changes(max_changes)
             if self._slot.flushed_lsn() < until_lsn:
@@ -127,6 +128,24 @@ class PostgresSource:
             after = writer.commit(captured_lsn)
             self._slot.advance(captured_lsn)
         return _step(before, after, is_done=captured_lsn >= until_lsn, row_count=decoder.row_count, started=started)
+
+    @contextmanager
+    def _unless_overtaken(self, op: str, captured_lsn: int) -> Iterator[None]:
+        """Another run's capture, or that of a lane which stood still, may go on with log and slot at any moment: then
+        a slot above `captured_lsn` is no loss. Errors: `Unavailable` in that case.
+        """
+        try:
+            with self._session.errors(op):
+                yield
+        except (SourceError, Overtaken) as error:
+            log = open_reader(self._config.log_url)
+            if isinstance(error, Overtaken) or log.state().captured_lsn > captured_lsn:
+                raise Unavailable(
+                    f"another capture went on with log {log.identity.log_id} meanwhile",
+                    op=op,
+                    hint="It is tried again from there.",
+                ) from error
+            raise
 
     def close(self) -> None:
         self._session.close()
