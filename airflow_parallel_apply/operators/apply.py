@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowRuntimeError
@@ -18,6 +19,8 @@ from airflow_parallel_apply.task import PipelineTask
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.apply.report import LaneReport
     from airflow_parallel_apply.pipeline.apply.stage import Stage
+
+_LINE_SECONDS: Final = 5.0
 
 
 class SparkApplyOperator(PipelineTask):
@@ -37,6 +40,7 @@ class SparkApplyOperator(PipelineTask):
 
     spark_ui: str | None = None
     _stage: Stage | None = None
+    _next_line = 0.0
 
     def __init__(
         self,
@@ -93,15 +97,20 @@ class SparkApplyOperator(PipelineTask):
             if ui_url is not None:
                 self.spark_ui = ui_url
                 ti.xcom_push(SPARK_LINK_KEY, ui_url)
-            return apply(
+            report = apply(
                 opened, told.config, told.source, told.target, lane=int(self.lane), stage=stage, signals=signals
-            ).to_json()
+            )
+        self.log.info("%s, every channel is stopped", _line(report))
+        return report.to_json()
 
     def _log_report(self, report: LaneReport) -> None:
-        self.log.info(
-            "lane %s: %s units, %s rows, channels %s",
-            report.lane,
-            report.units,
-            f"{report.rows:,}",
-            sorted(report.channels),
-        )
+        """Every few seconds: short units come many a second."""
+        now = time.monotonic()
+        if now >= self._next_line:
+            self._next_line = now + _LINE_SECONDS
+            self.log.info("%s", _line(report))
+
+
+def _line(report: LaneReport) -> str:
+    channels = ", ".join(map(str, sorted(report.channels))) or "none"
+    return f"lane {report.lane}: {report.units} units, {report.rows:,} rows, channels {channels}"

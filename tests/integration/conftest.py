@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,18 @@ from airflow_parallel_apply.spark.session import release_session
 
 
 @pytest.fixture(scope="session")
-def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerLease]:
-    directory = tmp_path_factory.mktemp("spark")
+def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the server; processes find it through `PARALLEL_APPLY_RUNTIME_DIR`."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark_server(spark_directory: Path) -> Iterator[ServerLease]:
     try:
-        with connect_server(settings=ServerSettings(idle=timedelta(seconds=30)), directory=directory) as lease:
+        with connect_server(settings=ServerSettings(idle=timedelta(seconds=30)), directory=spark_directory) as lease:
             yield lease
     finally:
-        stop_server(directory=directory)
+        stop_server(directory=spark_directory)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.status import read_status
+from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
+from airflow_parallel_apply.spark.server import ServerLease
 
 REPOSITORY = Path(__file__).parents[2]
 CHANNELS = 8
@@ -25,11 +27,11 @@ CHANNELS = 8
 class Airflow:
     """An Airflow home with connections, and `airflow dags test` in it, each run a process of its own."""
 
-    def __init__(self, home: Path, connections: dict[str, str]) -> None:
+    def __init__(self, home: Path, connections: dict[str, str], more: dict[str, str] | None = None) -> None:
         self.home = home
         variables = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
         named = {f"AIRFLOW_CONN_{conn_id.upper()}": uri for conn_id, uri in connections.items()}
-        self.environment = {**variables, "AIRFLOW_HOME": str(home), **named}
+        self.environment = {**variables, "AIRFLOW_HOME": str(home), **named, **(more or {})}
 
     def migrate(self) -> None:
         dags = f"[core]\ndags_folder = {REPOSITORY / 'dags'}\nload_examples = False\n"
@@ -69,6 +71,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def airflow(
     home: Path,
+    spark_directory: Path,
+    spark_server: ServerLease,
     source_server: PostgresServer,
     source_database: str,
     target_server: PostgresServer,
@@ -80,6 +84,7 @@ def airflow(
             "parallel_apply_source": source_server.uri(source_database),
             "parallel_apply_target": target_server.uri(target_database),
         },
+        {RUNTIME_DIR_VARIABLE: str(spark_directory)},
     )
 
 
