@@ -6,6 +6,7 @@ hand to each other through XCom is a copy for people and for addressing.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -22,12 +23,14 @@ from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, Cap
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.lane import Lane, LaneSignals, generation_over
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
     FatalError,
     FenceBusy,
     LogError,
@@ -43,11 +46,13 @@ from airflow_parallel_apply.pipeline.position import Position, all_equal, low_wa
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
 from airflow_parallel_apply.pipeline.target.connect import open_target
-from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
+from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, Target
 from airflow_parallel_apply.queue.connect import open_queue
 from airflow_parallel_apply.queue.model import DependencyError, TaskRef
 from airflow_parallel_apply.queue.postgres import migrate as migrate_queue
 from airflow_parallel_apply.queue.protocol import Queue
+
+_logger = logging.getLogger(__name__)
 
 FIRST_CAPTURE_CHANGES: Final = 200_000
 """What the capture task itself brings; the lanes capture the rest while they apply."""
@@ -129,7 +134,10 @@ def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Prepa
     Nothing is created before everything is checked.
     """
     with closing(open_source(source, config)) as reading, closing(_target(target, config)) as writing:
-        first = not writing.is_installed() or writing.fence() is None
+        fence = writing.fence() if writing.is_installed() else None
+        first = fence is None
+        if fence is not None:
+            _require_log(config, fence.log_id)
         require_empty = first and config.start is Start.EMPTY
         if first or config.ddl is DdlPolicy.REFUSE:
             # Else the target may lack what DDL on its way will bring.
@@ -162,11 +170,15 @@ def capture(
     began = monotonic()
     prepared = prepare(config, source, target)
     with closing(open_source(source, config)) as reading, closing(_target(target, config)) as writing:
-        bounds = writing.freeze_run(run_id, parse_lsn(until) if until else reading.current_lsn())
+        bounds = writing.freeze_run(run_id, _until_lsn(until, reading.current_lsn()))
         log = open_reader(config.log_url)
         rows = 0
-        if log.state().captured_lsn < bounds.until_lsn:
-            step = reading.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled)
+        # Another run's lanes capture for themselves, and would only be in each other's way with us.
+        if log.state().captured_lsn < bounds.until_lsn and not _is_owned(writing.fence()):
+            step = retrying(
+                lambda: reading.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled),
+                on_retry=_tell_unless(cancelled),
+            )
             report(step)
             rows = step.row_count
         _settle(log, writing, bounds)
@@ -220,7 +232,7 @@ def _seed(
     nothing_to_do = until is not None and low >= until
     if not nothing_to_do:
         coordinator = Coordinator(queue, target, names, claimant=_claimant("open"))
-        _sweep(queue, config.pipeline, keep=names.prefix)
+        _sweep(queue, config.pipeline, below=generation)
         coordinator.seed(state, capture=until is None)
         state = coordinator.feed()
     return OpenedRun(
@@ -304,6 +316,9 @@ def apply(
             report=report,
             background_failure=background_failure,
         ).run()
+        # Nobody renews until close comes, which may wait for a slot.
+        with suppress(ParallelApplyError):
+            targets[0].renew_fence(opened.generation, max(config.lease, _OPEN_LEASE))
     return report
 
 
@@ -325,10 +340,13 @@ def close_run(
         if opened.nothing_to_do:
             stop_seqno, early = low_watermark(positions), False
             writing.release(opened.generation, clean_stop_seqno=_stopped_at(positions))
+        elif fence.clean_stop_seqno is not None:
+            # An earlier close of this generation came that far; its tasks may be gone.
+            stop_seqno, early = fence.clean_stop_seqno, _is_early(fence.clean_stop_seqno, writing, opened)
         else:
             stop_seqno, early = _judge(opened, config, writing, queue)
-            _sweep(queue, config.pipeline, keep=None)
             writing.release(opened.generation, clean_stop_seqno=stop_seqno)
+        _sweep(queue, config.pipeline, below=opened.generation + 1)
         return ClosedRun(
             pipeline=config.pipeline,
             generation=opened.generation,
@@ -350,6 +368,8 @@ def request_stop(config_pipeline: str, target: Endpoint) -> CoordinatorState:
                 pipeline=config_pipeline,
                 hint="See parallel-apply status.",
             )
+        if fence.owner is None:
+            raise FatalError("no run is under way: there is nothing to stop", op="stop", pipeline=config_pipeline)
         names = Names(pipeline=config_pipeline, generation=fence.generation)
         return Coordinator(queue, writing, names, claimant=_claimant("stop")).request_stop()
 
@@ -365,8 +385,7 @@ def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, queue: Que
         raise
     positions = target.positions()
     if state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions):
-        until = state.until_seqno
-        return positions[0].seqno, until is None or positions[0].seqno < until
+        return positions[0].seqno, _is_early(positions[0].seqno, target, opened)
     target.release(opened.generation, clean_stop_seqno=None)
     if state.failure is not None:
         raise TargetError(state.failure.message, hint="Mend the cause, then clear open with everything downstream.")
@@ -377,6 +396,12 @@ def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, queue: Que
         pipeline=config.pipeline,
         hint="See the lanes' logs; then clear open with everything downstream. Nothing is lost or applied twice.",
     )
+
+
+def _is_early(seqno: int, target: Target, opened: OpenedRun) -> bool:
+    """Whether a stop came before the run's bound."""
+    until = target.freeze_run(opened.run_id, opened.until_lsn).until_seqno
+    return until is None or seqno < until
 
 
 def _stopped_at(positions: Sequence[Position]) -> int | None:
@@ -391,6 +416,45 @@ def _settle(log: LogReader, target: Target, bounds: RunBounds) -> RunBounds:
     return bounds if seqno is None else target.settle_run(bounds.run_id, seqno)
 
 
+def _until_lsn(until: str, current_lsn: int) -> int:
+    """The bound to freeze. Errors: `ConfigurationError`, since a frozen bound stays that of its run."""
+    if not until:
+        return current_lsn
+    asked = parse_lsn(until)
+    if asked > current_lsn:
+        raise ConfigurationError(
+            f"parameter until: the source has not come to {until} yet",
+            hint="Leave it empty for everything that is committed when the run first opens.",
+        )
+    return asked
+
+
+def _is_owned(fence: FenceState | None) -> bool:
+    return fence is not None and fence.lease_until is not None and fence.lease_until > _now()
+
+
+def _tell_unless(cancelled: Callable[[], bool]) -> Callable[[BaseException], None]:
+    def tell(error: BaseException) -> None:
+        _logger.warning("capture: trying again: %s", error)
+        if cancelled():
+            raise error
+
+    return tell
+
+
+def _require_log(config: PipelineConfig, log_id: str) -> None:
+    """A registered pipeline goes on with its own log. Errors: `ConfigurationError`, before a new slot keeps WAL."""
+    found = open_reader(config.log_url).identity.log_id if log_exists(config.log_url) else None
+    if found != log_id:
+        raise ConfigurationError(
+            f"the target has applied log {log_id} so far, "
+            + (f"there is none at {config.log_url}" if found is None else f"{config.log_url} is log {found}"),
+            op="prepare",
+            pipeline=config.pipeline,
+            hint="Use the pipeline's own log_url, or another pipeline name for another log.",
+        )
+
+
 def _shared_log(config: PipelineConfig, opened: OpenedRun) -> LogReader:
     hint = "log_url must be one directory that every worker sees, such as a network file system."
     if not log_exists(config.log_url):
@@ -401,10 +465,13 @@ def _shared_log(config: PipelineConfig, opened: OpenedRun) -> LogReader:
     return log
 
 
-def _sweep(queue: Queue, pipeline: str, *, keep: str | None) -> None:
-    """Delete the tasks of generations that are over; what a dead lane still holds goes with a later sweep."""
+def _sweep(queue: Queue, pipeline: str, *, below: int) -> None:
+    """Delete the tasks of generations below one: a task that stood still must not touch those of its successors. What
+    a dead lane still holds goes with a later sweep.
+    """
     for stats in queue.queue_stats(prefix=[f"{pipeline}/"]):
-        if keep is not None and stats.queue.startswith(keep):
+        generation = stats.queue.split("/")[1]
+        if not generation.isdigit() or int(generation) >= below:
             continue
         for task in queue.tasks(stats.queue, omit_values=True):
             _delete(queue, task.ref)

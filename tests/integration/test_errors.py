@@ -1,0 +1,199 @@
+"""Trouble from outside is one line: what, where, what to do. No position moves, and once it is mended a run goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    FatalError,
+    LogError,
+    ParallelApplyError,
+    PlanError,
+    SourceError,
+    TargetError,
+    Unavailable,
+)
+from tests.support.rig import Rig, execute
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    """A pipeline that has applied ten rows, and has more to do."""
+    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=2)
+    made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    made.prepare()
+    made.write("INSERT INTO t SELECT n, 'a' FROM generate_series(1, 10) n")
+    made.run()
+    made.write("UPDATE t SET v = 'b'")
+    return made
+
+
+def refused(rig: Rig, kind: type[ParallelApplyError], *says: str, step: Callable[[], object] | None = None) -> None:
+    """The step (a whole run) fails with one line that has all of it and a hint, and no position moves."""
+    before = positions(rig)
+    with pytest.raises(kind) as caught:
+        (step or rig.run)()
+    line = str(caught.value)
+    assert "\n" not in line
+    for word in (*says, "Hint: "):
+        assert word in line
+    assert "password" not in line
+    assert positions(rig) == before
+
+
+def positions(rig: Rig) -> list[tuple[int, int]]:
+    return rig.rows("SELECT channel, seqno FROM parallel_apply.position ORDER BY channel")
+
+
+def goes_on(rig: Rig) -> None:
+    rig.run()
+    assert rig.comparison().equal
+
+
+def broken(rig: Rig, run_id: str = "broken") -> run.ClosedRun:
+    """A run whose lanes meet the trouble; `close` tells of it."""
+    rig.capture(run_id)
+    opened = run.open_run(rig.config, rig.source, rig.target, owner=run_id, run_id=run_id)
+    return run.close_run(opened, rig.config, rig.target, rig.apply(opened))
+
+
+def test_an_unreachable_target_is_named_and_to_be_tried_again(rig: Rig) -> None:
+    away = replace(rig, target_dsn="postgresql://u:secret@127.0.0.1:1/nowhere")
+    refused(rig, Unavailable, "target", "127.0.0.1", step=away.prepare)
+    goes_on(rig)
+
+
+def test_a_target_database_that_does_not_exist_is_a_wrong_connection(rig: Rig, target_server: PostgresServer) -> None:
+    away = replace(rig, target_dsn=target_server.dsn("nowhere"))
+    refused(rig, ConfigurationError, "nowhere", "Check the connection", step=away.prepare)
+
+
+def test_a_column_that_the_target_lost_is_named(rig: Rig) -> None:
+    execute(rig.target_dsn, "ALTER TABLE t RENAME COLUMN v TO w")
+    refused(rig, TargetError, "public.t lacks the column v")
+    execute(rig.target_dsn, "ALTER TABLE t RENAME COLUMN w TO v")
+    goes_on(rig)
+
+
+def test_a_table_that_the_target_loses_under_the_lanes_fails_the_run_once(rig: Rig) -> None:
+    rig.capture("broken")
+    opened = run.open_run(rig.config, rig.source, rig.target, owner="broken", run_id="broken")
+    execute(rig.target_dsn, "ALTER TABLE t RENAME TO u")
+    reports = rig.apply(opened)
+    refused(
+        rig, TargetError, "no such table", "public.t", "seqno 1",
+        step=lambda: run.close_run(opened, rig.config, rig.target, reports),
+    )  # fmt: skip
+    execute(rig.target_dsn, "ALTER TABLE u RENAME TO t")
+    goes_on(rig)
+
+
+def test_a_privilege_that_the_target_took_back_is_named(rig: Rig, target_server: PostgresServer) -> None:
+    execute(
+        rig.target_dsn,
+        "DROP ROLE IF EXISTS applier",
+        "CREATE ROLE applier LOGIN PASSWORD 'secret'",
+        "GRANT ALL ON SCHEMA parallel_apply TO applier",
+        "GRANT ALL ON ALL TABLES IN SCHEMA parallel_apply TO applier",
+        "GRANT SELECT, INSERT, DELETE ON t TO applier",
+    )
+    parts = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)
+    dsn = psycopg.conninfo.make_conninfo(**{**parts, "user": "applier", "password": "secret"})
+    try:
+        refused(rig, TargetError, "public.t", "UPDATE", "TRUNCATE", step=replace(rig, target_dsn=dsn).prepare)
+    finally:
+        execute(rig.target_dsn, "DROP OWNED BY applier", "DROP ROLE applier")
+
+
+def test_a_slot_that_is_gone_is_refused_since_changes_are_missing(rig: Rig) -> None:
+    execute(rig.source_dsn, "SELECT pg_drop_replication_slot('parallel_apply_p')")
+    refused(rig, SourceError, "slot parallel_apply_p", "changes are missing")
+
+
+def test_a_recreated_slot_is_refused_since_changes_are_missing(rig: Rig) -> None:
+    execute(
+        rig.source_dsn,
+        "SELECT pg_drop_replication_slot('parallel_apply_p')",
+        "SELECT pg_create_logical_replication_slot('parallel_apply_p', 'pgoutput')",
+    )
+    refused(rig, SourceError, "slot parallel_apply_p", "recreated")
+
+
+def test_another_sources_log_is_refused_before_a_slot_is_made_for_it(
+    rig: Rig, target_server: PostgresServer, tmp_path: Path
+) -> None:
+    """The other source's pipeline has the same name, and a log of its own."""
+    target_server.create_database("other_source")
+    other = replace(
+        rig,
+        source_dsn=target_server.dsn("other_source"),
+        config=replace(rig.config, log_url=str(tmp_path / "other")),
+    )
+    execute(other.source_dsn, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    refused(rig, ConfigurationError, "has applied log", str(tmp_path / "other"), step=other.prepare)
+    assert other.rows("SELECT slot_name FROM pg_replication_slots WHERE database = 'other_source'") == []
+    goes_on(rig)
+
+
+def test_the_same_log_with_another_source_is_refused(rig: Rig, target_server: PostgresServer) -> None:
+    target_server.create_database("stranger")
+    other = replace(rig, source_dsn=target_server.dsn("stranger"))
+    execute(other.source_dsn, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    refused(rig, FatalError, rig.config.log_url, step=other.prepare)
+    goes_on(rig)
+
+
+def test_a_corrupt_segment_is_named_and_nothing_of_it_is_applied(rig: Rig) -> None:
+    rig.capture("broken")
+    newest = max(Path(rig.config.log_url, "segments").glob("*.rows.parquet"), key=lambda path: path.stat().st_mtime)
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:200] + b"\xff\x00\xff" + whole[203:])
+    refused(rig, FatalError, newest.name, "does not match its checksum", step=lambda: broken(rig))
+    newest.write_bytes(whole)
+    goes_on(rig)
+
+
+def test_other_channels_are_refused_while_positions_differ(rig: Rig) -> None:
+    execute(rig.target_dsn, "UPDATE parallel_apply.position SET seqno = seqno - 1 WHERE channel = 1")
+    refused(rig, PlanError, "channels 2 to 4", "0: 0, 1: -1", step=rig.having(channels=4).prepare)
+    execute(rig.target_dsn, "UPDATE parallel_apply.position SET seqno = seqno + 1 WHERE channel = 1")
+    goes_on(rig.having(channels=4))
+
+
+def test_a_lane_that_does_not_see_the_log_says_where_it_looked(rig: Rig, tmp_path: Path) -> None:
+    rig.capture("unshared")
+    opened = run.open_run(rig.config, rig.source, rig.target, owner="unshared", run_id="unshared")
+    elsewhere = rig.having(log_url=str(tmp_path / "elsewhere"))
+    refused(
+        rig, LogError, str(tmp_path / "elsewhere"), "every worker sees",
+        step=lambda: run.apply(
+            opened, elsewhere.config, rig.source, rig.target, lane=0, stage=None, signals=None  # type: ignore[arg-type]
+        ),
+    )  # fmt: skip
+    rig.apply(opened)
+    run.close_run(opened, rig.config, rig.target, [])
+    assert rig.comparison().equal
+
+
+def test_a_bound_that_the_source_has_not_reached_is_refused_and_not_frozen(rig: Rig) -> None:
+    refused(rig, ConfigurationError, "until", "FFFF/0", step=lambda: rig.run("early", until="FFFF/0"))
+    rig.run("early")
+    assert rig.comparison().equal
+
+
+def test_a_stop_without_a_run_says_that_there_is_nothing_to_stop(rig: Rig) -> None:
+    before = positions(rig)
+    with pytest.raises(FatalError, match=re.escape("nothing to stop")):
+        run.request_stop("p", rig.target)
+    assert positions(rig) == before

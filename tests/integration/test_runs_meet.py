@@ -1,0 +1,108 @@
+"""Runs of one pipeline beside and after each other: bounds stay frozen, a clear changes nothing, zombies do no harm."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
+from airflow_parallel_apply.pipeline.source.connect import open_source
+from tests.support.rig import Rig
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=2, epoch_max_changes=5)
+    made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    made.both("CREATE TABLE t (id int PRIMARY KEY)")
+    made.prepare()
+    return made
+
+
+def insert(rig: Rig, first: int, last: int) -> None:
+    rig.write(*(f"INSERT INTO t VALUES ({number})" for number in range(first, last + 1)))
+
+
+def opened(rig: Rig, run_id: str) -> run.OpenedRun:
+    return run.open_run(rig.config, rig.source, rig.target, owner=run_id, run_id=run_id)
+
+
+def seqnos(rig: Rig) -> set[int]:
+    return {seqno for (seqno,) in rig.rows("SELECT seqno FROM parallel_apply.position")}
+
+
+def test_a_run_ends_at_its_own_bound_when_another_capture_went_further(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert(rig, 1, 8)
+    monkeypatch.setattr(run, "FIRST_CAPTURE_CHANGES", 1)
+    assert not rig.capture("a").done
+    first = opened(rig, "a")
+    assert first.until_seqno is None
+    insert(rig, 9, 12)
+    with closing(open_source(rig.source, rig.config)) as other:
+        other.capture(other.current_lsn(), max_changes=1000, cancelled=lambda: False)
+    closed = run.close_run(first, rig.config, rig.target, rig.apply(first))
+    assert (closed.stop_seqno, closed.stopped_early) == (7, False)
+    assert seqnos(rig) == {7}
+    assert rig.run("b").stop_seqno == 11
+    assert rig.comparison().equal
+
+
+def test_a_run_that_waits_for_another_leaves_the_capture_to_it(rig: Rig) -> None:
+    insert(rig, 1, 3)
+    rig.capture("a")
+    first = opened(rig, "a")
+    insert(rig, 4, 6)
+    waiting = rig.capture("b")
+    assert (waiting.rows, waiting.done) == (0, False)
+    with pytest.raises(FenceBusy, match="run a owns the pipeline"):
+        opened(rig, "b")
+    assert run.close_run(first, rig.config, rig.target, rig.apply(first)).stop_seqno == 2
+    second = opened(rig, "b")
+    assert run.close_run(second, rig.config, rig.target, rig.apply(second)).stop_seqno == 5
+    assert rig.comparison().equal
+
+
+def test_a_close_that_is_repeated_says_the_same_and_stays_green(rig: Rig) -> None:
+    insert(rig, 1, 5)
+    rig.capture("a")
+    first = opened(rig, "a")
+    reports = rig.apply(first)
+    closed = run.close_run(first, rig.config, rig.target, reports)
+    assert run.close_run(first, rig.config, rig.target, reports) == closed
+
+
+def test_a_cleared_run_changes_nothing_while_the_source_goes_on(rig: Rig) -> None:
+    insert(rig, 1, 5)
+    closed = rig.run("a")
+    insert(rig, 6, 9)
+    again = rig.run("a")
+    assert (again.stop_seqno, again.rows) == (closed.stop_seqno, 0)
+    assert rig.rows("SELECT count(*) FROM t") == [(5,)]
+    rig.run("b")
+    assert rig.comparison().equal
+
+
+def test_lanes_that_are_cleared_alone_say_what_to_clear(rig: Rig) -> None:
+    insert(rig, 1, 5)
+    rig.capture("a")
+    first = opened(rig, "a")
+    run.close_run(first, rig.config, rig.target, rig.apply(first))
+    with pytest.raises(OwnershipLost, match="Clear the task open"):
+        rig.lane(first, 0)
+    assert seqnos(rig) == {4}
+
+
+def test_a_former_close_leaves_the_tasks_of_its_successor_alone(rig: Rig) -> None:
+    insert(rig, 1, 5)
+    rig.capture("a")
+    first = opened(rig, "a")
+    second = opened(rig, "a")
+    with pytest.raises(OwnershipLost):
+        run.close_run(first, rig.config, rig.target, [])
+    assert run.close_run(second, rig.config, rig.target, rig.apply(second)).stop_seqno == 4
