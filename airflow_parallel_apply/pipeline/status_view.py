@@ -53,7 +53,8 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
             f"{channel.lag_transactions:,}",
             f"{channel.lag_rows:,}",
             Text(channel.state, style=_STYLES.get(channel.state, "")),
-            channel.waits_for,
+            # As text: an error's place stands in brackets, which are no markup.
+            Text(channel.waits_for),
         )
     notes: list[RenderableType] = []
     if status.torn_from is not None:

@@ -18,14 +18,15 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         table.add_column(name, justify="right" if name.startswith("rows") else "left")
     for one in comparison.tables:
         table.add_row(
-            one.name,
+            Text(one.name),
             _count(one.source_rows),
             _count(one.target_rows),
             one.source_checksum or "",
             one.target_checksum or "",
             Text("equal", style="green") if one.equal else Text("differs", style="bold red"),
         )
-    return Group(table, *(line for one in comparison.tables for line in _complaints(one)))
+    # As text: what looks like markup in a name or a key is none.
+    return Group(table, *(Text(line) for one in comparison.tables for line in _complaints(one)))
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:

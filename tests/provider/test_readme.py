@@ -1,0 +1,97 @@
+"""What the README and docs/ promise is what the code has: the DAG parses, the table of parameters is the form's, every
+option of a command exists, every link leads somewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from airflow.dag_processing.dagbag import DagBag
+
+from airflow_parallel_apply import cli
+from airflow_parallel_apply.queue import __main__ as queue_command
+from airflow_parallel_apply.router import __main__ as router_command
+from tests.provider.conftest import REPOSITORY
+
+PAGES = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "docker" / "README.md")
+README = PAGES[0].read_text()
+COMMANDS = {
+    "parallel-apply": cli.app,
+    "python -m airflow_parallel_apply.queue": queue_command.app,
+    "python -m airflow_parallel_apply.router": router_command.app,
+}
+
+
+def _blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_dag_of_the_readme_takes_ten_lines_and_loads(tmp_path: Path) -> None:
+    (text,) = _blocks("python")
+    assert len([line for line in text.splitlines() if line.strip()]) == 10
+    file = tmp_path / "orders.py"
+    file.write_text(text)
+    bag = DagBag(str(file))
+    assert not bag.import_errors
+    assert sorted(bag.dags["orders"].task_ids) == sorted(
+        f"orders.{task}" for task in ("changes_available", "capture", "route", "open", "apply", "close")
+    )
+
+
+def test_the_table_of_parameters_is_that_of_the_form() -> None:
+    bag = DagBag(str(REPOSITORY / "dags" / "parallel_apply.py"))
+    section = README.partition("### Parameters")[2].partition("\n### ")[0]
+    told = dict(re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", section, re.MULTILINE))
+    form = {name: _shown(value) for name, value in bag.dags["parallel_apply"].params.dump().items()}
+    assert told == form
+
+
+def _shown(value: object) -> str:
+    if value == "":
+        return "empty"
+    return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
+
+
+def _told_commands() -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for block in _blocks("sh", page.read_text()):
+            for line in block.splitlines():
+                command = line.split("  #")[0].strip()
+                if command.startswith(tuple(COMMANDS)):
+                    yield page.name, command
+
+
+@pytest.mark.parametrize(("page", "command"), list(_told_commands()))
+def test_every_command_is_complete_and_its_options_exist(
+    page: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("PARALLEL_APPLY_TARGET_DSN", "PARALLEL_APPLY_QUEUE_DSN"):
+        monkeypatch.setenv(variable, "postgresql://nobody@nowhere.invalid/nothing")
+    program = next(name for name in COMMANDS if command.startswith(name))
+    verb, *arguments = shlex.split(command.removeprefix(program))
+    group = typer.main.get_command(COMMANDS[program])
+    # Parses and checks the arguments; runs nothing.
+    group.commands[verb].make_context(verb, arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_inside_the_repository_leads_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?://)([^)]+)\)", page.read_text()):
+        name, _, anchor = link.partition("#")
+        found = (page.parent / name) if name else page
+        assert found.is_file(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", found.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}, link
+
+
+def test_every_environment_variable_that_is_told_is_read() -> None:
+    source = "".join(file.read_text() for file in (REPOSITORY / "airflow_parallel_apply").rglob("*.py"))
+    told = {name for page in PAGES for name in re.findall(r"(?<!CONN_)PARALLEL_APPLY_[A-Z_]+", page.read_text())}
+    assert [name for name in sorted(told) if name not in source] == []
