@@ -46,13 +46,18 @@ class ApplyJob:
 
 def build_job(session: Any, unit: Unit, files: Sequence[str], *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
     """Describe the job of a unit; nothing runs yet."""
-    counted = session.read.schema(LOG_SCHEMA).parquet(*files).where(_unit_filter(unit))
+    counted = read_rows(session, files).where(_unit_filter(unit))
     needed = counted if unit.channel is None else counted.where(_link_filter(unit))
     tasks = -(-unit.row_count // exchange_rows)
     spread = needed.coalesce(1) if tasks <= 1 else _spread(needed, tasks)
     ordered = spread.sortWithinPartitions("relation_id", "key_order", "key", "seqno", "fragno")
     loaded = ordered.select(*LOADED_COLUMNS).withColumn("unsent", _never_null("unsent"))
     return ApplyJob(counted=counted, ordered=loaded, exchanged=tasks > 1)
+
+
+def read_rows(session: Any, files: Sequence[str]) -> Any:
+    """Row files of a log as a DataFrame. Vectored reads run in threads whose bytes Spark's metrics do not see."""
+    return session.read.schema(LOG_SCHEMA).option("parquet.hadoop.vectored.io.enabled", "false").parquet(*files)
 
 
 def counted_rows(execution: Any) -> int | None:

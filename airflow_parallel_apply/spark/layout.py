@@ -152,14 +152,15 @@ class Layout:
         aside.replace(self.state)
 
     def log_tail(self, limit: int = 600) -> str:
-        """The last messages, in one line, for an error."""
+        """The last messages without Java's stack frames, in one line, for an error."""
         for path in (self.log, self.output):
             try:
                 text = path.read_text(errors="replace").strip()
             except OSError:
                 continue
-            if text:
-                return " | ".join(text[-limit:].splitlines())
+            told = [line for line in text.splitlines() if not line.startswith("\tat ")]
+            if told:
+                return " | ".join(told)[-limit:]
         return "no message"
 
     def write_configuration(self, settings: ServerSettings) -> None:

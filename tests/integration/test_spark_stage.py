@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -10,6 +16,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
@@ -19,6 +26,7 @@ from tests.support.written_log import TABLE, Change, append, make_log
 
 TRANSACTIONS = 400
 KEYS = 50
+STAGING_SESSIONS = "FROM pg_stat_activity WHERE application_name LIKE 'pa:%:0:%' AND datname = current_database()"
 
 
 @pytest.fixture
@@ -49,12 +57,12 @@ def make_stage(
 ) -> Iterator[Callable[..., SparkStage]]:
     stages = []
 
-    def make(**options: object) -> SparkStage:
+    def make(*, log_url: str = log_url, target: Endpoint | None = None, **options: object) -> SparkStage:
         stage = SparkStage(
             url=spark_server.url,
             session_id=spark_session_id,
             config=PipelineConfig(pipeline="demo", log_url=log_url),
-            target=Endpoint(conn_id="t", dsn=target_dsn),
+            target=target or Endpoint(conn_id="t", dsn=target_dsn),
             **options,
         )
         stages.append(stage)
@@ -105,3 +113,163 @@ def test_two_channels_together_stage_the_net_change_of_every_key(make_stage, log
     assert sorted(map(int, net)) == list(range(5, KEYS))
     last = TRANSACTIONS - KEYS - 5
     assert net["20"] == ("I", f"v{max(number for number in range(last) if number % KEYS == 20)}")
+
+
+def test_a_serial_unit_takes_the_fragnos_it_names_and_leaves_out_statements(make_stage, tmp_path, target_dsn, target):
+    url = str(tmp_path / "serial")
+    make_log(url)
+    append(url, 0, [[Change("I", 1, "before"), Change("T"), Change("I", 2, "a"), Change("U", 2, "b"), Change("I", 3)]])
+    serial = Unit(
+        pipeline="demo",
+        generation=1,
+        channel=None,
+        channels=4,
+        token="token",
+        after_seqno=-1,
+        last_seqno=0,
+        row_count=2,
+        first_fragno=1,
+        last_fragno=3,
+    )
+    staged = make_stage(log_url=url).stage(serial)
+    assert staged_rows(target_dsn, staged) == {"2": ("I", "b")}
+
+
+def test_a_large_unit_is_spread_over_tasks_and_no_key_over_two(make_stage, log_url, target_dsn):
+    whole = unit(log_url, channels=1)
+    small, large = make_stage(), make_stage(exchange_rows=100)
+    one, several = small.stage(whole), large.stage(whole)
+    assert len(one.tables) == 1
+    assert len(several.tables) > 1
+    assert sum(table.inserts for table in several.tables) == KEYS - 5
+    assert staged_rows(target_dsn, several) == staged_rows(target_dsn, one)
+
+
+def test_a_unit_that_continues_another_knows_which_rows_existed(make_stage, log_url, target_dsn):
+    staged = make_stage().stage(unit(log_url, channels=1, after=KEYS - 1))
+    operations = {key: operation for key, (operation, _) in staged_rows(target_dsn, staged).items()}
+    assert operations == {str(key): "D" if key < 5 else "U" for key in range(KEYS)}
+
+
+def test_a_plan_that_counts_other_rows_than_the_log_holds_is_refused(make_stage, log_url):
+    whole = unit(log_url, channels=1)
+    with pytest.raises(LogError, match=f"found {TRANSACTIONS} rows where the plan has {TRANSACTIONS + 1}"):
+        make_stage().stage(replace(whole, row_count=TRANSACTIONS + 1))
+
+
+def test_a_value_that_the_target_refuses_names_table_column_and_seqno(make_stage, log_url, target_dsn):
+    with psycopg.connect(target_dsn, autocommit=True) as connection:
+        connection.execute("ALTER TABLE t ALTER COLUMN v TYPE integer USING 0")
+    with pytest.raises(TargetError) as told:
+        make_stage().stage(unit(log_url, channels=1))
+    error = told.value
+    assert (error.pipeline, error.channel, error.table, error.column) == ("demo", 0, "public.t", "v")
+    assert error.seqno is not None
+    assert "\n" not in str(error)
+
+
+def test_an_unreachable_target_is_told_as_such_without_a_java_trace(make_stage, log_url):
+    stage = make_stage(target=Endpoint(conn_id="t", dsn="host=127.0.0.1 port=1 user=postgres dbname=t"))
+    with pytest.raises(Unavailable) as told:
+        stage.stage(unit(log_url))
+    assert "org.apache" not in str(told.value)
+
+
+def test_a_damaged_file_is_told_before_spark_reads_it(make_stage, log_url):
+    (path,) = open_reader(log_url).row_files(-1, 10)
+    content = bytearray(Path(path).read_bytes())
+    content[len(content) // 2] ^= 1
+    Path(path).chmod(0o600)
+    Path(path).write_bytes(content)
+    with pytest.raises(LogError, match="checksum"):
+        make_stage().stage(unit_of(TRANSACTIONS))
+
+
+def test_an_ended_session_under_a_claim_that_lasts_may_be_staged_again(make_stage, log_url, target_dsn):
+    stage, whole = make_stage(), unit(log_url, channels=1)
+    with psycopg.connect(target_dsn, autocommit=True) as blocker, psycopg.connect(target_dsn, autocommit=True) as other:
+        # Whoever stages has to look at the table; this holds it up until its session has been ended.
+        with blocker.transaction():
+            blocker.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            staging = in_background(lambda: stage.stage(whole))
+            eventually(lambda: ended_sessions(other) > 0)
+        with pytest.raises(Unavailable):
+            staging()
+    assert stage.stage(whole).row_count == TRANSACTIONS
+
+
+def test_cancel_ends_the_job_and_the_stage_goes_on_with_the_next(make_stage, log_url, target_dsn):
+    stage, whole = make_stage(), unit(log_url, channels=1)
+    with psycopg.connect(target_dsn, autocommit=True) as blocker, psycopg.connect(target_dsn, autocommit=True) as other:
+        blocker.execute("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        staging = in_background(lambda: stage.stage(whole))
+        eventually(lambda: waiting_sessions(other) > 0)
+        stage.cancel()
+        with pytest.raises(OwnershipLost, match="cancelled"):
+            staging()
+    assert stage.stage(whole).row_count == TRANSACTIONS
+
+
+def test_a_killed_python_worker_is_replaced_and_nothing_is_staged_twice(make_stage, log_url, target_dsn, spark_server):
+    stage, whole = make_stage(), unit(log_url, channels=1)
+    with psycopg.connect(target_dsn, autocommit=True) as blocker, psycopg.connect(target_dsn, autocommit=True) as other:
+        with blocker.transaction():
+            blocker.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            staging = in_background(lambda: stage.stage(whole))
+            eventually(lambda: waiting_sessions(other) > 0)
+            os.kill(worker_of(other), signal.SIGKILL)
+            eventually(lambda: waiting_sessions(other) > 0)
+        staged = staging()
+    assert len(staged_rows(target_dsn, staged)) == KEYS - 5
+    assert [table.inserts for table in staged.tables] == [KEYS - 5]
+
+
+def unit_of(rows: int) -> Unit:
+    return Unit(
+        pipeline="demo",
+        generation=1,
+        channel=0,
+        channels=1,
+        token="token",
+        after_seqno=-1,
+        last_seqno=rows - 1,
+        row_count=rows,
+    )
+
+
+def in_background(call: Callable[[], StagedUnit]) -> Callable[[], StagedUnit]:
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(call)
+    pool.shutdown(wait=False)
+    return lambda: future.result(timeout=60)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited a minute for nothing"
+        time.sleep(0.02)
+
+
+def waiting_sessions(connection: psycopg.Connection) -> int:
+    return int(connection.execute(f"SELECT count(*) {STAGING_SESSIONS} AND wait_event_type = 'Lock'").fetchone()[0])
+
+
+def ended_sessions(connection: psycopg.Connection) -> int:
+    ended = f"SELECT count(pg_terminate_backend(pid)) {STAGING_SESSIONS} AND wait_event_type = 'Lock'"
+    return int(connection.execute(ended).fetchone()[0])
+
+
+def worker_of(connection: psycopg.Connection) -> int:
+    """The process at the other end of the staging session."""
+    (port,) = connection.execute(f"SELECT client_port {STAGING_SESSIONS} AND wait_event_type = 'Lock'").fetchone()
+    inode = next(
+        line.split()[9]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+        if int(line.split()[1].rpartition(":")[2], 16) == port
+    )
+    for path in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if str(path.readlink()) == f"socket:[{inode}]":
+                return int(path.parts[2])
+    raise AssertionError("no process holds the staging session")

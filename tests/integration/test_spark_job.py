@@ -1,0 +1,174 @@
+"""What Spark makes of a unit: filters in Parquet, no exchange, and as little read as a channel needs."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.pipeline.log import open_reader
+from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
+from airflow_parallel_apply.spark.job import LOADED_COLUMNS, build_job, counted_rows
+from airflow_parallel_apply.spark.server import ServerLease
+from airflow_parallel_apply.spark.session import close_session, open_session, release_session
+from tests.support.tpcb_log import make_tpcb_log
+
+TRANSACTIONS = 120_000
+
+
+def _count_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = sum(batch.num_rows for batch in batches)
+    yield pa.record_batch([pa.array([rows])], names=["rows"])
+
+
+# Shipped by value, since the server cannot import the tests.
+_count_rows.__module__ = "__main__"
+
+
+@pytest.fixture(scope="module")
+def log_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = str(tmp_path_factory.mktemp("tpcb") / "log")
+    make_tpcb_log(url, TRANSACTIONS, incompressible=True)
+    return url
+
+
+@pytest.fixture(scope="module")
+def files(log_url: str) -> tuple[str, ...]:
+    return open_reader(log_url).row_files(-1, TRANSACTIONS)
+
+
+@pytest.fixture(scope="module")
+def session(spark_server: ServerLease) -> Iterator[Any]:
+    session_id = str(uuid.uuid4())
+    session = open_session(spark_server.url, session_id)
+    yield session
+    close_session(session)
+    release_session(spark_server.url, session_id)
+
+
+def unit(channel: int | None, channels: int, *, after: int = -1, last: int = TRANSACTIONS - 1, rows: int = 1) -> Unit:
+    return Unit(
+        pipeline="p",
+        generation=1,
+        channel=channel,
+        channels=channels,
+        token="t",
+        after_seqno=after,
+        last_seqno=last,
+        row_count=rows,
+    )
+
+
+def plan_of(frame: Any) -> str:
+    return frame._explain_string(extended=False)
+
+
+def run(session: Any, found: Any) -> tuple[int, int | None]:
+    """Rows that reached Python, and the unit's rows by Spark's count."""
+    done = found.ordered.mapInArrow(_count_rows, "rows bigint")
+    rows = sum(done.toArrow().column("rows").to_pylist())
+    return rows, counted_rows(done.executionInfo)
+
+
+def input_metrics(server: ServerLease, session: Any, found: Any) -> tuple[int, int]:
+    """Bytes and records that Spark's scan of the job read, from its REST API."""
+    tag = f"measured-{uuid.uuid4().hex}"
+    session.addTag(tag)
+    run(session, found)
+    session.removeTag(tag)
+    root = f"{server.ui_url}/api/v1/applications"
+
+    def get(path: str) -> Any:
+        with urllib.request.urlopen(f"{root}{path}") as answer:  # noqa: S310  # loopback
+            return json.load(answer)
+
+    application = get("")[0]["id"]
+    deadline = time.monotonic() + 30
+    while True:
+        jobs = [job for job in get(f"/{application}/jobs") if any(tag in told for told in job.get("jobTags", ()))]
+        if jobs and all(job["status"] == "SUCCEEDED" for job in jobs):
+            break
+        assert time.monotonic() < deadline, "Spark's pages never told of the job"
+        time.sleep(0.05)
+    stages = [get(f"/{application}/stages/{stage}")[0] for job in jobs for stage in job["stageIds"]]
+    return sum(stage["inputBytes"] for stage in stages), sum(stage["inputRecords"] for stage in stages)
+
+
+def test_the_plan_pushes_the_filters_down_and_exchanges_nothing(session, files):
+    pushed = session.conf.get("spark.sql.maxMetadataStringLength")
+    session.conf.set("spark.sql.maxMetadataStringLength", "10000")
+    plan = plan_of(build_job(session, unit(1, 4, after=1000, last=100_000), files).ordered)
+    session.conf.set("spark.sql.maxMetadataStringLength", pushed)
+    filters = plan.partition("PushedFilters: [")[2].partition("]")[0]
+    assert "GreaterThan(seqno,1000)" in filters
+    assert "LessThanOrEqual(seqno,100000)" in filters
+    assert "GreaterThanOrEqual(bucket,256)" in filters
+    assert "LessThanOrEqual(bucket,511)" in filters
+    assert "Exchange" not in plan
+    read = plan.partition("ReadSchema: struct<")[2].partition("\n")[0]
+    assert "old_key" not in read
+
+
+def test_a_large_unit_is_exchanged_by_range(session, files):
+    job = build_job(session, unit(1, 4, rows=5_000_000), files)
+    assert job.exchanged
+    assert "rangepartitioning(relation_id" in plan_of(job.ordered)
+
+
+def test_the_units_rows_are_counted_before_the_links_drop_some(session, files):
+    loaded, counted = run(session, build_job(session, unit(0, 2), files))
+    bucket = pa.chunked_array([chunk for file in files for chunk in pq.read_table(file)["bucket"].chunks]).to_numpy()
+    assert counted == int((channel_of(bucket, 2) == 0).sum())
+    assert 0.4 * counted < loaded < 0.7 * counted
+
+
+def test_spark_reads_no_other_records_than_the_units_where_it_spans_whole_row_groups(session, files, spark_server):
+    for channel in (0, 1):
+        found = build_job(session, unit(channel, 2), files)
+        _, counted = run(session, found)
+        _, records = input_metrics(spark_server, session, found)
+        assert records == counted
+
+
+def test_eight_channels_together_read_about_as_much_as_one_scan(session, files, log_url, spark_server):
+    assert max(segment.file_bytes for segment in open_reader(log_url).state().segments) >= 16 * 2**20
+    whole, _ = input_metrics(spark_server, session, build_job(session, unit(0, 1), files))
+    parts = [input_metrics(spark_server, session, build_job(session, unit(c, 8), files))[0] for c in range(8)]
+    assert sum(parts) < 1.3 * whole
+
+
+def test_rows_come_by_relation_and_key_with_each_keys_changes_in_order(session, files):
+    table = build_job(session, unit(0, 2, last=4999), files).ordered.toArrow()
+    assert tuple(table.column_names) == LOADED_COLUMNS
+    order = [
+        (relation, key is not None and int(key), seqno)
+        for relation, key, seqno in zip(
+            *(table.column(name).to_pylist() for name in ("relation_id", "key", "seqno")), strict=True
+        )
+    ]
+    assert order == sorted(order)
+
+
+def test_spark_sql_finds_the_bucket_that_capture_wrote(session, files):
+    from pyspark.sql.connect.functions import col, expr
+
+    rows = session.read.parquet(files[0]).where(col("seqno") < 1000)
+    tables = "element_at(array('accounts', 'tellers', 'branches', 'history'), relation_id)"
+    keyed = f"xxhash64(concat('public.pgbench_', {tables}, decode(X'00', 'UTF-8'), key))"
+    bucket = expr(f"pmod(if(key is null, xxhash64(seqno, fragno), {keyed}), 1024)")
+    found = rows.select(col("bucket"), bucket.alias("computed")).toArrow()
+    assert found.num_rows == 4000
+    assert found.column("bucket").to_pylist() == found.column("computed").to_pylist()
+    channel = expr(f"{bucket_range(1, 4)[0]} <= bucket and bucket <= {bucket_range(1, 4)[1]}")
+    in_spark = rows.select((channel).alias("mine"), col("bucket")).toArrow()
+    assert in_spark.column("mine").to_pylist() == [
+        found == 1 for found in channel_of(in_spark.column("bucket").to_numpy(), 4).tolist()
+    ]
