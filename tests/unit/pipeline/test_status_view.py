@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 from rich.console import Console
 
 from airflow_parallel_apply.pipeline.status import ChannelState, ChannelStatus, PipelineStatus
@@ -34,6 +36,6 @@ def test_the_place_of_an_error_in_brackets_is_shown() -> None:
         failure=message,
         channels=(channel,),
     )
-    console = Console(width=250, record=True, quiet=True)
-    console.print(status_view(status, {}))
-    assert console.export_text().count("[op commit, channel 0, table public.lines]") == 2
+    shown = StringIO()
+    Console(file=shown, width=250).print(status_view(status, {}))
+    assert shown.getvalue().count("[op commit, channel 0, table public.lines]") == 2
