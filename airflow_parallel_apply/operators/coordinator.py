@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_parallel_apply.operators.fence import FencedTask
 from airflow_parallel_apply.operators.spark import release
-from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
 from airflow_parallel_apply.task import ERROR_KEY, Settings, run_identity
 
 STATE_KEY: Final = "coordinator_state"
@@ -100,7 +100,11 @@ class CoordinatorOperator(FencedTask):
         opened = None if value is None else OpenedRun.from_json(value)
         reports = [] if opened is None or opened.nothing_to_do else _reports(ti.xcom_pull(task_ids=self.apply_task_id))
         if opened is not None and not opened.nothing_to_do:
-            release(told.spark, opened.session_id)
+            try:
+                release(told.spark, opened.session_id)
+            except ParallelApplyError as error:
+                # What the run did is to be judged all the same.
+                self.log.warning("the run's Spark session was not released: %s", error)
         closed = close_run(opened, told.config, told.target, reports)
         state = closed.to_json()
         ti.xcom_push(STATE_KEY, {"phase": "stopped", **state})

@@ -84,7 +84,7 @@ class StagingLoader:
         """Stage the net changes of `ROWS` batches in which the rows of one key are adjacent and in seqno order."""
         row_count = 0
         try:
-            with self._session.transaction("stage", channel=self._order.channel) as connection:
+            with self._session.transaction("stage", channel=self._order.channel, is_brief=False) as connection:
                 for batch in batches:
                     row_count += batch.num_rows
                     for relation_id, rows in _by_relation(batch):

@@ -167,7 +167,9 @@ def _outline(unit: Unit, log: LogReader) -> _Outline:
         operation = batch.column("operation")
         unsent_key = pc.and_(pc.equal(operation, Operation.KEY_ARRIVED), pc.is_valid(batch.column("unsent")))
         statement = pc.is_in(operation, pa.array([Operation.TRUNCATE, Operation.MESSAGE]))
-        marked = batch.filter(pc.or_(statement, unsent_key))
+        # More of these than sets are worth are all replayed, wherever they lie: they need not be kept (law 6).
+        unsent_rows = batch.filter(unsent_key).slice(0, _MAX_SETS + 1)
+        marked = pa.Table.from_batches([batch.filter(statement), *([unsent_rows] if len(breaks) <= _MAX_SETS else [])])
         for row in marked.to_pylist():
             breaks.append(_Break(row["fragno"], Operation(row["operation"]), row["relation_id"], ()))
     state = log.state()

@@ -9,7 +9,14 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy, OwnershipLost, PlanError
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    FenceBusy,
+    OwnershipLost,
+    PlanError,
+    RetryableError,
+)
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.integration.target.conftest import LEASE, Scene
 
 
@@ -174,3 +181,21 @@ def test_a_change_of_routing_drops_the_plan_above_the_positions(scene: Scene) ->
     scene.target.route(scene.generation, log_id="log1", routing_digest="d2", channels=2)
     assert [found.number for found in scene.target.epochs()] == [0]
     assert scene.target.planned_seqno() == 4
+
+
+def test_a_process_that_stops_inside_a_brief_transaction_does_not_keep_the_fence(scene: Scene) -> None:
+    """Nothing is sent, as by a stopped process: the server ends it, and whoever waits for the row goes on."""
+    scene.start()
+    stopped = Session(scene.dsn, pipeline="demo", schema="parallel_apply")
+
+    def stand_still() -> None:
+        with stopped.transaction("plan") as connection:
+            assert connection.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("10s",)
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = '200ms'")
+            connection.execute("SELECT FROM parallel_apply.pipeline FOR UPDATE")
+            scene.target.renew_fence(scene.generation, LEASE)
+            connection.execute("SELECT 1")
+
+    with pytest.raises(RetryableError, match="idle-in-transaction"):
+        stand_still()
+    stopped.close()

@@ -21,7 +21,8 @@ from airflow_parallel_apply.pipeline.errors import (
 _UNAVAILABLE_CLASSES: Final = ("08", "53", "57", "58")
 """Connection, resources, operator intervention, system errors."""
 
-_RETRYABLE: Final = ("40001", "40P01", "40003", "55P03")
+_RETRYABLE: Final = ("40001", "40P01", "40003", "55P03", "25P03")
+"""Serialization, deadlock, unknown outcome, lock timeout, and a transaction that its own process left standing."""
 _LOGIN: Final = ("28", "3D")
 
 _HINTS: Final = {

@@ -120,6 +120,7 @@ class Fence:
                 self._session.end_holders(None, but_token="")
                 try:
                     with self._session.connection().transaction():
+                        self._session.connection().execute(self._session.sql("session", "brief"))
                         self._session.connection().execute("SET LOCAL lock_timeout = '2s'")
                         self._session.connection().execute(
                             self._session.sql("fence", "own_positions"), self._names(generation=generation)

@@ -79,6 +79,7 @@ def take(session: Session, channel: int | None, *, generation: int, token: str) 
         session.end_holders(channels, but_token=claim_tag(token))
         with session.connection().transaction():
             connection = session.connection()
+            connection.execute(session.sql("session", "brief"))
             connection.execute("SELECT set_config('lock_timeout', %s, true)", [_TAKE_LOCK_TIMEOUT])
             _require_generation(connection, session, generation)
             cursor = connection.cursor(row_factory=class_row(Position))

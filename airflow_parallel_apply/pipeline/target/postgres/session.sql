@@ -13,6 +13,10 @@ SET idle_in_transaction_session_timeout = 0;
 SET default_transaction_isolation = 'read committed';
 SET client_min_messages = warning;
 
+-- name: brief
+-- A process that was stopped here would keep its locks for ever, and with them everybody who wants the fence.
+SET LOCAL idle_in_transaction_session_timeout = '10s';
+
 -- name: end_holders
 SELECT coalesce(bool_and(pg_terminate_backend(pid, %(wait_ms)s)), true)
 FROM pg_stat_activity
