@@ -19,7 +19,7 @@ from airflow_parallel_apply.demo.flow import Stage, play, stage, sweep
 from airflow_parallel_apply.demo.interrupts import Interrupted, signals_interrupt
 from airflow_parallel_apply.demo.keep import in_background, only_one, stop_kept, wait_for_the_end
 from airflow_parallel_apply.demo.report import print_report
-from airflow_parallel_apply.demo.settings import DemoSettings
+from airflow_parallel_apply.demo.settings import DATABASE, DemoSettings
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.queue.model import QueueError
 
@@ -114,7 +114,8 @@ def _say_where(on: Stage) -> None:
     console.print()
     console.print(f"Airflow stays up at [bold]{on.airflow.base_url}[/bold], user {USERNAME}, password ", end="")
     console.print(on.airflow.password, markup=False)
-    console.print(f"Source: {on.source.uri('demo')}  target: {on.target.uri('demo')}")
+    console.print(f"Source: {on.source.uri(DATABASE)}")
+    console.print(f"Target: {on.target.uri(DATABASE)}")
     console.print("To stop: [bold]make demo-stop[/bold]")
 
 

@@ -247,11 +247,12 @@ def _doing(client: AirflowClient, run_id: str) -> str:
 
 def _explain_failures(client: AirflowClient, run_id: str, tasks: tuple[TaskInstance, ...], display: Display) -> None:
     """What each failed task said of itself, or else the end of its log."""
+    failed = [task for task in tasks if task.state == "failed"]
+    if not failed:
+        return
     from airflow_parallel_apply.task import ERROR_KEY  # brings Airflow, which takes seconds
 
-    for task in tasks:
-        if task.state != "failed":
-            continue
+    for task in failed:
         told = client.xcom(DAG_ID, run_id, task.task_id, ERROR_KEY, map_index=task.map_index)
         lines = [str(told)] if told else client.task_log(DAG_ID, run_id, task).splitlines()[-_LOG_LINES:]
         display.say(f"[red]{task.task_id} ({task.name}) failed:[/red]")
