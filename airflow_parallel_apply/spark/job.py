@@ -4,6 +4,10 @@
 
     scan of the unit's files ─ seqno, bucket, fragno (pushed down to Parquet) ─ [counted] ─ links ─ order ─ LoadRows
 
+Measured on TPC-B, of which the links drop half: for a million log rows scan, filters, order and hand-over take 2.0 CPU
+seconds of the JVM. The order costs under a tenth of that, values as one joined string instead of a list save nothing,
+nulls in a list column cost thirty times all of it (see `_never_null`).
+
 Below `EXCHANGE_ROWS` one task does it all and nothing is exchanged: another lane uses the other core. Above it the rows
 are spread by key range (Spark samples them to find the ranges), so that one key stays in one task.
 """

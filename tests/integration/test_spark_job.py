@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
 from airflow_parallel_apply.spark.job import LOADED_COLUMNS, build_job, counted_rows
 from airflow_parallel_apply.spark.server import ServerLease
-from airflow_parallel_apply.spark.session import close_session, open_session, release_session
+from airflow_parallel_apply.spark.session import close_session, open_session
 from tests.support.tpcb_log import make_tpcb_log
 
 TRANSACTIONS = 120_000
@@ -46,12 +46,10 @@ def files(log_url: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def session(spark_server: ServerLease) -> Iterator[Any]:
-    session_id = str(uuid.uuid4())
-    session = open_session(spark_server.url, session_id)
+def session(spark_server: ServerLease, spark_session_id: str) -> Iterator[Any]:
+    session = open_session(spark_server.url, spark_session_id)
     yield session
     close_session(session)
-    release_session(spark_server.url, session_id)
 
 
 def unit(channel: int | None, channels: int, *, after: int = -1, last: int = TRANSACTIONS - 1, rows: int = 1) -> Unit:
