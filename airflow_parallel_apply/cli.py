@@ -24,8 +24,12 @@ app = typer.Typer(
     add_completion=False,
 )
 
-_SOURCE_HELP: Final = "The source: a libpq connection string or URI, or the id of an Airflow connection."
-_TARGET_HELP: Final = "The target: a libpq connection string or URI, or the id of an Airflow connection."
+_SOURCE_HELP: Final = (
+    "The source: a libpq connection string or URI, or the id of an Airflow connection. Keep passwords in the variable."
+)
+_TARGET_HELP: Final = (
+    "The target: a libpq connection string or URI, or the id of an Airflow connection. Keep passwords in the variable."
+)
 
 Pipeline = Annotated[str, typer.Option(help="The pipeline's name.")]
 SourceOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=_SOURCE_HELP)]

@@ -23,7 +23,14 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [_modules("sensors.changes")],
         "triggers": [_modules("triggers.changes", "triggers.fence")],
         "extra-links": ["airflow_parallel_apply.operators.links.SparkLink"],
-        "hooks": [_modules("hooks.connections")],
+        "hooks": [_modules("hooks.pipeline")],
+        "connection-types": [
+            {
+                "connection-type": "parallel_apply",
+                "hook-class-name": "airflow_parallel_apply.hooks.pipeline.PipelineHook",
+                "hook-name": "Parallel Apply (PostgreSQL)",
+            }
+        ],
     }
 
 

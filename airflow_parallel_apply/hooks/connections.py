@@ -18,6 +18,9 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
 POSTGRES: Final = "postgres"
+DATABASE_TYPE: Final = "parallel_apply"
+"""Our own connection type: the same fields, with a form that says what they are for."""
+
 SPARK_CONNECT: Final = "spark_connect"
 
 # Extras of the connection type that its own hook reads and libpq does not know.
@@ -70,7 +73,7 @@ def database_of(connection: Connection, *, parameter: str) -> Endpoint:
     """A libpq connection string from host, port, login, password, schema and the extras that libpq knows."""
     from psycopg.conninfo import make_conninfo
 
-    if connection.conn_type != POSTGRES:
+    if connection.conn_type not in (POSTGRES, DATABASE_TYPE):
         raise _wrong_type(connection, parameter, f"type {POSTGRES} (postgresql://user@host:port/database)")
     extras = _extras(connection, parameter)
     if extras.get("iam"):

@@ -131,7 +131,8 @@ class ClosedRun:
 def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Prepared:
     """Check both sides, then create what the pipeline needs on its first run; says what it created.
 
-    Nothing is created before everything is checked.
+    Nothing is created before the tables of both sides are checked. The slot comes last: it holds back the source's
+    WAL, and everything else left by a failed start is empty and harmless.
     """
     with closing(open_source(source, config)) as reading, closing(_target(target, config)) as writing:
         fence = writing.fence() if writing.is_installed() else None
@@ -388,7 +389,7 @@ def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, queue: Que
         return positions[0].seqno, _is_early(positions[0].seqno, target, opened)
     target.release(opened.generation, clean_stop_seqno=None)
     if state.failure is not None:
-        raise TargetError(state.failure.message, hint="Mend the cause, then clear open with everything downstream.")
+        raise TargetError(f"{state.failure.message} Then clear open with everything downstream.")
     reached = ", ".join(f"{position.channel}: {position.seqno}" for position in positions)
     raise TargetError(
         f"the lanes ended before every channel was stopped (phase {state.phase}; committed by channel: {reached})",

@@ -38,7 +38,11 @@ def plan(
     pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],
     log_url: LogUrl,
     target: Annotated[
-        str, typer.Option(envvar="PARALLEL_APPLY_TARGET_DSN", help="The target's libpq connection string or URI.")
+        str,
+        typer.Option(
+            envvar="PARALLEL_APPLY_TARGET",
+            help="The target's libpq connection string or URI; one with a password is better kept in the variable.",
+        ),
     ],
     channels: Channels = 4,
     epoch_max_changes: MaxChanges = 100_000,

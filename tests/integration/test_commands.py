@@ -111,7 +111,7 @@ def test_explain_draws_epochs_and_channels(rig: Rig) -> None:
     planned = CliRunner().invoke(
         router,
         ["plan", "--pipeline", rig.config.pipeline, "--log-url", rig.config.log_url, "--channels", "3", "--json"],
-        env={"PARALLEL_APPLY_TARGET_DSN": rig.target_dsn},
+        env={"PARALLEL_APPLY_TARGET": rig.target_dsn},
     )
     assert json.loads(planned.output)["critical"] == 1
 

@@ -71,7 +71,7 @@ def _told_commands() -> Iterator[tuple[str, str]]:
 def test_every_command_is_complete_and_its_options_exist(
     page: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("PARALLEL_APPLY_TARGET_DSN", "PARALLEL_APPLY_QUEUE_DSN"):
+    for variable in ("PARALLEL_APPLY_TARGET", "PARALLEL_APPLY_QUEUE_DSN"):
         monkeypatch.setenv(variable, "postgresql://nobody@nowhere.invalid/nothing")
     program = next(name for name in COMMANDS if command.startswith(name))
     verb, *arguments = shlex.split(command.removeprefix(program))

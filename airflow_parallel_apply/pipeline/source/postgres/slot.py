@@ -18,6 +18,8 @@ _MOST_CHANGES: Final = 2**31 - 1
 _REREAD_FREE_BYTES: Final = 16 * 2**20
 _BYTES_PER_CHANGE: Final = 160
 """Of WAL, about: a small row's."""
+_IDLE_WAL_BYTES: Final = 256 * 2**20
+"""Of WAL that a slot may hold back while none of the followed tables changes."""
 _FIRST_LOOK: Final = 1
 _SECOND_LOOK: Final = 10_000
 
@@ -127,8 +129,12 @@ class Slot:
     def has_changes(self) -> bool:
         """Whether a followed change waits. Looks at one transaction; where that is none of ours, at some thousands.
 
-        True as well when there is nothing but a long run of messages of others: a capture then moves the slot.
+        True as well when there is nothing but a long run of messages of others, or when others wrote so much that the
+        slot should let go of it: a capture then moves it.
         """
+        state = self.state()
+        if state is not None and self.flushed_lsn() - state.confirmed_lsn > _IDLE_WAL_BYTES:
+            return True
         for count in (_FIRST_LOOK, _SECOND_LOOK):
             query = sql.SQL(statement("pending")).format(
                 slot=sql.Literal(self.name),
@@ -164,5 +170,5 @@ class Slot:
             f"slot {self.name} at {self._session.place} {what}: changes are missing",
             op="capture",
             hint=f"Probably {why}. Start the pipeline anew: drop the slot and its publication, empty the target's "
-            "tables or copy them, choose a new log_url.",
+            "tables or copy them, choose a new log_url and a new pipeline name.",
         )

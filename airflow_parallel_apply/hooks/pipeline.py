@@ -1,0 +1,77 @@
+"""PipelineHook: a pipeline's database from any DAG: how far it is, and stopping it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from airflow_parallel_apply.hooks.connections import DATABASE_TYPE, database
+from airflow_parallel_apply.pipeline.config import Endpoint
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState
+    from airflow_parallel_apply.pipeline.status import PipelineStatus
+
+
+class PipelineHook(BaseHook):
+    """The source or target database of a pipeline.
+
+    :param parallel_apply_conn_id: a connection of type ``parallel_apply`` or ``postgres``
+    """
+
+    conn_name_attr = "parallel_apply_conn_id"
+    default_conn_name = "parallel_apply_target"
+    conn_type = DATABASE_TYPE
+    hook_name = "Parallel Apply (PostgreSQL)"
+
+    def __init__(self, parallel_apply_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.parallel_apply_conn_id = parallel_apply_conn_id
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """How the connection form shows the standard fields."""
+        return {
+            "hidden_fields": [],
+            "relabeling": {"schema": "Database"},
+            "placeholders": {"port": "5432", "extra": '{"sslmode": "require"}'},
+        }
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The connection, resolved and checked by type. Errors: `ConfigurationError`."""
+        return database(self.parallel_apply_conn_id, parameter=self.conn_name_attr)
+
+    def get_conn(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """An open session; the caller closes it."""
+        import psycopg
+
+        return psycopg.connect(self.endpoint.dsn)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """What the button Test of the connection form calls."""
+        import psycopg
+
+        from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+
+        try:
+            with self.get_conn() as connection:
+                row = connection.execute("SELECT version()").fetchone()
+        except (psycopg.Error, ParallelApplyError) as error:
+            return False, str(error)
+        return True, str(row[0] if row else "")
+
+    def status(self, pipeline: str, *, log_url: str | None = None) -> PipelineStatus:
+        """How far a pipeline into this database is, by channel."""
+        from airflow_parallel_apply.pipeline.status import read_status
+
+        return read_status(self.endpoint, pipeline, log_url)
+
+    def request_stop(self, pipeline: str) -> CoordinatorState:
+        """Stop a running pipeline into this database cleanly, every channel at one seqno."""
+        from airflow_parallel_apply.pipeline.run import request_stop
+
+        return request_stop(pipeline, self.endpoint)
