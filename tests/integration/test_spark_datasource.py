@@ -55,5 +55,5 @@ def test_filters_on_seqno_and_bucket_are_pushed_down_and_others_still_hold(sessi
 
 
 def test_a_log_that_is_not_there_is_told(session, tmp_path: Path):
-    with pytest.raises(PySparkException, match="log.json is missing"):
+    with pytest.raises(PySparkException, match=r"log\.json is missing"):
         session.read.format(NAME).option("path", str(tmp_path / "none")).load().count()
