@@ -17,7 +17,7 @@ class Interrupted(BaseException):
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """Turn the signals into `Interrupted` in the main thread, so that every `finally` runs; as before at the end."""
+    """Turn the first signal into `Interrupted` in the main thread, so that every `finally` runs; as before at the end."""
     before = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
     try:
         yield
@@ -33,4 +33,5 @@ def ignore_signals() -> None:
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    ignore_signals()
     raise Interrupted(signal.Signals(number).name)

@@ -95,14 +95,20 @@ def test_a_signal_to_the_command_reaches_the_demo(tmp_path: Path, number: signal
     assert (tmp_path / "cleaned").read_text() == number.name
 
 
-def test_signals_interrupt_and_during_the_clean_up_they_do_not() -> None:
+def test_the_first_signal_interrupts_and_those_during_the_clean_up_do_not() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with signals_interrupt():
         with pytest.raises(Interrupted, match="SIGTERM"):
             os.kill(os.getpid(), signal.SIGTERM)
-        ignore_signals()
         os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_clean_up_without_a_signal_before_it_is_not_disturbed_either() -> None:
+    with signals_interrupt():
+        ignore_signals()
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _python(script: str, folder: Path, *arguments: object) -> subprocess.Popen[bytes]:
