@@ -1,0 +1,63 @@
+"""`python -m benchmarks` (or `make bench`): ratios against PostgreSQL's own replication; `… parse`: the DAG's cost."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback(invoke_without_command=True)
+def apply(
+    context: typer.Context,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write every measurement here.")] = None,
+) -> None:
+    """One pgbench history, applied by PostgreSQL's own replication and by ours. See BENCH_… in benchmarks/README.md."""
+    if context.invoked_subcommand is not None:
+        return
+    from benchmarks.report import print_result, to_json
+    from benchmarks.settings import BenchSettings
+    from benchmarks.suite import run_suite
+
+    console = Console()
+    settings = BenchSettings.from_environment(os.environ)
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
+        result = run_suite(Path(directory), settings, lambda line: console.print(f"… {line}", highlight=False))
+    print_result(console, result)
+    if json_file is not None:
+        json_file.write_text(to_json(result) + "\n")
+
+
+@app.command()
+def parse() -> None:
+    """What parsing the DAG `parallel_apply` costs over an empty DAG."""
+    from benchmarks.parse import REPEATS, measure_parse
+
+    dag = Path(__file__).parent.parent / "dags" / "parallel_apply.py"
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-") as directory:
+        found = measure_parse(dag, Path(directory))
+    console = Console()
+    for what, seconds in (("an empty DAG", found.empty_seconds), ("dags/parallel_apply.py", found.dag_seconds)):
+        console.print(f"{what}: {seconds:.3f} s (median of {REPEATS}, imports of Airflow included)", highlight=False)
+    console.print(f"the difference: {found.dag_seconds - found.empty_seconds:.3f} s", highlight=False)
+    console.print(f"heavy imports: {', '.join(found.heavy) or 'none'}", highlight=False)
+
+
+def main() -> None:
+    """With errors in one line."""
+    try:
+        app()
+    except ParallelApplyError as error:
+        raise SystemExit(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

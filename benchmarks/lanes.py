@@ -1,0 +1,192 @@
+"""Ours: the steps of a run as Airflow's tasks call them, each lane in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import count
+from time import monotonic
+from typing import Final
+
+from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
+from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.router.plan import plan
+from airflow_parallel_apply.spark.stage import SparkStage
+from benchmarks.python_stage import PythonStage
+from benchmarks.world import Database, World
+
+_runs: Final = count()
+
+
+class StageKind(StrEnum):
+    """What reads the log."""
+
+    SPARK = "spark"
+    """The product: Spark scans, filters, sorts."""
+    PYTHON = "python"
+    """Python that merely runs inside a Spark task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkAccess:
+    """A Spark Connect server, and the session on it that all measurements share, its Python workers warm."""
+
+    url: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanesRun:
+    """One measured run. `seconds`: from the start of the lanes (with capture: of the run) until all is drained."""
+
+    seconds: float
+    phases: dict[str, float]
+    """Sums over the lanes."""
+    units: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    opened: run.OpenedRun
+    config: PipelineConfig
+    source: Endpoint
+    target: Endpoint
+    lane: int
+    spark: SparkAccess
+    kind: StageKind
+
+
+def measure_from_log(
+    world: World, database: Database, channels: int, spark: SparkAccess, kind: StageKind = StageKind.SPARK
+) -> LanesRun:
+    """The history is captured and planned; the clock runs from the start of the lanes."""
+    config = replace(world.log, channels=channels)
+    with _lanes(channels) as lanes:
+        opened = _open(world, config, database, spark)
+        began = monotonic()
+        reports = lanes(_orders(world, config, database, opened, spark, kind))
+        seconds = monotonic() - began
+    run.close_run(opened, config, database.endpoint, [report.to_json() for report in reports])
+    return _result(seconds, reports)
+
+
+def measure_with_capture(
+    world: World, database: Database, fresh: PipelineConfig, channels: int, spark: SparkAccess
+) -> LanesRun:
+    """Nothing is captured; the clock runs over capture, plan, open and lanes."""
+    config = replace(fresh, channels=channels)
+    with _lanes(channels) as lanes:
+        began = monotonic()
+        opened = _open(world, config, database, spark)
+        opening = monotonic() - began
+        reports = lanes(_orders(world, config, database, opened, spark, StageKind.SPARK))
+        seconds = monotonic() - began
+    run.close_run(opened, config, database.endpoint, [report.to_json() for report in reports])
+    found = _result(seconds, reports)
+    return replace(found, phases={"first capture, plan, open": opening, **found.phases})
+
+
+def _open(world: World, config: PipelineConfig, database: Database, spark: SparkAccess) -> run.OpenedRun:
+    run_id = f"bench {next(_runs)}"
+    run.capture(
+        config,
+        world.source,
+        database.endpoint,
+        run_id=run_id,
+        until="",
+        cancelled=lambda: False,
+        report=_tell_nobody,
+    )
+    plan(config, database.endpoint)
+    opened = run.open_run(config, world.source, database.endpoint, owner=run_id, run_id=run_id)
+    return replace(opened, session_id=spark.session_id)
+
+
+def _orders(
+    world: World, config: PipelineConfig, database: Database, opened: run.OpenedRun, spark: SparkAccess, kind: StageKind
+) -> list[_Order]:
+    return [
+        _Order(
+            opened=opened,
+            config=config,
+            source=world.source,
+            target=database.endpoint,
+            lane=lane,
+            spark=spark,
+            kind=kind,
+        )
+        for lane in range(opened.lanes)
+    ]
+
+
+class _Lanes:
+    """Processes that have imported what a lane imports, and wait."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def __call__(self, orders: list[_Order]) -> list[LaneReport]:
+        return [lane.result() for lane in [self._pool.submit(_run_lane, order) for order in orders]]
+
+
+@contextmanager
+def _lanes(lane_count: int) -> Iterator[_Lanes]:
+    # New processes for each measurement: a lane verifies each segment's checksum once in its life.
+    started = multiprocessing.get_context("spawn").Barrier(lane_count + 1)
+    with ProcessPoolExecutor(
+        max_workers=lane_count,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=started.wait,
+    ) as pool:
+        waiting = [pool.submit(_ready) for _ in range(lane_count)]
+        started.wait()
+        for one in waiting:
+            one.result()
+        yield _Lanes(pool)
+
+
+def _ready() -> bool:
+    import pyspark.sql.connect.session  # noqa: F401
+
+    return True
+
+
+def _run_lane(order: _Order) -> LaneReport:
+    stage = _stage(order)
+    try:
+        return run.apply(
+            order.opened,
+            order.config,
+            order.source,
+            order.target,
+            lane=order.lane,
+            stage=stage,
+            signals=LaneSignals(stop_requested=lambda: False, cancelled=lambda: False, report=_tell_nobody),
+        )
+    finally:
+        stage.close()
+
+
+def _tell_nobody(progress: object) -> None:
+    """Nobody watches a measurement."""
+    del progress
+
+
+def _stage(order: _Order) -> Stage:
+    kind = SparkStage if order.kind is StageKind.SPARK else PythonStage
+    return kind(url=order.spark.url, session_id=order.spark.session_id, config=order.config, target=order.target)
+
+
+def _result(seconds: float, reports: list[LaneReport]) -> LanesRun:
+    phases: dict[str, float] = {}
+    for report in reports:
+        for phase, spent in report.seconds.items():
+            phases[phase] = phases.get(phase, 0.0) + spent
+    return LanesRun(seconds=seconds, phases=phases, units=sum(report.units for report in reports))
