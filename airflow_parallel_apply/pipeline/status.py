@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -14,7 +13,6 @@ import pendulum
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names
-from airflow_parallel_apply.pipeline.epoch import Epoch
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.position import Position, low_watermark
@@ -83,7 +81,7 @@ def read_status(target: Endpoint, pipeline: str, log_url: str | None = None) -> 
             )
         positions = reading.positions()
         planned = reading.planned_seqno()
-        epochs = reading.epochs()
+        rows = reading.channel_rows()
         names = Names(pipeline=pipeline, generation=fence.generation)
         state = _coordinator(queue, names)
         captured, captured_time = planned, None
@@ -105,8 +103,9 @@ def read_status(target: Endpoint, pipeline: str, log_url: str | None = None) -> 
             torn_to=high if high > low else None,
             failure=state.failure.message if state is not None and state.failure is not None else None,
             channels=tuple(
-                _channel(queue, names, position, epochs, captured, state, stopped=fence.clean_stop_seqno is not None)
-                for position in positions
+                _channel(queue, names, position, counts, captured, state, stopped=fence.clean_stop_seqno is not None)
+                # A routing that changed between the two reads may leave one of them longer.
+                for position, counts in zip(positions, rows, strict=False)
             ),
         )
 
@@ -126,7 +125,7 @@ def _channel(
     queue: Queue,
     names: Names,
     position: Position,
-    epochs: Sequence[Epoch],
+    rows: tuple[int, int],
     captured: int,
     state: CoordinatorState | None,
     *,
@@ -139,8 +138,8 @@ def _channel(
         channel=channel,
         seqno=position.seqno,
         lag_transactions=max(captured - position.seqno, 0),
-        lag_rows=sum(epoch.rows[channel] for epoch in epochs if epoch.last_seqno > position.seqno),
-        rows=sum(epoch.rows[channel] for epoch in epochs if epoch.last_seqno <= position.seqno),
+        lag_rows=rows[1],
+        rows=rows[0],
         state=what,
         waits_for=waits_for,
     )

@@ -11,6 +11,8 @@ from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.status import read_status
+from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig
 
 
@@ -106,3 +108,15 @@ def test_a_former_close_leaves_the_tasks_of_its_successor_alone(rig: Rig) -> Non
     with pytest.raises(OwnershipLost):
         run.close_run(first, rig.config, rig.target, [])
     assert run.close_run(second, rig.config, rig.target, rig.apply(second)).stop_seqno == 4
+
+
+def test_status_counts_what_each_channel_has_and_lacks(rig: Rig) -> None:
+    insert(rig, 1, 20)
+    rig.run("a")
+    insert(rig, 21, 26)
+    rig.capture("b")
+    plan(rig.config, rig.target)
+    told = read_status(rig.target, "p", rig.config.log_url)
+    assert [sum(counts) for counts in zip(*((one.rows, one.lag_rows) for one in told.channels), strict=True)] == [20, 6]
+    assert {one.lag_transactions for one in told.channels} == {6}
+    assert told.phase == "stopped"

@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import Phase, UnitFailure
-from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError, RetryableError
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_at
@@ -84,6 +84,9 @@ class CaptureTurns:
                 if state.phase is not Phase.RUNNING or state.until_seqno is not None:
                     return
                 self._turn()
+        except RetryableError as error:
+            # It was retried here for as long as is worth it: the lane's own retries shall not begin anew.
+            self._failure = ParallelApplyError(str(error))
         except ParallelApplyError as error:
             self._failure = error
         except Exception as error:

@@ -187,6 +187,7 @@ class Lane:
         except (DependencyError, OwnershipLost) as error:
             # Somebody took the claim over, after a stall of ours; the generation itself is checked by the next read.
             _logger.warning("lost a claim, going on: %s", error)
+            self._give_back()
             self._retrying(self._require_generation)
         except BaseException:
             self._give_back()

@@ -139,6 +139,10 @@ class Target(Protocol):
         """Planned epochs in order with number > after_number and last_seqno > above_seqno."""
         ...
 
+    def channel_rows(self) -> tuple[tuple[int, int], ...]:
+        """By channel, of the planned rows: those that it has committed, and those that it has not."""
+        ...
+
     # --- positions ---
     def positions(self) -> tuple[Position, ...]: ...
 

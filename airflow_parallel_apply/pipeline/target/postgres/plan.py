@@ -62,6 +62,13 @@ class PlanTable:
                 for number, first_seqno, last_seqno, kind, reason, counts, sizes in rows
             )
 
+    def channel_rows(self) -> tuple[tuple[int, int], ...]:
+        with self._session.errors("read plan"):
+            rows = self._session.connection().execute(
+                self._session.sql("plan", "channel_rows"), {"pipeline": self._session.pipeline}
+            )
+            return tuple((int(committed), int(waiting)) for committed, waiting in rows)
+
     def _row(self, epoch: Epoch) -> dict[str, object]:
         return {
             "pipeline": self._session.pipeline,

@@ -23,3 +23,12 @@ FROM {schema}.epoch
 WHERE pipeline = %(pipeline)s AND number > %(after_number)s AND last_seqno > %(above_seqno)s
 ORDER BY number
 LIMIT %(limit)s;
+
+-- name: channel_rows
+SELECT coalesce(sum(e.rows[p.channel + 1]) FILTER (WHERE e.last_seqno <= p.seqno), 0),
+       coalesce(sum(e.rows[p.channel + 1]) FILTER (WHERE e.last_seqno > p.seqno), 0)
+FROM {schema}.position p
+LEFT JOIN {schema}.epoch e ON e.pipeline = p.pipeline
+WHERE p.pipeline = %(pipeline)s
+GROUP BY p.channel
+ORDER BY p.channel;

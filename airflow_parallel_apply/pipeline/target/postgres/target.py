@@ -112,6 +112,9 @@ class PostgresTarget:
     def epochs(self, *, after_number: int = -1, above_seqno: int = -1, limit: int | None = None) -> tuple[Epoch, ...]:
         return self._plan.epochs(after_number=after_number, above_seqno=above_seqno, limit=limit)
 
+    def channel_rows(self) -> tuple[tuple[int, int], ...]:
+        return self._plan.channel_rows()
+
     # --- positions ---
     def positions(self) -> tuple[Position, ...]:
         with self._session.errors("read positions"):
