@@ -17,7 +17,7 @@ class Interrupted(BaseException):
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """Turn the first signal into `Interrupted` in the main thread, so that every `finally` runs; as before at the end."""
+    """Turn the first signal into `Interrupted` in the main thread, so that every `finally` runs."""
     before = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
     try:
         yield
