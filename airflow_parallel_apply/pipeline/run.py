@@ -45,6 +45,7 @@ from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_at, parse_lsn
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
+from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, Target
 from airflow_parallel_apply.queue.connect import open_queue
@@ -311,6 +312,7 @@ def apply(
             coordinator=Coordinator(queue, targets[0], names, claimant=claimant),
             target=targets[0],
             log=log,
+            store=open_store(config.store, log),
             stage=stage,
             keeper=keeper,
             signals=signals,

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.log import LogReader, open_reader
+from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.job import EXCHANGE_ROWS, ApplyJob, build_job, counted_rows
 from airflow_parallel_apply.spark.session import close_session, interrupt, open_session
@@ -52,9 +53,8 @@ class SparkStage:
         try:
             with self._job_tag(unit) as tag:
                 log, session = self._open()
-                log.verify([s for s in log.state().segments if _holds(s.first_seqno, s.last_seqno, unit)])
-                files = log.row_files(unit.after_seqno, unit.last_seqno)
-                job = build_job(session, unit, files, exchange_rows=self._exchange_rows)
+                branch = open_store(self._config.store, log).branch(unit)
+                job = build_job(session, unit, branch.files, exchange_rows=self._exchange_rows)
                 self._require_not_cancelled(tag)
                 tables = self._run(session, tag, unit, job, log)
         except Unavailable:
@@ -146,7 +146,3 @@ class SparkStage:
                 hint="The log changed under the plan, or is not the same directory on every worker.",
             )
         return tables
-
-
-def _holds(first_seqno: int, last_seqno: int, unit: Unit) -> bool:
-    return first_seqno <= unit.last_seqno and last_seqno > unit.after_seqno

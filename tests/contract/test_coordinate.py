@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.connect import open_queue
@@ -100,6 +101,7 @@ class Generation:
                 ),
                 target=target,
                 log=open_reader(self.config.log_url),
+                store=LogStore(open_reader(self.config.log_url)),
                 stage=LocalStage(self.config.log_url, self.endpoint),
                 keeper=keeper,
                 signals=LaneSignals(stop_requested=stop_requested, cancelled=cancelled, report=lambda report: None),

@@ -37,6 +37,7 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
 )
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.store.protocol import Store
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
 
@@ -87,6 +88,7 @@ class Lane:
         coordinator: Coordinator,
         target: Target,
         log: LogReader,
+        store: Store,
         stage: Stage,
         keeper: Keeper,
         signals: LaneSignals,
@@ -100,6 +102,7 @@ class Lane:
         self._names = coordinator.names
         self._target = target
         self._log = log
+        self._store = store
         self._stage = stage
         self._keeper = keeper
         self._signals = signals
@@ -352,6 +355,8 @@ class Lane:
                 unit = staged.unit
                 self._target.replay(unit, self._log.rows(unit.after_seqno, unit.last_seqno, in_order=True))
                 self._report.replayed_units += 1
+        if staged.unit.channel is not None:
+            self._store.acknowledge(staged.unit.channel, staged.unit.last_seqno)
         self._report.units += 1
         self._report.rows += staged.row_count
 

@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.epoch import Epoch
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.planner import EpochLimits, plan_epochs
+from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _WINDOW_TRANSACTIONS: Final = 1_000_000
@@ -30,6 +31,7 @@ def extend_plan(log: LogReader, target: Target, config: PipelineConfig) -> Plann
     """
     captured = log.state().last_seqno
     after = target.planned_seqno()
+    store = open_store(config.store, log)
     added: list[Epoch] = []
     while after < captured:
         last = min(captured, after + _WINDOW_TRANSACTIONS)
@@ -42,6 +44,8 @@ def extend_plan(log: LogReader, target: Target, config: PipelineConfig) -> Plann
             limits=EpochLimits(max_changes=config.epoch_max_changes, max_bytes=config.epoch_max_bytes),
             cuts=target.run_cuts(after),
         )
+        for epoch in epochs:
+            store.put(epoch)
         if target.add_epochs(epochs, routing_digest=config.routing_digest, after_seqno=after):
             added += epochs
             after = last

@@ -1,0 +1,58 @@
+"""The store `log`: stateless, a channel's branch is a scan of the log by seqno and bucket.
+
+Nothing is written twice, channels may be far apart at no cost, and a restart has nothing to restore. What it costs is
+that k channels read the same files; their bucket ranges are clustered there so that together they read about one scan.
+"""
+
+from __future__ import annotations
+
+from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
+from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.event import NO_SEQNO
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.partition.channel import bucket_range
+from airflow_parallel_apply.pipeline.store.protocol import Branch, StoreStats
+
+
+class LogStore:
+    """See `Store`. Thread-safe where the reader is."""
+
+    def __init__(self, log: LogReader) -> None:
+        self._log = log
+
+    def put(self, epoch: Epoch) -> None:
+        """The log has it already, or the plan is that of another log."""
+        last_seqno = self._log.state().last_seqno
+        if epoch.last_seqno > last_seqno:
+            raise LogError(
+                f"epoch {epoch.number} ends at seqno {epoch.last_seqno}, the log at {last_seqno}",
+                op="store",
+                seqno=epoch.last_seqno,
+                hint="The plan in the target was made from another log; see log_url.",
+            )
+
+    def branch(self, unit: Unit) -> Branch:
+        """The files' checksums are compared once a process, before their first use."""
+        segments = [
+            segment
+            for segment in self._log.state().segments
+            if segment.first_seqno <= unit.last_seqno and segment.last_seqno > unit.after_seqno
+        ]
+        self._log.verify(segments)
+        return Branch(
+            files=self._log.row_files(unit.after_seqno, unit.last_seqno),
+            after_seqno=unit.after_seqno,
+            last_seqno=unit.last_seqno,
+            buckets=None if unit.channel is None else bucket_range(unit.channel, unit.channels),
+        )
+
+    def acknowledge(self, channel: int, seqno: int) -> None:
+        """The log outlives its channels: other pipelines may read it, and purging it is a person's."""
+
+    def stats(self) -> StoreStats:
+        segments = self._log.state().segments
+        kept = segments[0].first_seqno - 1 if segments else NO_SEQNO
+        return StoreStats(kept_seqno=kept, held_rows=0, held_bytes=0)
+
+    def close(self) -> None:
+        """Holds nothing."""
