@@ -178,8 +178,8 @@ class AirflowServices:
                 "expose_config": "False",
             },
             "api_auth": {"jwt_secret": secrets.token_urlsafe(48)},
-            # A task starts when the scheduler looks: it looks often, since a person watches.
-            "scheduler": {"scheduler_idle_sleep_time": "0.2", "enable_health_check": "False"},
+            # A task starts when the scheduler looks: it looks often, since a person watches, but each look costs.
+            "scheduler": {"scheduler_idle_sleep_time": "0.4", "enable_health_check": "False"},
             "dag_processor": {"refresh_interval": "30", "parsing_processes": "1"},
             "usage_data_collection": {"enabled": "False"},
         }

@@ -15,7 +15,6 @@ import pendulum
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 
 FINISHED: Final = frozenset({"success", "failed"})
-_POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,13 @@ class AirflowClient:
         return state
 
     def wait_for_run(
-        self, dag_id: str, run_id: str, *, timeout: timedelta, on_poll: Callable[[], None] | None = None
+        self,
+        dag_id: str,
+        run_id: str,
+        *,
+        timeout: timedelta,
+        every: timedelta = timedelta(seconds=0.5),
+        on_poll: Callable[[], None] | None = None,
     ) -> str:
         """Wait until the run has ended; its final state. Errors: `Unavailable` when it is still going after `timeout`.
 
@@ -94,7 +99,7 @@ class AirflowClient:
                 return state
             if on_poll is not None:
                 on_poll()
-            time.sleep(_POLL_SECONDS)
+            time.sleep(every.total_seconds())
         raise Unavailable(f"run {run_id} of DAG {dag_id} is {state} after {timeout}", op="airflow")
 
     def task_instances(self, dag_id: str, run_id: str) -> tuple[TaskInstance, ...]:

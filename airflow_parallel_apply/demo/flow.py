@@ -43,6 +43,7 @@ _SPARK_IDLE: Final = timedelta(seconds=30)
 """How long a Spark server outlives a demo that was killed."""
 
 _RUN_TIMEOUT: Final = timedelta(hours=2)
+_SHOW_EVERY: Final = timedelta(seconds=1)
 _LOG_LINES: Final = 5
 _LINE_CHARACTERS: Final = 1000
 
@@ -119,6 +120,7 @@ def play(settings: DemoSettings, on: Stage, display: Display) -> Outcome:
             DAG_ID,
             run_id,
             timeout=_RUN_TIMEOUT,
+            every=_SHOW_EVERY,
             on_poll=lambda: view.show(_status(settings, on), _doing(client, run_id)),
         )
     tasks = client.task_instances(DAG_ID, run_id)
