@@ -10,6 +10,7 @@ import pytest
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
+from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.status import read_status
 from airflow_parallel_apply.router.plan import plan
@@ -41,7 +42,7 @@ def test_a_run_ends_at_its_own_bound_when_another_capture_went_further(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insert(rig, 1, 8)
-    monkeypatch.setattr(run, "FIRST_CAPTURE_CHANGES", 1)
+    monkeypatch.setattr(preparing, "FIRST_CAPTURE_CHANGES", 1)
     assert not rig.capture("a").done
     first = opened(rig, "a")
     assert first.until_seqno is None

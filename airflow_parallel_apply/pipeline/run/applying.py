@@ -1,0 +1,111 @@
+"""One lane of a run, with everything that it opens and the threads beside it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing, suppress
+
+import pendulum
+
+from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, CaptureTurns
+from airflow_parallel_apply.pipeline.apply.keeper import Keeper
+from airflow_parallel_apply.pipeline.apply.lane import Lane, LaneSignals, generation_over
+from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.tasks import Names
+from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError
+from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
+from airflow_parallel_apply.pipeline.run.values import OpenedRun
+from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.store.open import open_store
+from airflow_parallel_apply.pipeline.target.protocol import RunBounds
+from airflow_parallel_apply.queue.connect import open_queue
+
+
+def apply(
+    opened: OpenedRun,
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    *,
+    lane: int,
+    stage: Stage,
+    signals: LaneSignals,
+) -> LaneReport:
+    """Run one lane until every channel is stopped. Errors: `OwnershipLost` when the generation is over."""
+    log = _shared_log(config, opened)
+    report = LaneReport(lane=lane, generation=opened.generation)
+    claimant = claimant_of(f"lane {lane}")
+    names = Names(pipeline=config.pipeline, generation=opened.generation)
+    bounds = RunBounds(
+        run_id=opened.run_id, until_lsn=opened.until_lsn, until_seqno=opened.until_seqno, opened=pendulum.now("UTC")
+    )
+    with ExitStack() as stack:
+        queue = stack.enter_context(closing(open_queue(target.dsn)))
+        targets = [stack.enter_context(closing(open_session(target, config))) for _ in range(3)]
+        lost: list[str] = []
+
+        def on_lost(what: str) -> None:
+            lost.append(what)
+            if what != CAPTURE_ROLE:
+                stage.cancel()
+
+        keeper = stack.enter_context(
+            Keeper(
+                queue,
+                claimant=claimant,
+                lease=config.lease,
+                renew_fence=lambda: targets[2].renew_fence(opened.generation, config.lease),
+                on_lost=on_lost,
+            )
+        )
+        turns = CaptureTurns(
+            config=config,
+            bounds=bounds,
+            claimant=claimant,
+            source=lambda: open_source(source, config),
+            target=targets[1],
+            log=open_reader(config.log_url),
+            coordinator=Coordinator(queue, targets[1], names, claimant=claimant),
+            keeper=keeper,
+            report=report,
+        )
+
+        def background_failure() -> ParallelApplyError | None:
+            if "fence" in lost:
+                return generation_over(config.pipeline, opened.generation)
+            return turns.failure()
+
+        turns.start()
+        stack.callback(turns.stop)
+        Lane(
+            config=config,
+            lane=lane,
+            claimant=claimant,
+            coordinator=Coordinator(queue, targets[0], names, claimant=claimant),
+            target=targets[0],
+            log=log,
+            store=open_store(config.store, log),
+            stage=stage,
+            keeper=keeper,
+            signals=signals,
+            report=report,
+            background_failure=background_failure,
+        ).run()
+        # Nobody renews until close comes, which may wait for a slot.
+        with suppress(ParallelApplyError):
+            targets[0].renew_fence(opened.generation, max(config.lease, HANDOVER_LEASE))
+    return report
+
+
+def _shared_log(config: PipelineConfig, opened: OpenedRun) -> LogReader:
+    hint = "log_url must be one directory that every worker sees, such as a network file system."
+    if not log_exists(config.log_url):
+        raise LogError(f"there is no log at {config.log_url} on this worker", op="apply", hint=hint)
+    log = open_reader(config.log_url)
+    if log.identity.log_id != opened.log_id:
+        raise LogError(f"the log at {config.log_url} on this worker is another one", op="apply", hint=hint)
+    return log

@@ -1,0 +1,79 @@
+"""Opening a run: the fence, recovery from positions and plan, the queue's first tasks."""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+from uuid import uuid4
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
+from airflow_parallel_apply.pipeline.coordinate.tasks import Names
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.plan.book import extend_plan
+from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.run.bounds import settle, stopped_at
+from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
+from airflow_parallel_apply.pipeline.run.sweep import sweep
+from airflow_parallel_apply.pipeline.run.values import OpenedRun
+from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
+from airflow_parallel_apply.queue.connect import open_queue
+from airflow_parallel_apply.queue.protocol import Queue
+
+
+def open_run(config: PipelineConfig, source: Endpoint, target: Endpoint, *, owner: str, run_id: str) -> OpenedRun:
+    """Take the fence, recover from positions and plan, seed the queue. `FenceBusy` while another run is alive."""
+    log = open_reader(config.log_url)
+    with closing(open_session(target, config)) as writing, closing(open_queue(target.dsn)) as queue:
+        fence = writing.acquire(log_id=log.identity.log_id, owner=owner, lease=max(config.lease, HANDOVER_LEASE))
+        try:
+            with closing(open_source(source, config)) as reading:
+                bounds = writing.freeze_run(run_id, reading.current_lsn())
+                if config.ddl is DdlPolicy.REFUSE:
+                    writing.check(reading.relations(), channels=config.channels, require_empty=False)
+            return _seed(config, log, writing, queue, fence.generation, bounds)
+        except BaseException:
+            # Nothing was begun: the next run need not wait for a lease to end.
+            with suppress(ParallelApplyError):
+                writing.release(fence.generation, clean_stop_seqno=stopped_at(writing.positions()))
+            raise
+
+
+def _seed(
+    config: PipelineConfig, log: LogReader, target: Target, queue: Queue, generation: int, bounds: RunBounds
+) -> OpenedRun:
+    """Under the fence: route, plan, and put into the queue what positions and plan say is left."""
+    target.route(generation, log_id=log.identity.log_id, routing_digest=config.routing_digest, channels=config.channels)
+    bounds = settle(log, target, bounds)
+    extend_plan(log, target, config)
+    low = low_watermark(target.positions())
+    until = bounds.until_seqno
+    names = Names(pipeline=config.pipeline, generation=generation)
+    state = CoordinatorState(
+        phase=Phase.RUNNING,
+        channels=config.channels,
+        fed_epoch=target.last_epoch_at(low),
+        fed_seqno=low,
+        until_seqno=until,
+    )
+    nothing_to_do = until is not None and low >= until
+    if not nothing_to_do:
+        coordinator = Coordinator(queue, target, names, claimant=claimant_of("open"))
+        sweep(queue, config.pipeline, below=generation)
+        coordinator.seed(state, capture=until is None)
+        state = coordinator.feed()
+    return OpenedRun(
+        pipeline=config.pipeline,
+        run_id=bounds.run_id,
+        generation=generation,
+        log_id=log.identity.log_id,
+        until_lsn=bounds.until_lsn,
+        until_seqno=until,
+        nothing_to_do=nothing_to_do,
+        session_id=str(uuid4()),
+        lanes=0 if nothing_to_do else config.lane_count,
+        coordinator_state=state.to_json(),
+    )

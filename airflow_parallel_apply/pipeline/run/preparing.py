@@ -1,0 +1,135 @@
+"""The first steps of a run: check both sides, make what is missing, freeze the bound, capture the first part."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import closing, suppress
+from time import monotonic
+from typing import Final
+
+import pendulum
+
+from airflow_parallel_apply.pipeline.apply.retry import retrying
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
+from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
+from airflow_parallel_apply.pipeline.plan.bounds import parse_lsn
+from airflow_parallel_apply.pipeline.run.bounds import settle
+from airflow_parallel_apply.pipeline.run.sessions import open_session
+from airflow_parallel_apply.pipeline.run.values import CaptureReport
+from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
+from airflow_parallel_apply.pipeline.target.protocol import FenceState
+from airflow_parallel_apply.queue.postgres import migrate as migrate_queue
+
+_logger = logging.getLogger(__name__)
+
+FIRST_CAPTURE_CHANGES: Final = 200_000
+"""What the capture task itself brings; the lanes capture the rest while they apply."""
+
+
+def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Prepared:
+    """Check both sides, then create what the pipeline needs on its first run; says what it created.
+
+    Nothing is created before the tables of both sides are checked. The slot comes last: it holds back the source's
+    WAL, and everything else left by a failed start is empty and harmless.
+    """
+    with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
+        fence = writing.fence() if writing.is_installed() else None
+        first = fence is None
+        if fence is not None:
+            _require_log(config, fence.log_id)
+        require_empty = first and config.start is Start.EMPTY
+        if first or config.ddl is DdlPolicy.REFUSE:
+            # Else the target may lack what DDL on its way will bring.
+            writing.check(reading.relations(), channels=config.channels, require_empty=require_empty)
+        created = (*writing.migrate(), *migrate_queue(target.dsn))
+        prepared = reading.prepare()
+        # Another run may own the pipeline: then it is registered, and routed as its owner likes.
+        with suppress(FenceBusy):
+            writing.route(None, log_id=prepared.log_id, routing_digest=config.routing_digest, channels=config.channels)
+        return Prepared(
+            log_id=prepared.log_id,
+            slot=prepared.slot,
+            publication=prepared.publication,
+            tables=prepared.tables,
+            created=(*prepared.created, *(f"target: {line}" for line in created)),
+        )
+
+
+def capture(
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    *,
+    run_id: str,
+    until: str,
+    cancelled: Callable[[], bool],
+    report: Callable[[CaptureStep], None],
+) -> CaptureReport:
+    """Prepare, freeze the run's bound, and bring the first part of the backlog into the log."""
+    began = monotonic()
+    prepared = prepare(config, source, target)
+    with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
+        bounds = writing.freeze_run(run_id, _until_lsn(until, reading.current_lsn()))
+        log = open_reader(config.log_url)
+        rows = 0
+        # Another run's lanes capture for themselves, and would only be in each other's way with us.
+        if log.state().captured_lsn < bounds.until_lsn and not _is_owned(writing.fence()):
+            step = retrying(
+                lambda: reading.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled),
+                on_retry=_tell_unless(cancelled),
+            )
+            report(step)
+            rows = step.row_count
+        settle(log, writing, bounds)
+        state = log.state()
+        return CaptureReport(
+            prepared=prepared,
+            bounds=bounds,
+            captured_lsn=state.captured_lsn,
+            last_seqno=state.last_seqno,
+            rows=rows,
+            done=state.captured_lsn >= bounds.until_lsn,
+            seconds=monotonic() - began,
+        )
+
+
+def _until_lsn(until: str, current_lsn: int) -> int:
+    """The bound to freeze. Errors: `ConfigurationError`, since a frozen bound stays that of its run."""
+    if not until:
+        return current_lsn
+    asked = parse_lsn(until)
+    if asked > current_lsn:
+        raise ConfigurationError(
+            f"parameter until: the source has not come to {until} yet",
+            hint="Leave it empty for everything that is committed when the run first opens.",
+        )
+    return asked
+
+
+def _is_owned(fence: FenceState | None) -> bool:
+    return fence is not None and fence.lease_until is not None and fence.lease_until > pendulum.now("UTC")
+
+
+def _tell_unless(cancelled: Callable[[], bool]) -> Callable[[BaseException], None]:
+    def tell(error: BaseException) -> None:
+        _logger.warning("capture: trying again: %s", error)
+        if cancelled():
+            raise error
+
+    return tell
+
+
+def _require_log(config: PipelineConfig, log_id: str) -> None:
+    """A registered pipeline goes on with its own log. Errors: `ConfigurationError`, before a new slot keeps WAL."""
+    found = open_reader(config.log_url).identity.log_id if log_exists(config.log_url) else None
+    if found != log_id:
+        raise ConfigurationError(
+            f"the target has applied log {log_id} so far, "
+            + (f"there is none at {config.log_url}" if found is None else f"{config.log_url} is log {found}"),
+            op="prepare",
+            pipeline=config.pipeline,
+            hint="Use the pipeline's own log_url, or another pipeline name for another log.",
+        )

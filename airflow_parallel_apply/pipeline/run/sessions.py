@@ -1,0 +1,28 @@
+"""Who a step is to the queue, and how it opens the target."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+from typing import Final
+from uuid import uuid4
+
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.protocol import Target
+
+HANDOVER_LEASE: Final = timedelta(minutes=2)
+"""Bridges the time from `open` to the first lane, and from the last one to `close`: only another run's patience, never
+correctness, depends on it.
+"""
+
+
+def open_session(endpoint: Endpoint, config: PipelineConfig) -> Target:
+    """A session that can apply, since it knows the log."""
+    return open_target(endpoint, config.pipeline, log_url=config.log_url)
+
+
+def claimant_of(role: str) -> str:
+    """A name that is nobody else's, and tells a person whose it is."""
+    return f"{role} on {socket.gethostname()} pid {os.getpid()} {uuid4().hex[:8]}"

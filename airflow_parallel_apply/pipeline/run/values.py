@@ -1,0 +1,76 @@
+"""What the steps of a run hand to each other through XCom: copies, for people and for addressing (law 8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_parallel_apply.pipeline.source.protocol import Prepared
+from airflow_parallel_apply.pipeline.target.protocol import RunBounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureReport:
+    """What the capture task did."""
+
+    prepared: Prepared
+    bounds: RunBounds
+    captured_lsn: int
+    last_seqno: int
+    rows: int
+    done: bool
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For XCom."""
+        return {
+            "log_id": self.prepared.log_id,
+            "created": list(self.prepared.created),
+            "until_lsn": self.bounds.until_lsn,
+            "captured_lsn": self.captured_lsn,
+            "last_seqno": self.last_seqno,
+            "rows": self.rows,
+            "done": self.done,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedRun:
+    """A run under its generation: what lanes and close need to find it."""
+
+    pipeline: str
+    run_id: str
+    generation: int
+    log_id: str
+    until_lsn: int
+    until_seqno: int | None
+    nothing_to_do: bool
+    session_id: str
+    lanes: int
+    coordinator_state: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """For XCom."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> OpenedRun:
+        """Inverse of `to_json`."""
+        return cls(**value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedRun:
+    """A clean shutdown: every channel at one seqno, nothing claimed."""
+
+    pipeline: str
+    generation: int
+    stop_seqno: int
+    channels: int
+    rows: int
+    stopped_early: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """For XCom."""
+        return {name: getattr(self, name) for name in self.__slots__}
