@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from psycopg.types.json import Jsonb
+
 from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
@@ -34,8 +36,9 @@ class PlanTable:
                 return False
             if self._number(connection, "planned_seqno") != after_seqno:
                 return False
-            with connection.cursor() as cursor:
-                cursor.executemany(self._session.sql("plan", "add"), [self._row(epoch) for epoch in epochs])
+            # One statement: with `executemany`, which pipelines, a process that stops in it never counts as idle.
+            rows = Jsonb([self._row(epoch) for epoch in epochs])
+            connection.execute(self._session.sql("plan", "add"), {**names, "epochs": rows})
         return True
 
     def epochs(self, *, after_number: int, above_seqno: int, limit: int | None) -> tuple[Epoch, ...]:
@@ -71,7 +74,6 @@ class PlanTable:
 
     def _row(self, epoch: Epoch) -> dict[str, object]:
         return {
-            "pipeline": self._session.pipeline,
             "number": epoch.number,
             "first_seqno": epoch.first_seqno,
             "last_seqno": epoch.last_seqno,

@@ -15,7 +15,10 @@ SELECT routing_digest FROM {schema}.pipeline WHERE pipeline = %(pipeline)s FOR U
 
 -- name: add
 INSERT INTO {schema}.epoch (pipeline, number, first_seqno, last_seqno, kind, reason, rows, bytes)
-VALUES (%(pipeline)s, %(number)s, %(first_seqno)s, %(last_seqno)s, %(kind)s, %(reason)s, %(rows)s, %(bytes)s);
+SELECT %(pipeline)s, number, first_seqno, last_seqno, kind, reason, rows, bytes
+FROM jsonb_to_recordset(%(epochs)s) AS epoch (
+    number bigint, first_seqno bigint, last_seqno bigint, kind text, reason text, rows bigint[], bytes bigint[]
+);
 
 -- name: read
 SELECT number, first_seqno, last_seqno, kind, reason, rows, bytes
