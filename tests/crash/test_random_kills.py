@@ -11,25 +11,18 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from datetime import timedelta
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE, ServerSettings
-from airflow_parallel_apply.spark.server import connect_server, stop_server
-from airflow_parallel_apply.spark.session import close_session, open_session, warm_up
-from airflow_parallel_apply.spark.stage import SparkStage
-from tests.crash.conftest import crash_config
 from tests.crash.history import TABLES, Writer
 from tests.crash.scene import Scene, spark_processes
-from tests.support.rig import Rig
-from tests.support.steps import StepProcess, Steps
+from tests.support.steps import StepProcess
 
 
 class Victim(StrEnum):
@@ -179,15 +172,7 @@ class Moments:
 
     def _require_equal(self, number: int) -> None:
         """The source is quiet now: bring the rest, without Spark, and compare."""
-        quiet = Scene(
-            rig=Rig(
-                config=self._scene.rig.config,
-                source_dsn=self._scene.rig.source_dsn,
-                target_dsn=self._scene.rig.target_dsn,
-            ),
-            target_server=self._scene.target_server,
-            steps=self._scene.steps,
-        )
+        quiet = replace(self._scene, rig=replace(self._scene.rig, stage=None))
         quiet.rerun(f"rest {number}")
         quiet.require_equal()
 
@@ -200,52 +185,18 @@ class Moments:
         self._scene.require_equal()
 
 
-@pytest.fixture
-def scene(
-    source_dsn: str, durable_target: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Scene]:
-    """A warm Spark of its own, and a target that may die."""
-    directory = tmp_path / "spark"
-    monkeypatch.setenv(RUNTIME_DIR_VARIABLE, str(directory))
-    dsn = durable_target.create_database("target")
-    with ExitStack() as stack:
-        steps = stack.enter_context(Steps(tmp_path, spare=2))
-        found = Scene(
-            rig=Rig(config=crash_config(tmp_path), source_dsn=source_dsn, target_dsn=dsn),
-            target_server=durable_target,
-            steps=steps,
-            spark_directory=directory,
-        )
-        stack.callback(stop_server, directory=directory)
-        lease = stack.enter_context(connect_server(settings=ServerSettings(idle=timedelta(seconds=20))))
-        session = open_session(lease.url, found.session_id)
-        warm_up(session)
-        close_session(session)
-
-        def stage(opened: object) -> SparkStage:
-            return SparkStage(
-                url=lambda: stack.enter_context(connect_server()).url,
-                session_id=found.session_id,
-                config=found.rig.config,
-                target=found.rig.target,
-            )
-
-        found.rig = Rig(config=found.rig.config, source_dsn=source_dsn, target_dsn=dsn, stage=stage)
-        yield found
-
-
 @pytest.mark.timeout(900)
-def test_random_moments(scene: Scene, source_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_moments(spark_scene: Scene, source_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     def say(line: str) -> None:
         with capsys.disabled():
             print(line, flush=True)
 
     say(f"\nCRASH_SEED={SEED} CRASH_MOMENTS={MOMENTS}")
-    scene.rig.both(*TABLES)
-    scene.rig.prepare()
+    spark_scene.rig.both(*TABLES)
+    spark_scene.rig.prepare()
     writer = Writer(source_dsn, SEED)
     try:
-        moments = Moments(scene, writer, say)
+        moments = Moments(spark_scene, writer, say)
         for number in range(MOMENTS):
             moments.play(number)
     finally:

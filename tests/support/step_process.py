@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
@@ -81,7 +82,7 @@ def _config(value: dict[str, Any]) -> PipelineConfig:
 
 def main() -> None:
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(threadName)s %(levelname)s %(message)s"
+        force=True, level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(threadName)s %(levelname)s %(message)s"
     )
     line = sys.stdin.readline()
     if not line:
@@ -100,7 +101,7 @@ def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]
     source = Endpoint(conn_id="source", dsn=order.source_dsn)
     target = Endpoint(conn_id="target", dsn=order.target_dsn)
     capture_turn.STEP_CHANGES = order.step_changes  # type: ignore[misc]
-    run.FIRST_CAPTURE_CHANGES = order.step_changes  # type: ignore[misc]
+    preparing.FIRST_CAPTURE_CHANGES = order.step_changes  # type: ignore[misc]
     if order.step == "capture":
         return run.capture(
             config,

@@ -1,0 +1,174 @@
+"""A lane killed or asleep at each place where it holds something, a takeover, and a server lost under a lane."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.errors import FenceBusy
+from airflow_parallel_apply.pipeline.target.connect import open_target
+from tests.crash.scene import Scene, spark_processes, wait_until
+from tests.support.step_process import Fault
+
+TARGET = "airflow_parallel_apply.pipeline.target.postgres.target"
+COORDINATOR = "airflow_parallel_apply.pipeline.coordinate.coordinator:Coordinator"
+
+PLACES = {
+    "while it stages": Fault(at="airflow_parallel_apply.pipeline.apply.loader:_Staging.flush", when="after", call=3),
+    "between staging and commit": Fault(at=f"{TARGET}:PostgresTarget.commit", when="before", call=2),
+    "inside the target's transaction": Fault(at=f"{TARGET}:move", when="before", call=2),
+    "between commit and finish": Fault(at=f"{TARGET}:PostgresTarget.commit", when="after", call=2),
+    "between finish and feed": Fault(at=f"{COORDINATOR}.finish", when="after", call=2),
+    "at a fence": Fault(at=f"{COORDINATOR}.arrive", when="after", call=2),
+    "inside the critical transaction": Fault(at=f"{TARGET}:run_step", when="after"),
+    "between the critical transaction and its end": Fault(at=f"{COORDINATOR}.finish_serial", when="before"),
+    "between positions and acknowledgement": Fault(at=f"{COORDINATOR}.acknowledge", when="before", call=2),
+    "between the log's manifest and the slot": Fault(
+        at="airflow_parallel_apply.pipeline.log.writer:DirectoryLogWriter.commit", when="after", call=2
+    ),
+    "between capture and plan": Fault(
+        at="airflow_parallel_apply.pipeline.apply.capture_turn:extend_plan", when="before", call=2
+    ),
+    "inside the plan's transaction": Fault(
+        at="airflow_parallel_apply.pipeline.target.postgres.plan:PlanTable._row", when="before"
+    ),
+    "inside a modify of the queue": Fault(
+        at="airflow_parallel_apply.queue.postgres.modify:_lock", when="after", call=5
+    ),
+    "between the bound and its end of capture": Fault(at=f"{COORDINATOR}.settle", when="after"),
+}
+"""Where a lane dies, or falls asleep."""
+
+
+@pytest.fixture
+def written(scene: Scene) -> Scene:
+    """Several units for each of three channels, a serialization point, rows without a key."""
+    scene.rig.both(
+        "CREATE TABLE t (id integer PRIMARY KEY, v text)",
+        "CREATE TABLE entry (at integer, note text)",
+    )
+    scene.rig.prepare()
+    scene.rig.write(
+        *(f"INSERT INTO t SELECT i, 'a' FROM generate_series({start}, {start + 99}) i" for start in range(0, 900, 100)),
+        "INSERT INTO entry SELECT i % 3, 'same' FROM generate_series(1, 200) i",
+    )
+    scene.rig.transaction("TRUNCATE t", "INSERT INTO t SELECT i, 'b' FROM generate_series(1, 200) i")
+    scene.rig.write(
+        *(f"UPDATE t SET v = v || {step} WHERE id % 4 = {step % 4}" for step in range(8)),
+        "INSERT INTO entry SELECT i % 3, 'more' FROM generate_series(1, 200) i",
+        "UPDATE t SET id = id + 1000 WHERE id % 7 = 0",
+    )
+    scene.rig = scene.rig.having(epoch_max_changes=150, unit_max_bytes=1000)
+    scene.step_changes = 500
+    return scene
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place: str) -> None:
+    opened = written.open("run")
+    lane = written.start_lane(opened, fault=PLACES[place])
+    assert lane.wait() == -signal.SIGKILL, lane.tail()
+    written.rig.lane(opened, 1)
+    closed = written.close(opened)
+    written.require_equal()
+    assert written.rerun("run").stop_seqno == closed.stop_seqno
+    written.require_equal()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "between staging and commit",
+        "inside the target's transaction",
+        "between finish and feed",
+        "inside the critical transaction",
+        "between positions and acknowledgement",
+        "between the log's manifest and the slot",
+        "inside the plan's transaction",
+        "inside a modify of the queue",
+    ],
+)
+def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written: Scene, place: str) -> None:
+    fault = PLACES[place]
+    opened = written.open("run")
+    lane = written.start_lane(opened, fault=Fault(at=fault.at, when=fault.when, call=fault.call, signal=signal.SIGSTOP))
+    lane.wait_stopped()
+    written.rig.lane(opened, 1)
+    written.close(opened)
+    written.require_equal()
+    before = written.positions()
+    lane.signal(signal.SIGCONT)
+    lane.wait()
+    assert written.positions() == before
+    written.require_equal()
+    written.rig.write("INSERT INTO t VALUES (100000, 'later')")
+    written.rerun("later")
+    written.require_equal()
+
+
+def test_a_run_whose_owner_is_dead_is_taken_over_when_its_lease_is_over_and_not_before(written: Scene) -> None:
+    opened = written.open("first")
+    lane = written.start_lane(opened, fault=Fault(at=f"{TARGET}:move", when="before", call=4, signal=signal.SIGSTOP))
+    lane.wait_stopped()
+    with closing(open_target(written.rig.target, "p")) as target:
+        # The lane's last sign of life, which it had no time for.
+        target.renew_fence(opened.generation, written.rig.config.lease)
+    with pytest.raises(FenceBusy, match="first"):
+        written.open("second")
+    wait_until(lambda: _opens(written, "second"), what="the first run's lease to end")
+    written.rerun("second")
+    written.require_equal()
+    before = written.positions()
+    lane.signal(signal.SIGCONT)
+    assert lane.wait() == 1, "a lane of a generation that is over fails"
+    assert "Clear the task open" in lane.tail()
+    assert written.positions() == before
+    written.require_equal()
+
+
+def test_a_capture_killed_between_the_logs_manifest_and_the_slot_is_repeated_without_a_change(written: Scene) -> None:
+    capture = written.start_capture("run", fault=PLACES["between the log's manifest and the slot"])
+    assert capture.wait() in (0, -signal.SIGKILL), capture.tail()
+    capture = written.start_capture(
+        "run", fault=Fault(at="airflow_parallel_apply.pipeline.log.writer:DirectoryLogWriter.commit", when="after")
+    )
+    assert capture.wait() == -signal.SIGKILL, capture.tail()
+    written.rerun("run")
+    written.require_equal()
+
+
+@pytest.mark.timeout(180)
+def test_a_lane_goes_on_with_a_new_server_when_spark_is_killed_while_it_stages(spark_scene: Scene) -> None:
+    spark_scene.rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
+    spark_scene.rig.prepare()
+    spark_scene.rig.write("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 2000) i", "UPDATE t SET v = 'b'")
+    opened = spark_scene.open("run")
+    assert spark_scene.spark_directory is not None
+    with psycopg.connect(spark_scene.rig.target_dsn) as connection:
+        # Staging copies the table's definition, and waits for this lock.
+        connection.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        lane = spark_scene.start_lane(opened)
+        wait_until(lambda: _waits_for_a_lock(spark_scene), what="Spark to stage")
+        os.kill(spark_processes(spark_scene.spark_directory)[0], signal.SIGKILL)
+    report = lane.report()
+    assert report is not None, lane.tail()
+    assert report["retries"] >= 1, f"{report} {lane.tail()}"
+    spark_scene.close(opened)
+    spark_scene.require_equal()
+
+
+def _opens(scene: Scene, run_id: str) -> bool:
+    try:
+        scene.open(run_id)
+    except FenceBusy:
+        return False
+    return True
+
+
+def _waits_for_a_lock(scene: Scene) -> bool:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pa:%:%' AND wait_event_type = 'Lock'"
+    return scene.rig.rows(query) != [(0,)]
