@@ -120,13 +120,13 @@ class CaptureTurns:
         self._report.captured_rows += step.row_count
         self._report.seconds[CAPTURE_ROLE] = self._report.seconds.get(CAPTURE_ROLE, 0.0) + step.seconds
         # Not the step's last seqno: another run's capture may have brought more than this run is to apply.
-        until = last_seqno_at(self._log, self._bounds.until_lsn) if step.done else None
+        until = last_seqno_at(self._log, self._bounds.until_lsn)
         if until is not None:
-            # The bound first: the planner then ends an epoch there.
+            # The bound first: the planner then ends an epoch there, and no lane feeds what lies behind it.
             until = self._target.settle_run(self._bounds.run_id, until).until_seqno
-        extend_plan(self._log, self._target, self._config)
         if until is not None:
             self._coordinator.settle(until)
+        extend_plan(self._log, self._target, self._config)
         self._keeper.exchange(CAPTURE_ROLE, self._delete if step.done else self._give_back)
         self._coordinator.feed()
 
