@@ -19,7 +19,8 @@ from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-_END_TIMEOUT: Final = timedelta(seconds=10)
+_END_TIMEOUT: Final = timedelta(seconds=5)
+_END_TRIES: Final = 3
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 
 
@@ -101,20 +102,21 @@ class Session:
 
         `but_token` is a claim's tag. Errors: `Unavailable` when one would not go; psycopg's own.
         """
-        ended = self.connection().execute(
-            self.sql("session", "end_holders"),
-            {
-                "prefix": f"pa:{pipeline_tag(self.pipeline)}:",
-                "channels": list(channels) if channels is not None else None,
-                "token": but_token,
-                "wait_ms": int(_END_TIMEOUT.total_seconds() * 1000),
-            },
+        names = {
+            "prefix": f"pa:{pipeline_tag(self.pipeline)}:",
+            "channels": list(channels) if channels is not None else None,
+            "token": but_token,
+            "wait_ms": int(_END_TIMEOUT.total_seconds() * 1000),
+        }
+        for _ in range(_END_TRIES):
+            ended = self.connection().execute(self.sql("session", "end_holders"), names).fetchone()
+            # False also of one that ended by itself in between; it is not found again.
+            if ended is not None and ended[0]:
+                return
+        raise Unavailable(
+            "a former holder's session does not end",
+            hint="Look for its application_name in pg_stat_activity and end it.",
         )
-        if (row := ended.fetchone()) is None or not row[0]:
-            raise Unavailable(
-                "a former holder's session does not end",
-                hint="Look for its application_name in pg_stat_activity and end it.",
-            )
 
     def close(self) -> None:
         """Idempotent."""
