@@ -92,7 +92,7 @@ def test_composite_keys_and_nulls(rig: Rig) -> None:
 def test_quoted_and_mixed_case_names_in_several_schemas(rig: Rig) -> None:
     rig.both(
         'CREATE SCHEMA "My Schema"',
-        'CREATE SCHEMA other',
+        "CREATE SCHEMA other",
         'CREATE TABLE "My Schema"."Or""der" ("Id" integer PRIMARY KEY, "select" text, "Ünï" text)',
         'CREATE TABLE other."Or""der" ("Id" integer PRIMARY KEY, "select" text)',
     )  # fmt: skip
@@ -138,7 +138,8 @@ def test_a_target_with_other_column_order_and_defaulted_columns(rig: Rig) -> Non
     rig.write("CREATE TABLE t (id integer PRIMARY KEY, a text, b numeric)")
     with psycopg.connect(rig.target_dsn) as connection:
         connection.execute(
-            "CREATE TABLE t (b numeric, loaded timestamptz DEFAULT now() NOT NULL, id integer PRIMARY KEY, a text, e text)"
+            "CREATE TABLE t (b numeric, loaded timestamptz DEFAULT now() NOT NULL,"
+            " id integer PRIMARY KEY, a text, e text)"
         )
     rig.prepare()
     rig.write("INSERT INTO t VALUES (1, 'a', 1.50), (2, NULL, 2)", "UPDATE t SET b = 3.000 WHERE id = 2")

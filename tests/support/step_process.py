@@ -19,11 +19,11 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.spark.server import connect_server
 from airflow_parallel_apply.spark.stage import SparkStage
 from tests.support.local_stage import LocalStage
