@@ -9,11 +9,11 @@ from itertools import count
 from typing import Any
 
 import psycopg
-from airflow_parallel_apply.pipeline.compare import Comparison, compare
 
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.compare import Comparison, compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.router.plan import plan
 from tests.support.local_stage import LocalStage
