@@ -20,8 +20,18 @@ class Queue(Protocol):
         """Claim a task of one of the queues, or none. version + 1, claims + 1, at = now + lease."""
         ...
 
-    def claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta, timeout: timedelta) -> Task | None:
-        """As `try_claim`, waiting up to `timeout` for a task to arrive, be inserted, be changed or come free."""
+    def claim(
+        self,
+        queues: Sequence[str],
+        *,
+        claimant: str,
+        lease: timedelta,
+        timeout: timedelta,
+        wake: Sequence[str] = (),
+    ) -> Task | None:
+        """As `try_claim`, waiting up to `timeout` for a task to arrive, be inserted, be changed or come free. A modify
+        of a queue of `wake` ends the wait too: what the caller waits for may not come any more.
+        """
         ...
 
     def modify(

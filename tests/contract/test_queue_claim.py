@@ -60,6 +60,22 @@ def test_a_future_task_is_handed_out_when_it_is_due_and_not_before(queue: Queue,
     assert claimed.modified - made.at < timedelta(seconds=5)
 
 
+def test_a_wait_for_a_task_ends_when_a_queue_to_be_told_of_changes(queue: Queue) -> None:
+    (going,) = put(queue, Insert(queue="other", at=NEVER))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(
+            lambda: queue.claim(["q"], claimant="a", lease=LEASE, timeout=10 * LONG, wake=["other", "q"])
+        )
+        while not waiting.done():
+            (going,) = put_again(queue, going)
+        assert waiting.result() is None
+
+
+def put_again(queue: Queue, task: Task) -> tuple[Task, ...]:
+    queue.modify(claimant="maker", delete=[task.ref])
+    return put(queue, Insert(queue=task.queue, at=NEVER))
+
+
 @pytest.mark.parametrize("sequence", [None, 7])
 def test_a_lost_lease_is_handed_out_anew_and_its_first_holder_is_refused(queue: Queue, sequence: int | None) -> None:
     put(queue, Insert(queue="q", sequence=sequence))

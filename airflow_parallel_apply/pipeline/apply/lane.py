@@ -148,6 +148,8 @@ class Lane:
                 claimant=self._claimant,
                 lease=self._config.lease,
                 timeout=_POLL,
+                # The last stop marker to go brings no task, but the end.
+                wake=self._own_first,
             )
 
     def _may_come_free(self) -> bool:

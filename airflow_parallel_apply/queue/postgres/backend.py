@@ -60,7 +60,15 @@ class PostgresQueue:
         with self._connections.use() as connection:
             return self._claim_now(connection, queues, claimant, lease)
 
-    def claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta, timeout: timedelta) -> Task | None:
+    def claim(
+        self,
+        queues: Sequence[str],
+        *,
+        claimant: str,
+        lease: timedelta,
+        timeout: timedelta,
+        wake: Sequence[str] = (),
+    ) -> Task | None:
         deadline = self._clock() + timeout.total_seconds()
         task = self.try_claim(queues, claimant=claimant, lease=lease)
         if task is not None or self._clock() >= deadline:
@@ -74,14 +82,16 @@ class PostgresQueue:
                     return task
                 due = self._seconds_to_next_arrival(connection, queues)
                 if due is None:
-                    self._wait(connection, queues, left)
+                    seconds = left
                 elif due > 0:
-                    self._wait(connection, queues, min(due + _PAST_DUE_SECONDS, left))
+                    seconds = min(due + _PAST_DUE_SECONDS, left)
                     pause = _FIRST_PAUSE_SECONDS
                 else:
                     # Locked by somebody who may roll back, and a rollback announces nothing.
-                    self._wait(connection, queues, min(pause, left))
+                    seconds = min(pause, left)
                     pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+                if not self._wait(connection, [*queues, *wake], seconds).isdisjoint(wake):
+                    return self._claim_now(connection, queues, claimant, lease)
 
     def modify(
         self,
@@ -185,14 +195,17 @@ class PostgresQueue:
         row = connection.execute(self._statements["next_arrival"], {"queues": list(queues)}).fetchone()
         return None if row is None else row[0]
 
-    def _wait(self, connection: Connection, queues: Sequence[str] | None, seconds: float) -> None:
-        """Until a modify of one of the queues (None: of any) was announced, or the time is over."""
+    def _wait(self, connection: Connection, queues: Sequence[str] | None, seconds: float) -> frozenset[str]:
+        """Until a modify of one of the queues (None: of any) was announced: those that were; or the time is over."""
         until = self._clock() + seconds
         while (left := until - self._clock()) > 0:
             self._connections.check_open()
-            for notice in connection.notifies(timeout=min(left, _CLOSE_CHECK_SECONDS), stop_after=1):
-                if queues is None or notice.payload in queues:
-                    return
+            # To the end: what one modify announces comes together, and what is not taken here is lost.
+            notices = list(connection.notifies(timeout=min(left, _CLOSE_CHECK_SECONDS), stop_after=1))
+            heard = frozenset(notice.payload for notice in notices if queues is None or notice.payload in queues)
+            if heard:
+                return heard
+        return frozenset()
 
     def _why_not_ours(self, connection: Connection, task: Task, claimant: str) -> Failure:
         row = connection.execute(self._statements["holder"], {"id": task.task_id}).fetchone()
