@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Context
 
 from airflow_parallel_apply.operators.fence import FencedTask
+from airflow_parallel_apply.operators.spark import begin
 from airflow_parallel_apply.task import run_identity
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class CaptureOperator(FencedTask):
         from airflow_parallel_apply.pipeline.run import capture
 
         told = self.settings()
+        begin(told.spark)
         report = capture(
             told.config,
             told.source,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -11,6 +13,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.apply.stage import Stage
+
+_logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -30,6 +34,31 @@ def spark_stage(
         stage = SparkStage(url=url, session_id=session_id, config=config, target=target)
         servers.callback(stage.close)
         yield stage, ui_url
+
+
+def begin(spark: SparkEndpoint) -> None:
+    """Refuse a host without Java before anything moves, and start the embedded server beside the run's first steps.
+
+    The server is detached: it goes on when this process ends, and ends by itself when no lane comes.
+    """
+    if spark.url is not None:
+        return
+    from airflow_parallel_apply.spark.java import find_java
+
+    find_java()
+    threading.Thread(target=_start_embedded, name="start spark", daemon=True).start()
+
+
+def _start_embedded() -> None:
+    from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+    from airflow_parallel_apply.spark.server import connect_server
+
+    try:
+        with connect_server():
+            pass
+    except ParallelApplyError as error:
+        # The lanes will say so, if it lasts.
+        _logger.warning("the embedded Spark did not start yet: %s", error)
 
 
 def release(spark: SparkEndpoint, session_id: str) -> None:

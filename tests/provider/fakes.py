@@ -118,4 +118,5 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> FakePipeline:
     monkeypatch.setattr(router, "plan", fake.plan)
     monkeypatch.setattr("airflow_parallel_apply.operators.apply.spark_stage", fake.spark_stage)
     monkeypatch.setattr("airflow_parallel_apply.operators.coordinator.release", lambda spark, session_id: None)
+    monkeypatch.setattr("airflow_parallel_apply.operators.capture.begin", lambda spark: None)
     return fake

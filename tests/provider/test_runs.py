@@ -247,3 +247,14 @@ def test_a_wrong_parameter_is_refused_with_its_name(run: Run, pipeline: FakePipe
     done = run(tables=["nodot"])
     assert done.state == "failed"
     assert close_error(done).startswith("changes_available failed: parameter tables: 'nodot' is not usable")
+
+
+def test_a_worker_without_java_is_refused_before_anything_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_parallel_apply.hooks.connections import EMBEDDED_SPARK
+    from airflow_parallel_apply.operators.spark import begin
+    from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigurationError, match="Install Java 17"):
+        begin(EMBEDDED_SPARK)
