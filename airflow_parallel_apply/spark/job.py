@@ -54,7 +54,7 @@ def build_job(session: Any, unit: Unit, files: Sequence[str], *, exchange_rows: 
     needed = counted if unit.channel is None else counted.where(_link_filter(unit))
     tasks = -(-unit.row_count // exchange_rows)
     spread = needed.coalesce(1) if tasks <= 1 else _spread(needed, tasks)
-    ordered = spread.sortWithinPartitions("relation_id", "key_order", "key", "seqno", "fragno")
+    ordered = spread.sortWithinPartitions(_first_sight(), "relation_id", "key", "seqno", "fragno")
     loaded = ordered.select(*LOADED_COLUMNS).withColumn("unsent", _never_null("unsent"))
     return ApplyJob(counted=counted, ordered=loaded, exchanged=tasks > 1)
 
@@ -110,6 +110,15 @@ def _link_filter(unit: Unit) -> Any:
     return (
         (col("previous_seqno") <= unit.after_seqno) | (col("next_seqno") > unit.last_seqno) | (spark_partition_id() < 0)
     )
+
+
+def _first_sight() -> Any:
+    """Spark's sort compares 64 bits of the first column, and whole rows only where these are equal: so the column that
+    tells most rows apart comes first. The loader takes rows of several tables in any mixture.
+    """
+    from pyspark.sql.connect.functions import col, when
+
+    return when(col("key").isNull(), col("seqno")).otherwise(col("key_order"))
 
 
 def _never_null(column: str) -> Any:
