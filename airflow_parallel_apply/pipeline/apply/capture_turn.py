@@ -81,7 +81,7 @@ class CaptureTurns:
         try:
             while not self._ended.is_set():
                 state = retrying(self._coordinator.state, on_retry=self._tell)
-                if state.phase is not Phase.RUNNING or state.until_seqno is not None:
+                if state.phase is not Phase.RUNNING or (state.until_seqno is not None and self._is_done()):
                     return
                 self._turn()
         except RetryableError as error:
@@ -97,6 +97,11 @@ class CaptureTurns:
             self._keeper.hold(CAPTURE_ROLE, None)
             if self._source is not None:
                 self._source.close()
+
+    def _is_done(self) -> bool:
+        """Whether the task is gone: it goes when its last step is planned, before which that step's lane may die."""
+        queue, names = self._coordinator.queue, self._coordinator.names
+        return not retrying(lambda: queue.tasks(names.capture, limit=1), on_retry=self._tell)
 
     def _turn(self) -> None:
         queue, names = self._coordinator.queue, self._coordinator.names
