@@ -170,5 +170,5 @@ def _opens(scene: Scene, run_id: str) -> bool:
 
 
 def _waits_for_a_lock(scene: Scene) -> bool:
-    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pa:%:%' AND wait_event_type = 'Lock'"
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pa:%:%' AND wait_event = 'relation'"
     return scene.rig.rows(query) != [(0,)]
