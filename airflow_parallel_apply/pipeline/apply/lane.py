@@ -11,15 +11,15 @@ claimant deletes them). So a lane may be killed at any line.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, TypeVar
-from uuid import uuid4
 
+from airflow_parallel_apply.pipeline.apply.batch import Batch, ChannelClaim, new_token
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.retry import retrying
@@ -64,16 +64,6 @@ class LaneSignals:
     stop_requested: Callable[[], bool]
     cancelled: Callable[[], bool]
     report: Callable[[LaneReport], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """The tasks of a unit, and the unit; None where the position is already past all of them."""
-
-    tasks: tuple[Task, ...]
-    unit: Unit | None
-    reached: int
-    """The channel's position once the unit is committed."""
 
 
 class Lane:
@@ -221,12 +211,12 @@ class Lane:
 
     def _serve_stop(self, work: ChannelWork) -> None:
         """Move an idle channel's position to the stop's seqno, then acknowledge."""
-        token = _new_token()
+        claim = self._claim_of(work.channel)
 
         def move() -> None:
-            position = self._target.take(work.channel, generation=self._names.generation, token=token)
+            position = self._target.take(work.channel, generation=claim.generation, token=claim.token)
             if position.seqno < work.last_seqno:
-                unit = self._unit(work.channel, token, position.seqno, work.last_seqno, 0)
+                unit = claim.unit(position.seqno, work.last_seqno)
                 self._target.commit(StagedUnit(unit=unit, tables=(), row_count=0, seconds=0.0))
             self._target.leave()
 
@@ -245,10 +235,10 @@ class Lane:
         """
         # A lane that stood still, or lost its sessions to the next holder, must not take the channel back from it.
         self._keeper.exchange(_CLAIM, self._renewed)
-        token = _new_token()
+        claim = self._claim_of(channel)
         limit = min(_FIRST_UNIT_BYTES, self._config.unit_max_bytes)
-        position = self._target.take(channel, generation=self._names.generation, token=token)
-        batch: _Batch | None = self._batch(channel, token, position.seqno, limit)
+        position = self._target.take(channel, generation=claim.generation, token=claim.token)
+        batch: Batch | None = self._first_batch(claim, position.seqno, limit)
         staging = self._start_staging(batch)
         try:
             while batch is not None:
@@ -256,7 +246,7 @@ class Lane:
                     staged = self._staged(batch, staging)
                     # Units double while there is a backlog: small first ones start the overlap, large ones reduce more.
                     limit = min(limit * 2, self._config.unit_max_bytes)
-                    following = self._following(channel, batch, token, limit)
+                    following = self._following(claim, batch, limit)
                     staging = self._start_staging(following)
                     if staged is not None:
                         self._commit(staged)
@@ -276,54 +266,33 @@ class Lane:
             self._stage.cancel()
             raise
 
-    def _batch(self, channel: int, token: str, after_seqno: int, limit_bytes: int) -> _Batch:
-        held = self._keeper.held(_CLAIM)
-        waiting = self._queue.tasks(self._names.channel(channel), limit=_MAX_UNIT_TASKS)
-        behind = [task for task in waiting if (task.sequence or 0) > (held.sequence or 0)]
-        return self._make_batch([held, *behind], channel, token, after_seqno, limit_bytes)
-
-    def _following(self, channel: int, batch: _Batch, token: str, limit_bytes: int) -> _Batch | None:
-        """The next unit of the channel; None when its queue shows something else, or a failure forbids it."""
-        last = batch.tasks[-1]
-        waiting = self._queue.tasks(self._names.channel(channel), limit=len(batch.tasks) + _MAX_UNIT_TASKS)
-        behind = [task for task in waiting if (task.sequence or 0) > (last.sequence or 0)]
-        if not behind or behind[0].value["kind"] != Kind.BRANCH or self._parked_by_failure(_work(behind[0])):
-            return None
-        return self._make_batch(behind, channel, token, batch.reached, limit_bytes)
-
-    def _make_batch(
-        self, tasks: Sequence[Task], channel: int, token: str, after_seqno: int, limit_bytes: int
-    ) -> _Batch:
-        chosen: list[Task] = []
-        size = rows = 0
-        for task in tasks:
-            work = _work(task)
-            is_new = work.last_seqno > after_seqno
-            if work.kind is not Kind.BRANCH or (is_new and size and size + work.bytes_ > limit_bytes):
-                break
-            chosen.append(task)
-            if is_new:
-                size, rows = size + work.bytes_, rows + work.rows
-        last_seqno = _work(chosen[-1]).last_seqno
-        if last_seqno <= after_seqno:
-            return _Batch(tuple(chosen), None, after_seqno)
-        return _Batch(tuple(chosen), self._unit(channel, token, after_seqno, last_seqno, rows), last_seqno)
-
-    def _unit(self, channel: int, token: str, after_seqno: int, last_seqno: int, rows: int) -> Unit:
-        return Unit(
+    def _claim_of(self, channel: int) -> ChannelClaim:
+        return ChannelClaim(
             pipeline=self._config.pipeline,
             generation=self._names.generation,
             channel=channel,
             channels=self._config.channels,
-            token=token,
-            after_seqno=after_seqno,
-            last_seqno=last_seqno,
-            row_count=rows,
         )
+
+    def _first_batch(self, claim: ChannelClaim, after_seqno: int, limit_bytes: int) -> Batch:
+        """The unit that begins with the head that the lane holds."""
+        held = self._keeper.held(_CLAIM)
+        waiting = self._queue.tasks(self._names.channel(claim.channel), limit=_MAX_UNIT_TASKS)
+        behind = [task for task in waiting if (task.sequence or 0) > (held.sequence or 0)]
+        return claim.batch([held, *behind], after_seqno, limit_bytes=limit_bytes)
+
+    def _following(self, claim: ChannelClaim, batch: Batch, limit_bytes: int) -> Batch | None:
+        """The next unit of the channel; None when its queue shows something else, or a failure forbids it."""
+        last = batch.tasks[-1]
+        waiting = self._queue.tasks(self._names.channel(claim.channel), limit=len(batch.tasks) + _MAX_UNIT_TASKS)
+        behind = [task for task in waiting if (task.sequence or 0) > (last.sequence or 0)]
+        if not behind or behind[0].value["kind"] != Kind.BRANCH or self._parked_by_failure(_work(behind[0])):
+            return None
+        return claim.batch(behind, batch.reached, limit_bytes=limit_bytes)
 
     # --- staging and committing ---
 
-    def _start_staging(self, batch: _Batch | None) -> Future[StagedUnit] | None:
+    def _start_staging(self, batch: Batch | None) -> Future[StagedUnit] | None:
         """Begin in the background; an epoch without rows for the channel is a sync, done without Spark."""
         if batch is None or batch.unit is None:
             return None
@@ -334,7 +303,7 @@ class Lane:
             return done
         return self._stagers.submit(retrying, lambda: self._stage.stage(unit), on_retry=self._count_retry)
 
-    def _staged(self, batch: _Batch, staging: Future[StagedUnit] | None) -> StagedUnit | None:
+    def _staged(self, batch: Batch, staging: Future[StagedUnit] | None) -> StagedUnit | None:
         if staging is None:
             return None
         with self._report.time("stage"):
@@ -344,7 +313,7 @@ class Lane:
                 except FutureTimeout:
                     if self._signals.cancelled():
                         self._stage.cancel()
-                        raise Cancelled("the lane was cancelled", op="stage", seqno=_first(batch)) from None
+                        raise Cancelled("the lane was cancelled", op="stage", seqno=batch.first_seqno) from None
 
     def _commit(self, staged: StagedUnit) -> None:
         with self._report.time("commit"):
@@ -362,7 +331,7 @@ class Lane:
         self._report.units += 1
         self._report.rows += staged.row_count
 
-    def _finish(self, done: _Batch, following: _Batch | None) -> None:
+    def _finish(self, done: Batch, following: Batch | None) -> None:
         """Delete the unit's tasks and hold the channel's next head, in one modify."""
         behind = [task.ref for task in done.tasks[1:]]
         if following is None:
@@ -377,8 +346,8 @@ class Lane:
 
         self._retrying(lambda: self._keeper.exchange(_CLAIM, finish))
 
-    def _failed(self, batch: _Batch, channel: int, error: FatalError) -> None:
-        seqno = _first(batch)
+    def _failed(self, batch: Batch, channel: int, error: FatalError) -> None:
+        seqno = batch.first_seqno
         error.at(pipeline=self._config.pipeline, channel=channel, seqno=seqno)
         self._mark_failed(UnitFailure(seqno=seqno, channel=channel, message=str(error)))
 
@@ -399,7 +368,7 @@ class Lane:
             generation=self._names.generation,
             channel=None,
             channels=self._config.channels,
-            token=_new_token(),
+            token=new_token(),
             after_seqno=work.seqno - 1,
             last_seqno=work.seqno,
             row_count=work.rows,
@@ -453,12 +422,3 @@ def generation_over(pipeline: str, generation: int) -> OwnershipLost:
 
 def _work(task: Task) -> ChannelWork:
     return ChannelWork.of_task(task)
-
-
-def _first(batch: _Batch) -> int:
-    """The seqno that a failure of the batch is blamed on: the first that it would have applied."""
-    return batch.unit.after_seqno + 1 if batch.unit is not None else _work(batch.tasks[0]).first_seqno
-
-
-def _new_token() -> str:
-    return uuid4().hex

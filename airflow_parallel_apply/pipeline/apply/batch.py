@@ -1,0 +1,75 @@
+"""Cutting units out of a channel's queue: how many of the tasks in its front are applied at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
+from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.queue.model import Task
+
+
+def new_token() -> str:
+    """The name of a claim: staging and positions bear it."""
+    return uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The tasks of a unit, and the unit; None where the position is already past all of them."""
+
+    tasks: tuple[Task, ...]
+    unit: Unit | None
+    reached: int
+    """The channel's position once the unit is committed."""
+
+    @property
+    def first_seqno(self) -> int:
+        """The first that it would apply: what a failure of the batch is blamed on."""
+        return self.unit.after_seqno + 1 if self.unit is not None else ChannelWork.of_task(self.tasks[0]).first_seqno
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelClaim:
+    """One claim of one channel: every unit that is cut under it bears its token."""
+
+    pipeline: str
+    generation: int
+    channel: int
+    channels: int
+    token: str = field(default_factory=new_token)
+
+    def unit(self, after_seqno: int, last_seqno: int, *, rows: int = 0) -> Unit:
+        """The channel's rows of (after_seqno, last_seqno]."""
+        return Unit(
+            pipeline=self.pipeline,
+            generation=self.generation,
+            channel=self.channel,
+            channels=self.channels,
+            token=self.token,
+            after_seqno=after_seqno,
+            last_seqno=last_seqno,
+            row_count=rows,
+        )
+
+    def batch(self, tasks: Sequence[Task], after_seqno: int, *, limit_bytes: int) -> Batch:
+        """As many of the branches in front as the limit allows, one at least; what is committed already costs nothing.
+
+        `tasks` come in the queue's order, and the first is a branch.
+        """
+        chosen: list[Task] = []
+        size = rows = 0
+        for task in tasks:
+            work = ChannelWork.of_task(task)
+            is_new = work.last_seqno > after_seqno
+            if work.kind is not Kind.BRANCH or (is_new and size and size + work.bytes_ > limit_bytes):
+                break
+            chosen.append(task)
+            if is_new:
+                size, rows = size + work.bytes_, rows + work.rows
+        last_seqno = ChannelWork.of_task(chosen[-1]).last_seqno
+        if last_seqno <= after_seqno:
+            return Batch(tuple(chosen), None, after_seqno)
+        return Batch(tuple(chosen), self.unit(after_seqno, last_seqno, rows=rows), last_seqno)
