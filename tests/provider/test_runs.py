@@ -14,7 +14,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_parallel_apply.operators.stop import StopMarker, means_stop
-from airflow_parallel_apply.pipeline.errors import FenceBusy, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.errors import FenceBusy, TargetError
 from airflow_parallel_apply.task import RunIdentity
 from tests.provider.conftest import REPOSITORY
 from tests.provider.fakes import FakePipeline
