@@ -1,0 +1,78 @@
+"""A pipeline of a running Airflow, between two databases of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from airflow_parallel_apply.demo.airflow import AirflowServices
+from airflow_parallel_apply.pipeline.compare import compare
+from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
+from airflow_parallel_apply.pipeline.status import PipelineStatus, read_status
+from tests.support.rig import execute
+
+DAGS: Final = Path(__file__).parents[2] / "dags"
+DAG: Final = "parallel_apply"
+TIMEOUT: Final = timedelta(minutes=3)
+
+_TABLE: Final = "CREATE TABLE item (id bigint PRIMARY KEY, note text)"
+_ROWS: Final = """
+DO $$ BEGIN
+    FOR number IN {first}..{last} LOOP INSERT INTO item VALUES (number, 'note ' || number); COMMIT; END LOOP;
+END $$
+"""
+
+
+class AirflowPipeline:
+    """Runs of the DAG `parallel_apply`, which this triggers, watches and compares."""
+
+    def __init__(self, airflow: AirflowServices, sides: tuple[str, str], log_url: str) -> None:
+        self.airflow = airflow
+        self.source_dsn, self.target_dsn = sides
+        for dsn in sides:
+            execute(dsn, _TABLE)
+        self.conf = {"log_url": log_url, "channels": 2, "start": "empty"}
+
+    def trigger(self, **more: Any) -> str:
+        return self.airflow.client.trigger(DAG, {**self.conf, **more})
+
+    def wait(self, run_id: str) -> str:
+        return self.airflow.client.wait_for_run(DAG, run_id, timeout=TIMEOUT)
+
+    def run(self, **more: Any) -> str:
+        """Run it green; the run's id."""
+        run_id = self.trigger(**more)
+        assert self.wait(run_id) == "success", self.states(run_id)
+        return run_id
+
+    def write(self, first: int, last: int) -> None:
+        """One row a transaction."""
+        execute(self.source_dsn, _ROWS.format(first=first, last=last))
+
+    def states(self, run_id: str) -> dict[str, str | None]:
+        found = self.airflow.client.task_instances(DAG, run_id)
+        return {
+            task.task_id if task.map_index < 0 else f"{task.task_id}[{task.map_index}]": task.state for task in found
+        }
+
+    def wait_until(self, run_id: str, condition: Callable[[dict[str, str | None]], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT.total_seconds()
+        while not condition(self.states(run_id)):
+            assert time.monotonic() < deadline, self.states(run_id)
+            time.sleep(0.1)
+
+    @property
+    def status(self) -> PipelineStatus:
+        return read_status(self.target, DAG)
+
+    @property
+    def target(self) -> Endpoint:
+        return Endpoint(conn_id="target", dsn=self.target_dsn)
+
+    @property
+    def equal(self) -> bool:
+        source = Endpoint(conn_id="source", dsn=self.source_dsn)
+        return compare(source, self.target, TablePatterns()).equal
