@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_parallel_apply.operators.coordinator import OPENED_KEY, STOP_KEY, Action
 from airflow_parallel_apply.operators.links import SPARK_LINK_KEY, SparkLink
@@ -101,7 +102,17 @@ class SparkApplyOperator(PipelineTask):
                 opened, told.config, told.source, told.target, lane=int(self.lane), stage=stage, signals=signals
             )
         self.log.info("%s, every channel is stopped", _line(report))
+        if report.stop_asked:
+            self._show_stop(context, {"stop": True, "seqno": report.stop_seqno})
         return report.to_json()
+
+    def _show_stop(self, context: Context, marker: dict[str, Any]) -> None:
+        """`open`'s marker says so too, whoever asked: the command `parallel-apply stop` writes to the queue (law 8)."""
+        ti = context["ti"]
+        try:
+            XCom.set(STOP_KEY, marker, dag_id=ti.dag_id, task_id=self.open_task_id, run_id=ti.run_id)
+        except AirflowRuntimeError as error:
+            self.log.warning("the stop marker cannot be written: %s", error)
 
     def _log_report(self, report: LaneReport) -> None:
         """Every few seconds: short units come many a second."""

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.airflow import AirflowOptions, AirflowServices
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
@@ -81,6 +83,21 @@ def test_a_stop_from_the_xcom_editor_stops_all_channels_at_one_seqno(pipeline: A
     assert (closed["phase"], closed["stopped_early"]) == ("stopped", True)
     assert {channel.seqno for channel in pipeline.status.channels} == {closed["stop_seqno"]}
     assert not pipeline.equal
+
+    pipeline.run()
+    assert pipeline.equal
+
+
+def test_a_stop_by_the_command_is_seen_in_xcom_too(pipeline: AirflowPipeline) -> None:
+    pipeline.write(8001, 10000)
+    run_id = pipeline.trigger(epoch_max_changes=50)
+    pipeline.wait_until(run_id, lambda states: "running" in (states.get("apply[0]"), states.get("apply[1]")))
+    asked = CliRunner().invoke(app, ["stop", "--pipeline", DAG, "--target", pipeline.target_dsn, "--wait", "120"])
+    assert asked.exit_code == 0, asked.output
+    assert pipeline.wait(run_id) == "success", pipeline.states(run_id)
+    closed = pipeline.airflow.client.xcom(DAG, run_id, "close", "coordinator_state")
+    marker = pipeline.airflow.client.xcom(DAG, run_id, "open", "stop_marker")
+    assert marker == {"stop": True, "seqno": closed["stop_seqno"]}
 
     pipeline.run()
     assert pipeline.equal

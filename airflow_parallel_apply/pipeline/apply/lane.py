@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.apply.serial import serial_steps
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
-from airflow_parallel_apply.pipeline.coordinate.state import Phase, UnitFailure
+from airflow_parallel_apply.pipeline.coordinate.state import Phase, StopReason, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind, SerialWork
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import (
@@ -111,6 +111,7 @@ class Lane:
                 state = self._retrying(self._coordinator.state)
                 if state.phase is Phase.DRAINED:
                     self._report.stop_seqno = state.stop_seqno
+                    self._report.stop_asked = state.stop_reason is StopReason.ASKED
                     return
                 task = self._retrying(self._claim)
                 if task is not None:

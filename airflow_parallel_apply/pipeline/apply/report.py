@@ -23,6 +23,8 @@ class LaneReport:
     captured_rows: int = 0
     retries: int = 0
     stop_seqno: int | None = None
+    stop_asked: bool = False
+    """Somebody asked for the stop; the run's end did not bring it."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -47,5 +49,6 @@ class LaneReport:
             "captured_rows": self.captured_rows,
             "retries": self.retries,
             "stop_seqno": self.stop_seqno,
+            "stop_asked": self.stop_asked,
             "seconds": {phase: round(spent, 3) for phase, spent in self.seconds.items()},
         }
