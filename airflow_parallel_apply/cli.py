@@ -1,4 +1,4 @@
-"""`parallel-apply`: what a person asks of a pipeline outside a run: prepare, status, compare, stop."""
+"""`parallel-apply`: what a person asks of a pipeline outside a run: check, prepare, status, compare, stop."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ _TARGET_HELP: Final = (
 Pipeline = Annotated[str, typer.Option(help="The pipeline's name.")]
 SourceOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=_SOURCE_HELP)]
 TargetOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_TARGET", help=_TARGET_HELP)]
+LogUrl = Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")]
 Include = Annotated[list[str], typer.Option("--include", help="Pattern over schema.table; may be repeated.")]
 Exclude = Annotated[list[str], typer.Option("--exclude", help="Pattern over schema.table; may be repeated.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -44,7 +45,7 @@ def prepare(
     pipeline: Pipeline,
     source: SourceOption,
     target: TargetOption,
-    log_url: Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")],
+    log_url: LogUrl,
     include: Include = ["public.*"],  # noqa: B006  # typer copies it
     exclude: Exclude = [],  # noqa: B006
     channels: Annotated[int, typer.Option(min=1, max=64, help="Channels that the runs will use.")] = 4,
@@ -65,6 +66,41 @@ def prepare(
     for line in prepared.created or ("everything is there already",):
         typer.echo(line)
     typer.echo(f"follows {len(prepared.tables)} tables: {', '.join(prepared.tables)}")
+
+
+@app.command()
+def check(
+    pipeline: Pipeline,
+    source: SourceOption,
+    target: TargetOption,
+    log_url: LogUrl,
+    include: Include = ["public.*"],  # noqa: B006
+    exclude: Exclude = [],  # noqa: B006
+    channels: Annotated[int, typer.Option(min=1, max=64, help="Channels that the runs will use.")] = 4,
+    start: Annotated[Start, typer.Option(help="What both sides hold now.")] = Start.EMPTY,
+    as_json: AsJson = False,
+) -> None:
+    """Look for what would stand in a run's way, on both sides and in the log; exit 1 when there is an error.
+
+    Changes nothing. Each finding comes with the command that mends it.
+    """
+    from airflow_parallel_apply.pipeline.check import check_pipeline
+    from airflow_parallel_apply.pipeline.check.view import check_view
+
+    with _told():
+        config = PipelineConfig(
+            pipeline=pipeline,
+            log_url=log_url,
+            tables=TablePatterns(include=tuple(include), exclude=tuple(exclude)),
+            channels=channels,
+            start=start,
+        )
+        checked = check_pipeline(config, _endpoint(source, "source"), _endpoint(target, "target"))
+    if as_json:
+        typer.echo(json.dumps(checked.to_json()))
+    else:
+        Console().print(check_view(checked), crop=False)
+    sys.exit(0 if checked.is_good else 1)
 
 
 @app.command()

@@ -72,6 +72,14 @@ class PostgresServer:
             raise Unavailable("this PostgreSQL server is not running", op="server")
         return self._process.pid
 
+    def set_in_file(self, name: str, value: str) -> None:
+        """In the configuration file instead of the command line, so that ALTER SYSTEM can change it; before `start`."""
+        if not (self.directory / "PG_VERSION").exists():
+            self._initdb()
+        self._settings.pop(name, None)
+        with (self.directory / "postgresql.conf").open("a") as file:
+            file.write(f"{name} = '{value}'\n")
+
     def start(self) -> Self:
         """Make the data directory on first use, start, wait until it answers."""
         if not (self.directory / "PG_VERSION").exists():

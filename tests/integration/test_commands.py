@@ -120,3 +120,24 @@ def test_explain_without_a_log_is_one_clear_line(tmp_path: Path) -> None:
     told = CliRunner().invoke(router, ["explain", "--log-url", str(tmp_path / "none")])
     assert told.exit_code == 1
     assert told.stderr.startswith("error: ")
+
+
+def test_check_prints_whole_commands_and_exits_with_1_until_they_are_run(rig: Rig) -> None:
+    arguments = ("check", "--pipeline", rig.config.pipeline, "--log-url", rig.config.log_url)
+    assert call(rig, *arguments).exit_code == 0
+    long = "a_column_whose_name_is_so_long_that_a_narrow_terminal_cannot_show"
+    with psycopg.connect(rig.source_dsn) as connection:
+        connection.execute(f"ALTER TABLE t ADD COLUMN {long[:60]} timestamp(3) with time zone")
+    told = CliRunner().invoke(
+        app,
+        list(arguments),
+        env={"PARALLEL_APPLY_SOURCE": rig.source_dsn, "PARALLEL_APPLY_TARGET": rig.target_dsn, "COLUMNS": "60"},
+    )
+    assert told.exit_code == 1
+    command = f'ALTER TABLE "public"."t" ADD COLUMN "{long[:60]}" timestamp(3) with time zone;'
+    assert command in told.output.splitlines()
+    (finding,) = json.loads(call(rig, *arguments, "--json").output)["findings"]
+    assert (finding["severity"], finding["side"], finding["where"]) == ("error", "target", "public.t")
+    with psycopg.connect(rig.target_dsn) as connection:
+        connection.execute(command)
+    assert call(rig, *arguments).exit_code == 0

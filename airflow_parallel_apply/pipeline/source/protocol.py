@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,10 @@ class Source(Protocol):
 
     def prepare(self) -> Prepared:
         """Check the source, create publication, slot and log on the first run; check that they still fit on others."""
+        ...
+
+    def check(self) -> tuple[Finding, ...]:
+        """What would stand in the way of `prepare`, and what should be known; reads only."""
         ...
 
     def relations(self) -> tuple[Relation, ...]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.position import Position
 
 
@@ -77,6 +78,10 @@ class Target(Protocol):
         """Refuse by name what cannot be applied: missing table, column or privilege; foreign keys or secondary unique
         constraints with more than one channel; rows where `require_empty`. All findings in one `TargetError`.
         """
+        ...
+
+    def findings(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> tuple[Finding, ...]:
+        """All that `check` would refuse, and what should be known; reads only."""
         ...
 
     # --- fence ---

@@ -22,30 +22,26 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.event import BUCKET_COUNT, NO_SEQNO
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, hint_of
 from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable, has_rows, list_tables, matching
+from airflow_parallel_apply.pipeline.source.postgres.check import server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot import PLUGIN, Slot, lsn_text
 from airflow_parallel_apply.pipeline.source.protocol import Prepared
 
-_OLDEST_VERSION: Final = 140000
 _LOCK_TIMEOUT: Final = "30s"
 _COMMENT: Final = re.compile(r"parallel_apply: log ([0-9a-f]{32})(, being prepared)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Server:
-    version: int
-    wal_level: str
-    encoding: str
     system_identifier: str
     database: str
     user: str
-    can_create: bool
-    can_replicate: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +74,7 @@ class Preparation:
         with self._locked(connection):
             tables = list_tables(connection, self.publication)
             followed = matching(tables, self.config.tables)
+            self._refuse(self._findings(connection, server, followed))
             self._check_tables(followed)
             record = self._record(connection, server)
             if record is not None and record.is_ready:
@@ -94,33 +91,60 @@ class Preparation:
             created=tuple(self.created),
         )
 
+    def check(self) -> tuple[Finding, ...]:
+        """What would stand in the way of `run` now. Reads only, takes no lock."""
+        connection = self.session.catalog()
+        server = self._server(connection)
+        tables = list_tables(connection, self.publication)
+        followed = matching(tables, self.config.tables)
+        findings = self._findings(connection, server, followed)
+        if errors(findings):
+            return findings
+        try:
+            self._check_tables(followed)
+            record = self._record(connection, server)
+            if record is not None and record.is_ready:
+                self._check_identity(server, record)
+                self._check_unmatched(tables, followed)
+            elif self.config.start is Start.EMPTY:
+                self._check_empty(connection, followed)
+        except FatalError as error:
+            return (*findings, self._as_finding(error))
+        return findings
+
+    def _as_finding(self, error: FatalError) -> Finding:
+        """What only the publication's record, the slot or the log can tell."""
+        side = Side.LOG if isinstance(error, LogError) else Side.SOURCE
+        where = self.config.log_url if side is Side.LOG else self.slot.name
+        return Finding(severity=Severity.ERROR, side=side, where=where, what=error.message, note=error.hint or "")
+
     def _server(self, connection: psycopg.Connection[Any]) -> _Server:
         found = connection.execute(statement("server")).fetchone()
         if found is None:
             raise Unavailable(f"the source {self.session.place} did not describe itself", op="prepare")
-        version, wal_level, encoding, system_identifier, database, user, can_create, can_replicate = found
-        if version < _OLDEST_VERSION:
-            raise self._wrong(f"is version {version // 10000}", "Use PostgreSQL 14 or later.")
-        if wal_level != "logical":
-            raise self._wrong(
-                f"has wal_level={wal_level}", "Run ALTER SYSTEM SET wal_level = 'logical', then restart the server."
-            )
-        if encoding == "SQL_ASCII":
-            raise self._wrong("has the encoding SQL_ASCII, so its texts have no defined characters", "Use UTF8.")
-        if not can_replicate:
-            raise self._wrong(
-                f"gives user {user} no right to replicate", f'Run ALTER ROLE "{user}" REPLICATION as a superuser.'
-            )
-        return _Server(
-            version=version,
-            wal_level=wal_level,
-            encoding=encoding,
-            system_identifier=system_identifier,
-            database=database,
-            user=user,
-            can_create=can_create,
-            can_replicate=can_replicate,
+        system_identifier, database, user = found
+        return _Server(system_identifier=system_identifier, database=database, user=user)
+
+    def _findings(
+        self, connection: psycopg.Connection[Any], server: _Server, followed: Sequence[SourceTable]
+    ) -> tuple[Finding, ...]:
+        match = _COMMENT.fullmatch(self._commented(connection) or "")
+        is_first_run = match is None or match[2] is not None
+        return (
+            *server_findings(connection, self.slot.name, is_first_run=is_first_run),
+            *table_findings(connection, followed, self.config.tables, server.user),
         )
+
+    def _refuse(self, findings: Sequence[Finding]) -> None:
+        """Errors: `ConfigurationError` with all findings that are errors."""
+        found = errors(findings)
+        if found:
+            raise ConfigurationError(
+                f"the source {self.session.place}: {'; '.join(finding.what for finding in found)}",
+                op="prepare",
+                pipeline=self.config.pipeline,
+                hint=hint_of(found),
+            )
 
     @contextmanager
     def _locked(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
@@ -134,12 +158,6 @@ class Preparation:
                 connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [key])
 
     def _check_tables(self, followed: Sequence[SourceTable]) -> None:
-        if not followed:
-            patterns = ", ".join(self.config.tables.include)
-            raise self._wrong(
-                f"has no table that matches {patterns}",
-                "Patterns are schema.table with * and ?. Views, unlogged and foreign tables are not followed.",
-            )
         names = [table.name for table in followed if table.replica_identity == "f" and not table.has_primary_key]
         if names:
             raise self._wrong(
@@ -149,9 +167,7 @@ class Preparation:
 
     def _record(self, connection: psycopg.Connection[Any], server: _Server) -> _Record | None:
         """None without a publication. Errors: `SourceError` when it, or a slot without it, is not ours."""
-        found = connection.execute(
-            "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s", [self.publication]
-        ).fetchone()
+        found = self._commented(connection)
         if found is None:
             if log_exists(self.config.log_url):
                 self._check_log(server)
@@ -159,10 +175,18 @@ class Preparation:
             if self.slot.state() is not None:
                 raise self._missing(f"publication {self.publication} is gone, though slot {self.slot.name} is there")
             return None
-        match = _COMMENT.fullmatch(found[0] or "")
+        match = _COMMENT.fullmatch(found)
         if match is None:
             raise self._missing(f"publication {self.publication} was made or changed by somebody else")
         return _Record(log_id=match[1], is_ready=match[2] is None)
+
+    def _commented(self, connection: psycopg.Connection[Any]) -> str | None:
+        """The publication's comment; None without a publication."""
+        found = connection.execute(
+            "SELECT coalesce(obj_description(oid, 'pg_publication'), '') FROM pg_publication WHERE pubname = %s",
+            [self.publication],
+        ).fetchone()
+        return None if found is None else str(found[0])
 
     def _check_identity(self, server: _Server, record: _Record) -> LogIdentity:
         url = self.config.log_url
@@ -205,12 +229,6 @@ class Preparation:
         followed: Sequence[SourceTable],
     ) -> LogIdentity:
         """The first run, or one that takes up after a first run that died."""
-        if not server.can_create:
-            raise self._wrong(
-                f"gives user {server.user} no right to create a publication",
-                f'Run GRANT CREATE ON DATABASE "{server.database}" TO "{server.user}".',
-            )
-        self._check_owner(followed, server)
         if self.config.start is Start.EMPTY:
             self._check_empty(connection, followed)
         identity = self._identity(server, record)
@@ -323,14 +341,6 @@ class Preparation:
             raise self._wrong(
                 f"publishes tables that the patterns no longer match: {_listed(names)}",
                 f"Keep them in the patterns, or run ALTER PUBLICATION {self.publication} DROP TABLE.",
-            )
-
-    def _check_owner(self, followed: Sequence[SourceTable], server: _Server) -> None:
-        names = [table.name for table in followed if not table.is_owner]
-        if names:
-            raise self._wrong(
-                f"has tables that user {server.user} does not own, so it cannot publish them: {_listed(names)}",
-                "Make it a member of the owning role, or use the owner.",
             )
 
     def _check_empty(self, connection: psycopg.Connection[Any], followed: Sequence[SourceTable]) -> None:

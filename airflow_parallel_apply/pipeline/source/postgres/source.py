@@ -18,6 +18,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogState, LogWriter, Overtaken
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
@@ -56,6 +57,10 @@ class PostgresSource:
     def prepare(self) -> Prepared:
         with self._session.errors("prepare"):
             return Preparation(self._session, self._slot, self._publication, self._config).run()
+
+    def check(self) -> tuple[Finding, ...]:
+        with self._session.errors("check"):
+            return Preparation(self._session, self._slot, self._publication, self._config).check()
 
     def relations(self) -> tuple[Relation, ...]:
         with self._session.errors("prepare"):

@@ -1,88 +1,305 @@
-"""Refuse, by name and before anything starts, what this release cannot apply."""
+"""What at a PostgreSQL target stands in the way of a pipeline, each with the SQL that mends it. Reads only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
+from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, hint_of, quoted
+from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
 
+OLDEST_VERSION: Final = 150000
+NEWEST_VERSION: Final = 189999
+"""Of those that this release was tested with."""
+
+_FITS: Final = {
+    Fit.LOSES: (Severity.ERROR, "keeps less than the source's"),
+    Fit.REFUSES: (Severity.WARNING, "may refuse values of the source's"),
+    Fit.REFORMATS: (Severity.WARNING, "prints values in another form than the source's"),
+}
+
 
 def check_target(session: Session, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:
-    """See `Target.check`: `TargetError` with all findings."""
+    """See `Target.check`: refuses with all findings that are errors."""
+    found = errors(find_trouble(session, relations, channels=channels, require_empty=require_empty))
+    text = "; ".join(finding.what for finding in sorted(found, key=lambda finding: not finding.is_table))
+    if any(finding.is_table for finding in found):
+        raise TargetError(
+            f"the target cannot take these tables: {text}",
+            op="check",
+            hint=f"Change the target, exclude the tables, or use one channel where that is named. {hint_of(found)}",
+        )
+    if found:
+        raise ConfigurationError(f"the target: {text}", op="check", hint=hint_of(found))
+
+
+def find_trouble(
+    session: Session, relations: Sequence[Relation], *, channels: int, require_empty: bool
+) -> tuple[Finding, ...]:
+    """Everything about the server, the role, and the tables that are to take `relations`."""
     with session.transaction("check") as connection:
+        server = _server(connection, session)
+        findings = list(_server_findings(server, session.schema))
         found = find_tables(connection, relations, schema=session.schema)
-        findings = [
-            f"{relation.name} is missing" for relation, table in zip(relations, found, strict=True) if table is None
-        ]
+        for relation, table in zip(relations, found, strict=True):
+            if table is None:
+                findings.append(_missing(connection, relation))
         tables = [table for table in found if table is not None]
         for table in tables:
             findings += _column_findings(table)
+            findings += _type_findings(table)
             findings += _key_findings(table, channels)
-        findings += _privilege_findings(connection, session, tables)
+        findings += _privilege_findings(connection, session, tables, server["role"])
+        findings += _guard_findings(connection, session, tables, server["role"])
         if channels > 1:
             findings += _foreign_key_findings(connection, session, tables)
-        if require_empty and not findings:
+        if require_empty and not errors(findings):
             findings += _row_findings(connection, tables)
-    if findings:
-        raise TargetError(
-            f"the target cannot take these tables: {'; '.join(findings)}",
-            op="check",
-            hint="Change the target, exclude the tables, or use one channel where that is named.",
+    return tuple(findings)
+
+
+def _server(connection: Connection, session: Session) -> dict[str, Any]:
+    cursor = connection.cursor(row_factory=dict_row)
+    return cursor.execute(session.sql("check", "server"), {"schema": session.schema}).fetchone() or {}
+
+
+def _server_findings(server: dict[str, Any], schema: str) -> Iterator[Finding]:
+    version, role, database = server["version"] // 10000, server["role"], server["database"]
+    if server["version"] < OLDEST_VERSION:
+        yield _finding("version", f"the server is version {version}", note="Use PostgreSQL 15 or later.")
+    elif server["version"] > NEWEST_VERSION:
+        yield _finding(
+            "version",
+            f"the server is version {version}, which this release was never tested with",
+            severity=Severity.WARNING,
+            note="See whether there is a newer release.",
+        )
+    if server["is_standby"]:
+        yield _finding("server", "the server is a standby", note="Connect to the primary, not to a standby.")
+    if server["encoding"] != "UTF8":
+        yield _finding(
+            "encoding",
+            f"the database has the encoding {server['encoding']}, which may lack characters of the source's",
+            severity=Severity.WARNING,
+            note="Use a database with the encoding UTF8.",
+        )
+    if server["has_schema"] and not server["can_use_schema"]:
+        yield _finding(
+            f"schema {schema}",
+            f"role {role} may not create tables in the schema {schema}",
+            f"GRANT USAGE, CREATE ON SCHEMA {quoted(schema)} TO {quoted(role)}",
+        )
+    elif not server["has_schema"] and not server["can_create"]:
+        yield _finding(
+            f"database {database}",
+            f"role {role} may not create the schema {schema} in database {database}",
+            f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)}",
+            note="As the database's owner.",
         )
 
 
-def _column_findings(table: TargetTable) -> Iterator[str]:
-    name = table.relation.name
+def _missing(connection: Connection, relation: Relation) -> Finding:
+    """The CREATE TABLE has columns and key; what else the source's table has, `pg_dump -s` tells."""
+    columns = [f"{quoted(column.name)} {column.type_name}" for column in relation.columns]
+    key = [quoted(column.name) for column in relation.columns if column.key]
+    parts = [*columns, f"PRIMARY KEY ({', '.join(key)})"] if key else columns
+    mend = [f"CREATE TABLE {quoted(relation.schema, relation.table)} ({', '.join(parts)})"]
+    if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [relation.schema]).fetchone() == (None,):
+        mend.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)}")
+    return _about(relation, f"{relation.name} is missing", *mend)
+
+
+def _column_findings(table: TargetTable) -> Iterator[Finding]:
+    name, target = table.relation.name, _name(table)
+    sent = {column.name: column for column in table.relation.columns}
     for missing in table.missing_columns:
-        yield f"{name} lacks the column {missing}"
-    sent = {column.name for column in table.relation.columns}
+        yield _about(
+            table.relation,
+            f"{name} lacks the column {missing}",
+            f"ALTER TABLE {target} ADD COLUMN {quoted(missing)} {sent[missing].type_name}",
+            column=missing,
+        )
     for column in table.columns.values():
         if column.needs_value and column.name not in sent:
-            yield f"{name} demands a value for the column {column.name}, which the source does not have"
+            yield _about(
+                table.relation,
+                f"{name} demands a value for the column {column.name}, which the source does not have",
+                f"ALTER TABLE {target} ALTER COLUMN {quoted(column.name)} DROP NOT NULL",
+                column=column.name,
+                note="Or give the column a default.",
+            )
+        if column.generated and column.name in sent:
+            yield _about(
+                table.relation,
+                f"{name} computes the column {column.name}, so the source's values of it are not stored",
+                f"ALTER TABLE {target} ALTER COLUMN {quoted(column.name)} DROP EXPRESSION",
+                column=column.name,
+                severity=Severity.WARNING,
+                note="Right as it is where the target shall compute it.",
+            )
 
 
-def _key_findings(table: TargetTable, channels: int) -> Iterator[str]:
+def _type_findings(table: TargetTable) -> Iterator[Finding]:
+    for column in table.relation.columns:
+        found = table.columns.get(column.name)
+        if found is None or found.generated:
+            continue
+        what = _FITS.get(fit(column.type_name, found.type_sql))
+        if what is not None:
+            yield _type_finding(table, column, found.type_sql, *what)
+
+
+def _type_finding(table: TargetTable, column: Column, type_sql: str, severity: Severity, what: str) -> Finding:
+    name = quoted(column.name)
+    return _about(
+        table.relation,
+        f"{table.relation.name} has the column {column.name} as {type_sql}, which {what} {column.type_name}",
+        f"ALTER TABLE {_name(table)} ALTER COLUMN {name} TYPE {column.type_name} USING {name}::{column.type_name}",
+        column=column.name,
+        severity=severity,
+    )
+
+
+def _key_findings(table: TargetTable, channels: int) -> Iterator[Finding]:
     name = table.relation.name
     key = [column.name for column in table.relation.columns if column.key]
     if key and table.key_index is None:
-        yield f"{name} has no unique index over exactly the source's key ({', '.join(key)})"
+        columns = ", ".join(quoted(column) for column in key)
+        yield _about(
+            table.relation,
+            f"{name} has no unique index over exactly the source's key ({', '.join(key)})",
+            f"CREATE UNIQUE INDEX ON {_name(table)} ({columns})",
+        )
     if channels == 1:
         return
     for column in key:
         if column in table.columns and table.columns[column].fuzzy:
-            yield f"{name} has a nondeterministic collation on the key column {column}: only with channels=1"
+            yield _about(
+                table.relation,
+                f"{name} has a nondeterministic collation on the key column {column}: only with channels=1",
+                f"ALTER TABLE {_name(table)} ALTER COLUMN {quoted(column)} TYPE {table.columns[column].type_sql} "
+                'COLLATE "default"',
+                column=column,
+            )
     for index in table.unique_indexes:
         # With the whole key among its columns an index can refuse nothing that the key's own does not.
         if key and (index.exclusion or not index.usable or not set(key) <= set(index.columns)):
             kind = "exclusion constraint" if index.exclusion else "secondary unique index"
-            yield f"{name} has the {kind} {index.name}: only with channels=1"
+            yield _about(table.relation, f"{name} has the {kind} {index.name}: only with channels=1")
 
 
-def _privilege_findings(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> Iterator[str]:
+def _privilege_findings(
+    connection: Connection, session: Session, tables: Sequence[TargetTable], role: str
+) -> Iterator[Finding]:
     oids = [table.oid for table in tables]
     rows = connection.execute(session.sql("tables", "missing_privileges"), {"oids": oids})
     missing: dict[int, list[str]] = {}
     for number, privilege in rows:
         missing.setdefault(number, []).append(privilege)
     for number, privileges in missing.items():
-        yield f"{tables[number].relation.name}: the role has no privilege {', '.join(privileges)}"
+        table = tables[number]
+        on_table = [privilege for privilege in privileges if " " not in privilege]
+        mend = [f"GRANT {', '.join(on_table)} ON TABLE {_name(table)} TO {quoted(role)}"] if on_table else []
+        if len(on_table) < len(privileges):
+            mend.append(f"GRANT USAGE ON SCHEMA {quoted(table.relation.schema)} TO {quoted(role)}")
+        yield _about(
+            table.relation,
+            f"{table.relation.name}: the role has no privilege {', '.join(privileges)}",
+            *mend,
+            note="As the tables' owner.",
+        )
 
 
-def _foreign_key_findings(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> Iterator[str]:
+def _guard_findings(
+    connection: Connection, session: Session, tables: Sequence[TargetTable], role: str
+) -> Iterator[Finding]:
+    """Row security, triggers, and foreign keys where the role may not apply as a replica does."""
+    may = connection.execute(session.sql("tables", "may_be_replica")).fetchone()
     cursor = connection.cursor(row_factory=dict_row)
-    cursor.execute(session.sql("tables", "foreign_keys"), {"oids": [table.oid for table in tables]})
-    for key in cursor:
-        yield (f"the foreign key {key['name']} ties {key['child_name']} to {key['parent_name']}: only with channels=1")
+    cursor.execute(session.sql("check", "guards"), {"oids": [table.oid for table in tables]})
+    grant = f"GRANT SET ON PARAMETER session_replication_role TO {quoted(role)}"
+    for row in cursor.fetchall():
+        table = tables[row["index"]]
+        name = table.relation.name
+        if row["row_security"]:
+            yield _about(
+                table.relation,
+                f"{name} has row security, which hides or refuses rows for role {role}",
+                f"ALTER ROLE {quoted(role)} BYPASSRLS",
+                note="As a superuser.",
+            )
+        watching = [*row["triggers"], *row["foreign_keys"]]
+        if watching and may is not None and not may[0]:
+            yield _about(
+                table.relation,
+                f"{name} has triggers or foreign keys ({', '.join(watching)}), and role {role} may not set "
+                "session_replication_role: they act on applied rows, too",
+                grant,
+                severity=Severity.WARNING,
+                note="As a superuser.",
+            )
+        for trigger in row["always_triggers"]:
+            yield _about(
+                table.relation,
+                f"{name} has the trigger {trigger}, which fires on applied rows, too",
+                f"ALTER TABLE {_name(table)} ENABLE TRIGGER {quoted(trigger)}",
+                severity=Severity.WARNING,
+                note="Right as it is where that is wanted.",
+            )
 
 
-def _row_findings(connection: Connection, tables: Sequence[TargetTable]) -> Iterator[str]:
+def _foreign_key_findings(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> Iterator[Finding]:
+    by_oid = {table.oid: table for table in tables}
+    cursor = connection.cursor(row_factory=dict_row)
+    cursor.execute(session.sql("tables", "foreign_keys"), {"oids": list(by_oid)})
+    for key in cursor.fetchall():
+        yield _about(
+            by_oid.get(key["child"], by_oid.get(key["parent"], tables[0])).relation,
+            f"the foreign key {key['name']} ties {key['child_name']} to {key['parent_name']}: only with channels=1",
+        )
+
+
+def _row_findings(connection: Connection, tables: Sequence[TargetTable]) -> Iterator[Finding]:
     for table in tables:
         row = connection.execute(sql.SQL("SELECT EXISTS (SELECT FROM {})").format(table.identifier)).fetchone()
         if row is not None and row[0]:
-            yield f"{table.relation.name} has rows, and start=empty was asked for"
+            yield _about(
+                table.relation,
+                f"{table.relation.name} has rows, and start=empty was asked for",
+                note="Empty it, or use another start.",
+            )
+
+
+def _about(
+    relation: Relation,
+    what: str,
+    *mend: str,
+    column: str | None = None,
+    severity: Severity = Severity.ERROR,
+    note: str = "",
+) -> Finding:
+    return Finding(
+        severity=severity,
+        side=Side.TARGET,
+        where=relation.name,
+        is_table=True,
+        column=column,
+        what=what,
+        mend=mend,
+        note=note,
+    )
+
+
+def _finding(where: str, what: str, *mend: str, severity: Severity = Severity.ERROR, note: str = "") -> Finding:
+    return Finding(severity=severity, side=Side.TARGET, where=where, what=what, mend=mend, note=note)
+
+
+def _name(table: TargetTable) -> str:
+    return quoted(table.relation.schema, table.relation.table)

@@ -13,8 +13,9 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.position import Position
-from airflow_parallel_apply.pipeline.target.postgres.check import check_target
+from airflow_parallel_apply.pipeline.target.postgres.check import check_target, find_trouble
 from airflow_parallel_apply.pipeline.target.postgres.fence import Fence
 from airflow_parallel_apply.pipeline.target.postgres.merge import (
     MissingRows,
@@ -69,6 +70,9 @@ class PostgresTarget:
 
     def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:
         check_target(self._session, relations, channels=channels, require_empty=require_empty)
+
+    def findings(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> tuple[Finding, ...]:
+        return find_trouble(self._session, relations, channels=channels, require_empty=require_empty)
 
     # --- fence ---
     def fence(self) -> FenceState | None:

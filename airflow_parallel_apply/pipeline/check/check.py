@@ -1,0 +1,118 @@
+"""Look at both sides and the log as `prepare` would, but change nothing and go on past the first trouble.
+
+A side that cannot be asked is a finding itself, and the other side is looked at all the same. The tables at the target
+are compared with those of the source, so that part needs both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors
+from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
+from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.target.connect import open_target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What was found, errors first, and the tables that were looked at."""
+
+    pipeline: str
+    findings: tuple[Finding, ...]
+    tables: tuple[str, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether a run may start; it may all the same meet warnings."""
+        return not errors(self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "pipeline": self.pipeline,
+            "ok": self.is_good,
+            "tables": list(self.tables),
+            "findings": [finding.to_json() for finding in self.findings],
+        }
+
+
+def check_pipeline(
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    *,
+    elsewhere: Callable[[], Sequence[Finding]] = tuple,
+) -> Checked:
+    """`elsewhere` looks from where the rows are loaded, such as Spark's executors."""
+    findings: list[Finding] = []
+    relations: tuple[Relation, ...] = ()
+    try:
+        with closing(open_source(source, config)) as reading:
+            findings += reading.check()
+            relations = reading.relations()
+    except ParallelApplyError as error:
+        findings.append(_unasked(Side.SOURCE, source, error))
+    findings += _log_findings(config)
+    try:
+        findings += _target_findings(config, target, relations)
+    except ParallelApplyError as error:
+        findings.append(_unasked(Side.TARGET, target, error))
+    try:
+        findings += elsewhere()
+    except ParallelApplyError as error:
+        findings.append(
+            Finding(severity=Severity.ERROR, side=Side.SPARK, where="Spark", what=error.message, note=error.hint or "")
+        )
+    found = errors(findings)
+    warnings = [finding for finding in findings if finding not in found]
+    return Checked(
+        pipeline=config.pipeline,
+        findings=(*dict.fromkeys((*found, *warnings)),),
+        tables=tuple(relation.name for relation in relations),
+    )
+
+
+def _target_findings(config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> Sequence[Finding]:
+    with closing(open_target(target, config.pipeline)) as writing:
+        # Who may not look into the schema cannot be told either whether the pipeline is in it.
+        is_closed = bool(errors(writing.findings((), channels=config.channels, require_empty=False)))
+        fence = writing.fence() if not is_closed and writing.is_installed() else None
+        is_new = fence is None and not is_closed
+        findings = writing.findings(
+            relations, channels=config.channels, require_empty=is_new and config.start is Start.EMPTY
+        )
+        if fence is None or not log_exists(config.log_url):
+            return findings
+        found = open_reader(config.log_url).identity.log_id
+        if found == fence.log_id:
+            return findings
+        return (
+            *findings,
+            Finding(
+                severity=Severity.ERROR,
+                side=Side.LOG,
+                where=config.log_url,
+                what=f"the target has applied log {fence.log_id} so far, {config.log_url} is log {found}",
+                note="Use the pipeline's own log_url, or another pipeline name for another log.",
+            ),
+        )
+
+
+def _log_findings(config: PipelineConfig) -> Sequence[Finding]:
+    """That this process can read the log, or make it where there is none."""
+    from airflow_parallel_apply.pipeline.check.directory import directory_findings
+
+    return directory_findings(config.log_url)
+
+
+def _unasked(side: Side, endpoint: Endpoint, error: ParallelApplyError) -> Finding:
+    return Finding(
+        severity=Severity.ERROR, side=side, where=endpoint.conn_id, what=error.message, note=error.hint or ""
+    )

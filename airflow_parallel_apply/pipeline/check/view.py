@@ -1,0 +1,49 @@
+"""Findings for a terminal: a table of what was found, below it the commands, one block for each side."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from airflow_parallel_apply.pipeline.check.check import Checked
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow"}
+_HEADINGS = {
+    Side.SOURCE: "-- mend at the source, with psql:",
+    Side.TARGET: "-- mend at the target, with psql:",
+    Side.LOG: "# mend the log, in a shell:",
+    Side.SPARK: "# mend Spark's workers, in a shell there:",
+}
+
+
+def check_view(checked: Checked) -> RenderableType:
+    """Everything about them."""
+    count = {severity: sum(finding.severity is severity for finding in checked.findings) for severity in Severity}
+    title = (
+        f"pipeline {checked.pipeline}: {len(checked.tables)} tables, {count[Severity.ERROR]} errors, "
+        f"{count[Severity.WARNING]} warnings"
+    )
+    if not checked.findings:
+        return Text(f"{title}; a run may start")
+    table = Table(title=title, title_justify="left", box=None)
+    for name in ("", "side", "where", "what"):
+        table.add_column(name, overflow="fold")
+    for finding in checked.findings:
+        where = finding.where if finding.column is None else f"{finding.where} {finding.column}"
+        what = f"{finding.what}. {finding.note}" if finding.note else finding.what
+        # As text: brackets in it are no markup.
+        table.add_row(Text(finding.severity, style=_STYLES[finding.severity]), finding.side, Text(where), Text(what))
+    return Group(table, *(Text(block, no_wrap=True, overflow="ignore") for block in _commands(checked.findings)))
+
+
+def _commands(findings: tuple[Finding, ...]) -> list[str]:
+    """Whole lines, so that they can be copied; each command once, since one may mend several things."""
+    blocks = []
+    for side in Side:
+        commands = dict.fromkeys(command for finding in findings if finding.side is side for command in finding.mend)
+        if commands:
+            end = ";" if side in (Side.SOURCE, Side.TARGET) else ""
+            blocks.append("\n".join(["", _HEADINGS[side], *(f"{command}{end}" for command in commands)]))
+    return blocks

@@ -1,0 +1,170 @@
+"""What at a PostgreSQL source stands in the way of a pipeline, each with the SQL that mends it. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import dict_row
+
+from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, quoted
+from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
+
+OLDEST_VERSION: Final = 140000
+NEWEST_VERSION: Final = 189999
+"""Of those that this release was tested with."""
+
+
+def server_findings(connection: psycopg.Connection[Any], slot: str, *, is_first_run: bool) -> tuple[Finding, ...]:
+    """Version, settings, what is left of slots and senders, and the role's rights. Errors: psycopg's own.
+
+    `is_first_run`: publication and slot are still to be made.
+    """
+    server = connection.cursor(row_factory=dict_row).execute(statement("check_server"), {"slot": slot}).fetchone()
+    return () if server is None else tuple(_server_findings(server, is_first_run=is_first_run))
+
+
+def table_findings(
+    connection: psycopg.Connection[Any], followed: Sequence[SourceTable], patterns: TablePatterns, role: str
+) -> tuple[Finding, ...]:
+    """Ownership, and how the server will tell a table's rows apart. Errors: psycopg's own."""
+    if not followed:
+        return (
+            _finding(
+                ", ".join(patterns.include),
+                f"the database has no table that matches {', '.join(patterns.include)}",
+                note="Patterns are schema.table with * and ?. Views, unlogged and foreign tables are not followed.",
+            ),
+        )
+    by_oid = {table.oid: table for table in followed}
+    cursor = connection.cursor(row_factory=dict_row)
+    cursor.execute(statement("check_tables"), {"oids": list(by_oid)})
+    return tuple(
+        finding
+        for row in cursor.fetchall()
+        for finding in (
+            *(_root_findings(row, by_oid[row["root"]], role) if row["is_root"] else ()),
+            *(() if row["is_partitioned"] else _identity_findings(row)),
+        )
+    )
+
+
+def _server_findings(server: Mapping[str, Any], *, is_first_run: bool) -> Iterator[Finding]:
+    role, database = server["role"], server["database"]
+    version = server["version"] // 10000
+    if server["version"] < OLDEST_VERSION:
+        yield _finding("version", f"the server is version {version}", note="Use PostgreSQL 14 or later.")
+    elif server["version"] > NEWEST_VERSION:
+        yield _finding(
+            "version",
+            f"the server is version {version}, which this release was never tested with",
+            severity=Severity.WARNING,
+            note="See whether there is a newer release.",
+        )
+    if server["is_standby"]:
+        yield _finding("server", "the server is a standby", note="Connect to the primary.")
+    if server["wal_level"] != "logical":
+        yield _finding(
+            "wal_level",
+            f"the server has wal_level={server['wal_level']}",
+            "ALTER SYSTEM SET wal_level = 'logical'",
+            note="As a superuser; then restart the server (on Amazon RDS: rds.logical_replication = 1).",
+        )
+    if server["encoding"] == "SQL_ASCII":
+        yield _finding(
+            "encoding",
+            "the database has the encoding SQL_ASCII, so its texts have no defined characters",
+            note="Use a database with the encoding UTF8.",
+        )
+    if not server["can_replicate"]:
+        mend = (
+            f"GRANT rds_replication TO {quoted(role)}" if server["is_rds"] else f"ALTER ROLE {quoted(role)} REPLICATION"
+        )
+        yield _finding(
+            f"role {role}", f"user {role} has no right to replicate", mend, note="As a role that may grant it."
+        )
+    if not server["has_slot"]:
+        yield from _left("max_replication_slots", server["slots"], server["max_slots"], "replication slots")
+        yield from _left("max_wal_senders", server["senders"], server["max_senders"], "WAL senders")
+    if server["idle_timeout"] not in ("0", "0s", "0min"):
+        yield _finding(
+            "idle_replication_slot_timeout",
+            f"the server gives up slots that nobody read for {server['idle_timeout']}, as between two runs",
+            "ALTER SYSTEM SET idle_replication_slot_timeout = 0",
+            "SELECT pg_reload_conf()",
+            severity=Severity.WARNING,
+            note="As a superuser; or let runs come more often.",
+        )
+    if is_first_run and not server["can_create"]:
+        yield _finding(
+            f"database {database}",
+            f"user {role} has no right to create a publication",
+            f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)}",
+            note="As the database's owner.",
+        )
+
+
+def _left(setting: str, used: int, most: int, what: str) -> Iterator[Finding]:
+    if used >= most:
+        yield _finding(
+            setting,
+            f"the server has no {what} left: {used} of {most} are taken",
+            f"ALTER SYSTEM SET {setting} = {used + 5}",
+            note="As a superuser; then restart the server. Or drop what nobody uses: see pg_replication_slots.",
+        )
+
+
+def _root_findings(row: Mapping[str, Any], table: SourceTable, role: str) -> Iterator[Finding]:
+    name = quoted(table.schema, table.table)
+    if not row["can_use_schema"]:
+        yield _finding(
+            table.name,
+            f"user {role} may not use the schema of {table.name}",
+            f"GRANT USAGE ON SCHEMA {quoted(table.schema)} TO {quoted(role)}",
+        )
+    if not table.is_owner and not table.is_published:
+        mend = (
+            f"ALTER TABLE {name} OWNER TO {quoted(role)}"
+            if row["is_owner_superuser"]
+            else f"GRANT {quoted(row['owner'])} TO {quoted(role)}"
+        )
+        yield _finding(
+            table.name,
+            f"user {role} does not own the table, so it cannot publish {table.name}",
+            mend,
+            note="Or connect as the owner.",
+        )
+    if row["is_row_security_active"]:
+        yield _finding(
+            table.name,
+            f"row security hides rows of {table.name} from user {role}",
+            f"ALTER ROLE {quoted(role)} BYPASSRLS",
+            note="As a superuser.",
+        )
+
+
+def _identity_findings(row: Mapping[str, Any]) -> Iterator[Finding]:
+    if row["has_identity"]:
+        return
+    table = quoted(row["schema"], row["table"])
+    if row["has_primary_key"]:
+        identity = "DEFAULT"
+    elif row["key_index"] is not None:
+        identity = f"USING INDEX {quoted(row['key_index'])}"
+    else:
+        identity = "FULL"
+    yield _finding(
+        f"{row['schema']}.{row['table']}",
+        f"{row['schema']}.{row['table']} has no replica identity: once it is published, the source itself refuses "
+        "every UPDATE and DELETE of it",
+        f"ALTER TABLE {table} REPLICA IDENTITY {identity}",
+        severity=Severity.WARNING,
+        note="Harmless for a table that only ever takes inserts. A primary key serves best.",
+    )
+
+
+def _finding(where: str, what: str, *mend: str, severity: Severity = Severity.ERROR, note: str = "") -> Finding:
+    return Finding(severity=severity, side=Side.SOURCE, where=where, what=what, mend=mend, note=note)

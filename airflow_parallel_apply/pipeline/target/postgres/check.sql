@@ -1,0 +1,19 @@
+-- name: server
+SELECT current_setting('server_version_num')::int AS version, current_setting('server_encoding') AS encoding,
+       pg_is_in_recovery() AS is_standby, current_database()::text AS database, current_user::text AS role,
+       to_regnamespace(quote_ident(%(schema)s)) IS NOT NULL AS has_schema,
+       has_database_privilege(current_database(), 'CREATE') AS can_create,
+       coalesce(has_schema_privilege(to_regnamespace(quote_ident(%(schema)s)), 'USAGE')
+                AND has_schema_privilege(to_regnamespace(quote_ident(%(schema)s)), 'CREATE'), false) AS can_use_schema;
+
+-- name: guards
+-- What else looks at the rows of a table while they are applied.
+SELECT t.ordinal - 1 AS index, row_security_active(t.oid) AS row_security,
+       ARRAY(SELECT g.tgname::text FROM pg_trigger g
+             WHERE g.tgrelid = t.oid AND NOT g.tgisinternal AND g.tgenabled = 'O' ORDER BY 1) AS triggers,
+       ARRAY(SELECT g.tgname::text FROM pg_trigger g
+             WHERE g.tgrelid = t.oid AND NOT g.tgisinternal AND g.tgenabled IN ('A', 'R') ORDER BY 1) AS always_triggers,
+       ARRAY(SELECT k.conname::text FROM pg_constraint k
+             WHERE k.contype = 'f' AND t.oid IN (k.conrelid, k.confrelid) ORDER BY 1) AS foreign_keys
+FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t(oid, ordinal)
+ORDER BY 1;

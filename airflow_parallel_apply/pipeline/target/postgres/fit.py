@@ -1,0 +1,169 @@
+"""Whether a column of one built-in type keeps every value of another: what the source prints, and the target reads.
+
+Both types are texts as `format_type` makes them, modifiers and array brackets included.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class Fit(Enum):
+    """What becomes of the source's values."""
+
+    EXACT = "exact"
+    REFORMATS = "reformats"
+    """The value is kept, its text is another."""
+    REFUSES = "refuses"
+    """Some values are an error of the unit that brings them."""
+    LOSES = "loses"
+    """Some values are stored as other ones, without an error."""
+    UNKNOWN = "unknown"
+    """A type that is not built in: only the server could tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    name: str
+    numbers: tuple[int, ...]
+
+
+_PARSED: Final = re.compile(r"([a-z ]+?)(?:\((\d+(?:,-?\d+)?)\))?( with(?:out)? time zone)?")
+_INTEGER_DIGITS: Final = {"smallint": 5, "integer": 10, "bigint": 19}
+_FLOATS: Final = {"real": 6, "double precision": 15}
+"""Decimal digits that such a number is sure to keep."""
+_BITS: Final = ("bit", "bit varying")
+_FRACTIONS: Final = frozenset(
+    f"{name} {zone} time zone" for name in ("timestamp", "time") for zone in ("with", "without")
+)
+_BUILT_IN: Final = frozenset(
+    {
+        *_INTEGER_DIGITS, *_FLOATS, *_FRACTIONS, "numeric", "text", "character varying", "character", "date",
+        "interval", "boolean", "bytea", "uuid", "json", "jsonb", "bit", "bit varying", "inet", "cidr", "macaddr",
+        "money", "xml", "oid", "name",
+    }
+)  # fmt: skip
+_SAME_VALUE: Final = frozenset(
+    {
+        ("json", "jsonb"),
+        ("date", "timestamp without time zone"),
+        ("date", "timestamp with time zone"),
+        ("timestamp without time zone", "timestamp with time zone"),
+        ("timestamp with time zone", "timestamp without time zone"),
+        ("time without time zone", "time with time zone"),
+        ("real", "numeric"),
+        ("double precision", "numeric"),
+        ("cidr", "inet"),
+        ("bit", "bit varying"),
+    }
+)
+_EXACT: Final = frozenset({("jsonb", "json"), ("real", "double precision")})
+_LOSING: Final = frozenset(
+    {
+        ("timestamp without time zone", "date"),
+        ("timestamp with time zone", "date"),
+        ("time with time zone", "time without time zone"),
+        *(
+            (f"timestamp {zone} time zone", f"time {other} time zone")
+            for zone in ("with", "without")
+            for other in ("with", "without")
+        ),
+        ("double precision", "real"),
+        ("numeric", "real"),
+        ("numeric", "double precision"),
+    }
+)
+
+
+def fit(source: str, target: str) -> Fit:
+    """How the target's type takes values of the source's."""
+    if source == target:
+        return Fit.EXACT
+    if source.endswith("[]") != target.endswith("[]"):
+        return Fit.EXACT if target == "text" else Fit.REFUSES
+    ours, theirs = _parsed(source.removesuffix("[]")), _parsed(target.removesuffix("[]"))
+    if ours is None or theirs is None:
+        return Fit.EXACT if theirs is not None and theirs == _Type("text", ()) else Fit.UNKNOWN
+    if theirs.name in ("text", "character varying", "character"):
+        return _into_text(ours, theirs)
+    if theirs.name == "numeric" and (ours.name in _INTEGER_DIGITS or ours.name == "numeric"):
+        return _into_numeric(ours, theirs)
+    if ours.name in _INTEGER_DIGITS:
+        return _from_integer(ours, theirs)
+    if ours.name == "numeric" and theirs.name in _FLOATS and ours.numbers and ours.numbers[0] <= _FLOATS[theirs.name]:
+        return Fit.REFORMATS if ours.numbers[1:] not in ((), (0,)) else Fit.EXACT
+    pair = (ours.name, theirs.name)
+    if pair in _EXACT:
+        return Fit.EXACT
+    if pair in _LOSING:
+        return Fit.LOSES
+    if ours.name == theirs.name or pair in _SAME_VALUE:
+        return _modified(ours, theirs)
+    return Fit.REFUSES
+
+
+def _parsed(text: str) -> _Type | None:
+    """None for what is not built in."""
+    found = _PARSED.fullmatch(text)
+    if found is None:
+        return None
+    name = found[1] + (found[3] or "")
+    numbers = tuple(int(number) for number in found[2].split(",")) if found[2] else ()
+    return _Type(name, numbers) if name in _BUILT_IN else None
+
+
+def _into_text(ours: _Type, theirs: _Type) -> Fit:
+    if theirs.name == "character":
+        same = ours.name == "character" and ours.numbers == theirs.numbers
+        fits = ours.name in ("character", "character varying") and ours.numbers and ours.numbers <= theirs.numbers
+        return Fit.EXACT if same else Fit.REFORMATS if fits else Fit.REFUSES
+    if not theirs.numbers:
+        return Fit.EXACT
+    bounded = ours.name in ("character varying", "character") and bool(ours.numbers)
+    return Fit.EXACT if bounded and ours.numbers <= theirs.numbers else Fit.REFUSES
+
+
+def _into_numeric(ours: _Type, theirs: _Type) -> Fit:
+    if not theirs.numbers:
+        return Fit.EXACT
+    precision, scale = (*theirs.numbers, 0)[:2]
+    if ours.name in _INTEGER_DIGITS:
+        before, after = _INTEGER_DIGITS[ours.name], 0
+    elif not ours.numbers:
+        return Fit.LOSES
+    else:
+        whole, after = (*ours.numbers, 0)[:2]
+        before = whole - after
+    if after > scale:
+        return Fit.LOSES
+    if before > precision - scale:
+        return Fit.REFUSES
+    return Fit.EXACT if after == scale else Fit.REFORMATS
+
+
+def _from_integer(ours: _Type, theirs: _Type) -> Fit:
+    digits = _INTEGER_DIGITS[ours.name]
+    if theirs.name in _INTEGER_DIGITS:
+        return Fit.EXACT if digits <= _INTEGER_DIGITS[theirs.name] else Fit.REFUSES
+    if theirs.name in _FLOATS:
+        return Fit.EXACT if digits <= _FLOATS[theirs.name] else Fit.LOSES
+    return Fit.REFUSES
+
+
+def _modified(ours: _Type, theirs: _Type) -> Fit:
+    """Types of one name, or of two that hold the same values, by their modifiers."""
+    if theirs.name in _FRACTIONS or theirs.name == "interval":
+        digits = ours.numbers[0] if ours.numbers else 6
+        if ours.name != "date" and theirs.numbers and theirs.numbers[0] < digits:
+            return Fit.LOSES
+    elif theirs.name in _BITS:
+        longer = theirs.name == "bit varying" and (
+            not theirs.numbers or (ours.numbers and ours.numbers <= theirs.numbers)
+        )
+        return Fit.EXACT if longer else Fit.REFUSES
+    elif theirs.name == "numeric" and theirs.numbers:
+        return Fit.LOSES
+    return Fit.EXACT if ours.name == theirs.name else Fit.REFORMATS

@@ -1,0 +1,342 @@
+"""Each trouble is found by name, its command mends it, and then it is found no more."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.check import Checked, check_pipeline
+from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
+from tests.support.rig import Rig, execute
+
+ROLE = "checked role"
+"""With a space: what is printed must be quoted."""
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(pipeline="checked", log_url=str(tmp_path / "log"), channels=1)
+    made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    return made
+
+
+@pytest.fixture
+def limited(rig: Rig) -> Iterator[Rig]:
+    """The same, as roles that have every right they need, and nothing more."""
+    for dsn in (rig.source_dsn, rig.target_dsn):
+        execute(dsn, f'CREATE ROLE "{ROLE}" LOGIN')
+        name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+        execute(dsn, f'GRANT CREATE ON DATABASE {name} TO "{ROLE}"')
+    execute(rig.source_dsn, f'ALTER ROLE "{ROLE}" REPLICATION', f'ALTER TABLE t OWNER TO "{ROLE}"')
+    execute(rig.target_dsn, f'GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON t TO "{ROLE}"')
+    yield replace(
+        rig,
+        source_dsn=make_conninfo(rig.source_dsn, user=ROLE),
+        target_dsn=make_conninfo(rig.target_dsn, user=ROLE),
+    )
+    for dsn in (rig.source_dsn, rig.target_dsn):
+        execute(dsn, f'REASSIGN OWNED BY "{ROLE}" TO postgres', f'DROP OWNED BY "{ROLE}"', f'DROP ROLE "{ROLE}"')
+
+
+def look(rig: Rig) -> Checked:
+    return check_pipeline(rig.config, rig.source, rig.target)
+
+
+def found(rig: Rig, word: str) -> Finding:
+    """The one finding that says so."""
+    findings = look(rig).findings
+    matching = [finding for finding in findings if word in finding.what]
+    assert len(matching) == 1, f"{word!r} in {[finding.what for finding in findings]}"
+    return matching[0]
+
+
+def mend(rig: Rig, finding: Finding) -> None:
+    """Do what it says, as a superuser."""
+    assert finding.mend
+    for command in finding.mend:
+        if finding.side in (Side.SOURCE, Side.TARGET):
+            dsn = rig.source_dsn if finding.side is Side.SOURCE else rig.target_dsn
+            execute(make_conninfo(dsn, user="postgres"), command)
+        else:
+            subprocess.run(command.removeprefix("sudo "), shell=True, check=True)  # noqa: S602  # as a person would paste it
+
+
+def test_two_good_sides_have_no_finding(rig: Rig, limited: Rig) -> None:
+    assert look(rig).findings == ()
+    assert look(limited).findings == ()
+    assert look(limited).tables == ("public.t",)
+    limited.prepare()
+    assert look(limited).findings == ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """What makes it (in the order source, target), what is said, and how bad it is."""
+
+    source: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+    says: str
+    severity: Severity = Severity.ERROR
+
+
+WARNING = Severity.WARNING
+TROUBLES = {
+    "no right to replicate": Trouble(source=(f'ALTER ROLE "{ROLE}" NOREPLICATION',), says="no right to replicate"),
+    "no right to publish": Trouble(
+        source=("DO $$ BEGIN EXECUTE format('REVOKE CREATE ON DATABASE %I FROM %I', current_database(), "
+                f"'{ROLE}'); END $$",),
+        says="no right to create a publication",
+    ),
+    "another owner": Trouble(source=("ALTER TABLE t OWNER TO postgres",), says="does not own"),
+    "another owner, no superuser": Trouble(
+        source=('DROP ROLE IF EXISTS "some owner"', 'CREATE ROLE "some owner"',
+                'GRANT ALL ON SCHEMA public TO "some owner"', 'ALTER TABLE t OWNER TO "some owner"'),
+        says="does not own",
+    ),
+    "no use of a schema": Trouble(
+        source=('CREATE SCHEMA "My Shop"', 'CREATE TABLE "My Shop"."Order" (id int PRIMARY KEY)',
+                f'ALTER TABLE "My Shop"."Order" OWNER TO "{ROLE}"'),
+        target=('CREATE SCHEMA "My Shop"', 'CREATE TABLE "My Shop"."Order" (id int PRIMARY KEY)',
+                f'GRANT USAGE ON SCHEMA "My Shop" TO "{ROLE}"',
+                f'GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON "My Shop"."Order" TO "{ROLE}"'),
+        says="may not use the schema",
+    ),
+    "no key at all": Trouble(
+        source=("CREATE TABLE k (a int)", f'ALTER TABLE k OWNER TO "{ROLE}"'),
+        target=("CREATE TABLE k (a int)", f'GRANT ALL ON k TO "{ROLE}"'),
+        says="public.k has no replica identity",
+        severity=WARNING,
+    ),
+    "a unique index that could identify": Trouble(
+        source=("CREATE TABLE k (a int NOT NULL UNIQUE)", f'ALTER TABLE k OWNER TO "{ROLE}"'),
+        target=("CREATE TABLE k (a int NOT NULL UNIQUE)", f'GRANT ALL ON k TO "{ROLE}"'),
+        says="public.k has no replica identity",
+        severity=WARNING,
+    ),
+    "identity nothing": Trouble(
+        source=("ALTER TABLE t REPLICA IDENTITY NOTHING",), says="public.t has no replica identity", severity=WARNING
+    ),
+    "a partition without identity": Trouble(
+        source=("CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+                "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (9)", "ALTER TABLE p1 REPLICA IDENTITY NOTHING",
+                f'ALTER TABLE p OWNER TO "{ROLE}"'),
+        target=("CREATE TABLE p (id int PRIMARY KEY)", f'GRANT ALL ON p TO "{ROLE}"'),
+        says="public.p1 has no replica identity",
+        severity=WARNING,
+    ),
+    "no right to the schema": Trouble(
+        target=("DO $$ BEGIN EXECUTE format('REVOKE CREATE ON DATABASE %I FROM %I', current_database(), "
+                f"'{ROLE}'); END $$",),
+        says="may not create the schema parallel_apply",
+    ),
+    "somebody else's schema": Trouble(
+        target=("CREATE SCHEMA parallel_apply",), says="may not create tables in the schema parallel_apply"
+    ),
+    "no right to write": Trouble(
+        target=(f'REVOKE UPDATE, TRUNCATE ON t FROM "{ROLE}"',), says="no privilege TRUNCATE, UPDATE"
+    ),
+    "no table": Trouble(
+        source=('CREATE TABLE "Odd name" ("Key" bigint PRIMARY KEY, v numeric(10,2), "w""x" text[])',
+                f'ALTER TABLE "Odd name" OWNER TO "{ROLE}"'),
+        target=(f'ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO "{ROLE}"',),
+        says="public.Odd name is missing",
+    ),
+    "no column": Trouble(target=("ALTER TABLE t DROP COLUMN v",), says="public.t lacks the column v"),
+    "a value that nobody has": Trouble(
+        target=('ALTER TABLE t ADD COLUMN "Must" int NOT NULL',), says="demands a value for the column Must"
+    ),
+    "no key there": Trouble(
+        target=("ALTER TABLE t DROP CONSTRAINT t_pkey",), says="no unique index over exactly the source's key (id)"
+    ),
+    "a computed column": Trouble(
+        target=("ALTER TABLE t DROP COLUMN v", "ALTER TABLE t ADD COLUMN v text GENERATED ALWAYS AS ('x') STORED"),
+        says="computes the column v",
+        severity=WARNING,
+    ),
+    "a type that loses": Trouble(
+        source=("ALTER TABLE t ADD COLUMN n numeric(10,4)",),
+        target=("ALTER TABLE t ADD COLUMN n numeric(10,2)",),
+        says="n as numeric(10,2), which keeps less than the source's numeric(10,4)",
+    ),
+    "a type that refuses": Trouble(
+        source=("ALTER TABLE t ADD COLUMN n bigint",),
+        target=("ALTER TABLE t ADD COLUMN n int",),
+        says="n as integer, which may refuse",
+        severity=WARNING,
+    ),
+    "row security": Trouble(
+        target=("ALTER TABLE t ENABLE ROW LEVEL SECURITY",), says="row security, which hides or refuses"
+    ),
+    "triggers without the right to be a replica": Trouble(
+        target=("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+                "CREATE TRIGGER loud AFTER INSERT ON t EXECUTE FUNCTION f()"),
+        says="(loud), and role",
+        severity=WARNING,
+    ),
+    "a trigger that always fires": Trouble(
+        target=("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+                'CREATE TRIGGER "Loud" AFTER INSERT ON t EXECUTE FUNCTION f()',
+                'ALTER TABLE t ENABLE ALWAYS TRIGGER "Loud"',
+                f'GRANT SET ON PARAMETER session_replication_role TO "{ROLE}"'),
+        says="has the trigger Loud, which fires",
+        severity=WARNING,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in TROUBLES if name != "no key at all"])
+def test_each_trouble_is_named_and_its_command_mends_it(rig: Rig, limited: Rig, name: str) -> None:
+    trouble = TROUBLES[name]
+    execute(rig.source_dsn, *trouble.source)
+    execute(rig.target_dsn, *trouble.target)
+    everything = TablePatterns(include=("public.*", "My Shop.*"))
+    limited = limited.having(tables=everything)
+    finding = found(limited, trouble.says)
+    assert finding.severity is trouble.severity
+    mend(limited, finding)
+    if name == "no column" or name == "a trigger that always fires":
+        assert not any(trouble.says in other.what for other in look(limited).findings)
+    else:
+        assert look(limited).findings == ()
+    limited.prepare()
+
+
+def test_with_every_trouble_at_once_all_are_told_and_mended_in_one_go(rig: Rig, limited: Rig) -> None:
+    names = ("no right to replicate", "another owner", "no right to write", "no column", "a type that loses")
+    for name in names:
+        execute(rig.source_dsn, *TROUBLES[name].source)
+        execute(rig.target_dsn, *TROUBLES[name].target)
+    checked = look(limited)
+    for name in names:
+        assert any(TROUBLES[name].says in finding.what for finding in checked.findings), name
+    assert not checked.is_good
+    for finding in checked.findings:
+        mend(limited, finding)
+    assert look(limited).findings == ()
+
+
+def test_a_side_that_cannot_be_reached_is_a_finding_and_the_other_is_looked_at(rig: Rig) -> None:
+    execute(rig.target_dsn, "ALTER TABLE t DROP CONSTRAINT t_pkey")
+    for changed, side in (
+        (replace(rig, source_dsn="host=127.0.0.1 port=1 password=hunter2 dbname=x"), Side.SOURCE),
+        (replace(rig, target_dsn="host=127.0.0.1 port=1 password=hunter2 dbname=x"), Side.TARGET),
+    ):
+        checked = look(changed)
+        assert [finding.side for finding in checked.findings] == [side]
+        assert "hunter2" not in str(checked.to_json())
+
+
+@pytest.mark.parametrize(("setting", "statement", "says"), [
+    ("max_replication_slots", "SELECT pg_create_physical_replication_slot('mine')", "no replication slots left"),
+    ("max_wal_senders", "SELECT 1", "no WAL senders left: 0 of 0"),
+    ("wal_level", "SELECT 1", "wal_level=replica"),
+])  # fmt: skip
+def test_a_server_that_has_nothing_left_says_which_setting_to_raise(
+    tmp_path: Path, target_dsn: str, setting: str, statement: str, says: str
+) -> None:
+    tight = {"max_replication_slots": "1", "max_wal_senders": "0", "wal_level": "replica"}[setting]
+    server = PostgresServer(tmp_path / "data", settings={"fsync": "off"})
+    # In the file, where ALTER SYSTEM has the last word.
+    server.set_in_file(setting, tight)
+    with server:
+        rig = Rig(
+            config=PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=1),
+            source_dsn=server.dsn(),
+            target_dsn=target_dsn,
+        )
+        rig.both("CREATE TABLE t (id int PRIMARY KEY)")
+        execute(server.dsn(), statement)
+        finding = found(rig, says)
+        assert finding.severity is Severity.ERROR
+        mend(rig, finding)
+        server.stop()
+        server.start()
+        assert look(rig).findings == ()
+
+
+def test_slots_that_time_out_between_runs_are_warned_of(tmp_path: Path, target_dsn: str) -> None:
+    server = PostgresServer(tmp_path / "data", settings={"fsync": "off"})
+    server.set_in_file("idle_replication_slot_timeout", "1h")
+    with server:
+        rig = Rig(
+            config=PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=1),
+            source_dsn=server.dsn(),
+            target_dsn=target_dsn,
+        )
+        rig.both("CREATE TABLE t (id int PRIMARY KEY)")
+        finding = found(rig, "gives up slots")
+        assert finding.severity is Severity.WARNING
+        mend(rig, finding)
+        assert look(rig).findings == ()
+
+
+@pytest.mark.parametrize(("source_version", "target_version"), [(16, 18), (18, 16)])
+def test_pipelines_run_between_versions(tmp_path: Path, source_version: int, target_version: int) -> None:
+    with (
+        PostgresServer(tmp_path / "source", version=source_version, settings={"fsync": "off"}) as source,
+        PostgresServer(tmp_path / "target", version=target_version, settings={"fsync": "off"}) as target,
+    ):
+        rig = Rig(
+            config=PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=3),
+            source_dsn=source.dsn(),
+            target_dsn=target.dsn(),
+        )
+        rig.both("CREATE TABLE t (id int PRIMARY KEY, v text, at timestamptz, n numeric)")
+        assert look(rig).findings == ()
+        rig.prepare()
+        rig.write(
+            "INSERT INTO t SELECT i, 'a', now(), i / 7.0 FROM generate_series(1, 500) i",
+            "UPDATE t SET v = 'b' WHERE id % 3 = 0",
+            "DELETE FROM t WHERE id % 5 = 0",
+            "TRUNCATE t",
+            "INSERT INTO t SELECT i, 'c', now(), i / 7.0 FROM generate_series(1, 200) i",
+            "UPDATE t SET id = id + 1000 WHERE id < 50",
+        )
+        rig.run()
+        assert rig.comparison().equal
+        assert look(rig).findings == ()
+
+
+def test_a_log_that_cannot_be_written_is_told_with_the_command_that_makes_it(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", _refusing(tmp_path / "closed"))
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    rig = rig.having(log_url=f"file://{closed}/my%20log")
+    finding = found(rig, "cannot be written")
+    assert finding.side is Side.LOG
+    mend(rig, finding)
+    assert look(rig).findings == ()
+
+
+def _refusing(directory: Path) -> Callable[[Path, int], bool]:
+    """As root nothing is ever refused."""
+
+    def access(path: Path, mode: int) -> bool:
+        return path != directory
+
+    return access
+
+
+def test_a_slot_that_is_gone_is_found(rig: Rig) -> None:
+    rig.prepare()
+    execute(rig.source_dsn, "SELECT pg_drop_replication_slot('parallel_apply_checked')")
+    assert found(rig, "changes are missing").severity is Severity.ERROR
+
+
+def test_tables_with_rows_on_either_side_are_found(rig: Rig) -> None:
+    execute(rig.source_dsn, "INSERT INTO t VALUES (1)")
+    assert "public.t" in found(rig, "has tables with rows").what
+    rig.both("TRUNCATE t")
+    execute(rig.target_dsn, "INSERT INTO t VALUES (1)")
+    assert found(rig, "public.t has rows").side is Side.TARGET
