@@ -1,4 +1,4 @@
-"""`parallel-apply`: what a person asks of a pipeline outside a run: check, prepare, status, compare, stop."""
+"""`parallel-apply`: what a person asks of a pipeline outside a run: check, prepare, status, compare, stop, drop."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.live import Live
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
+from airflow_parallel_apply.pipeline.finding import Side
 from airflow_parallel_apply.queue.model import QueueError
 
 app = typer.Typer(
@@ -195,6 +196,43 @@ def stop(
                 typer.echo(f"error: not stopped after {wait:g} s; channels are at {sorted(seqnos)}", err=True)
                 sys.exit(1)
             time.sleep(0.5)
+
+
+@app.command()
+def drop(
+    pipeline: Pipeline,
+    source: SourceOption,
+    target: TargetOption,
+    log_url: Annotated[str | None, typer.Option("--log-url", help="The log's directory, where it shall know.")] = None,
+    log: Annotated[bool, typer.Option("--log", help="Remove the log's directory, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also while a run is alive: its sessions are ended.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a pipeline: slot and publication at the source, its rows at the target; exit 1 when something is left.
+
+    The tables that it follows stay as they are, on both sides. What is gone already is fine; of a side that cannot be
+    reached the commands are printed.
+    """
+    from airflow_parallel_apply.pipeline.drop import drop_pipeline
+
+    if log and log_url is None:
+        raise typer.BadParameter("--log needs --log-url")
+    if not yes and not typer.confirm(f"Remove pipeline {pipeline}? What it did not apply yet is lost for it."):
+        sys.exit(1)
+    with _told():
+        ends = _endpoint(source, "source"), _endpoint(target, "target")
+        removal = drop_pipeline(pipeline, *ends, log_url=log_url, with_log=log, force=force)
+    if as_json:
+        typer.echo(json.dumps(removal.to_json()))
+    else:
+        for line in removal.done or (() if removal.left else ("everything is gone already",)):
+            typer.echo(line)
+        for leftover in removal.left:
+            typer.echo(f"left: {leftover.what}")
+            if leftover.command:
+                typer.echo(f"  {leftover.side}: {leftover.command}")
+    sys.exit(1 if any(leftover.side in (Side.SOURCE, Side.TARGET) for leftover in removal.left) else 0)
 
 
 @contextmanager

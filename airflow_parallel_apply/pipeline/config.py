@@ -77,6 +77,15 @@ class Endpoint:
     conn_id: str
     dsn: str = field(repr=False)
 
+    @property
+    def place(self) -> str:
+        """`host:port/database`, for people: without secrets."""
+        from psycopg.conninfo import conninfo_to_dict
+
+        given = conninfo_to_dict(self.dsn)
+        host = given.get("host") or given.get("hostaddr") or "localhost"
+        return f"{host}:{given.get('port') or 5432}/{given.get('dbname') or given.get('user') or 'postgres'}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConfig:

@@ -6,6 +6,7 @@
     manifests/<20 digits>.json             version n: what it adds to version n-1; its exclusive create is a commit
     segments/<name>.rows.parquet           one immutable pair per segment; nobody reads it before a manifest names it
     segments/<name>.transactions.parquet
+    readers/<pipeline>-<digest>.json       who reads the log, see `readers`
 
 The directory is a POSIX one that every worker sees: `os.link` must be atomic and must refuse an existing name.
 """
@@ -63,6 +64,10 @@ class LogDirectory:
     @property
     def segments(self) -> Path:
         return self.root / "segments"
+
+    @property
+    def readers(self) -> Path:
+        return self.root / "readers"
 
     def manifest_path(self, version: int) -> Path:
         return self.manifests / f"{version:020d}.json"

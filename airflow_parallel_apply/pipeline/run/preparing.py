@@ -14,9 +14,10 @@ from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
+from airflow_parallel_apply.pipeline.log.readers import register_reader
 from airflow_parallel_apply.pipeline.plan.bounds import parse_lsn
 from airflow_parallel_apply.pipeline.run.bounds import settle
-from airflow_parallel_apply.pipeline.run.sessions import open_session
+from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
@@ -46,6 +47,8 @@ def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Prepa
             writing.check(reading.relations(), channels=config.channels, require_empty=require_empty)
         created = (*writing.migrate(), *migrate_queue(target.dsn))
         prepared = reading.prepare()
+        # Before there is a position that a purge must not pass.
+        register_reader(config.log_url, reader_entry(writing, target, config.pipeline))
         # Another run may own the pipeline: then it is registered, and routed as its owner likes.
         with suppress(FenceBusy):
             writing.route(None, log_id=prepared.log_id, routing_digest=config.routing_digest, channels=config.channels)

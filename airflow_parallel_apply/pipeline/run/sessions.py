@@ -9,6 +9,7 @@ from typing import Final
 from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
@@ -21,6 +22,17 @@ correctness, depends on it.
 def open_session(endpoint: Endpoint, config: PipelineConfig) -> Target:
     """A session that can apply, since it knows the log."""
     return open_target(endpoint, config.pipeline, log_url=config.log_url)
+
+
+def reader_entry(target: Target, endpoint: Endpoint, pipeline: str) -> LogReaderEntry:
+    """As which the pipeline's target is known to its log."""
+    found = target.identity()
+    return LogReaderEntry(
+        pipeline=pipeline,
+        system_identifier=found.system_identifier,
+        database=found.database,
+        place=endpoint.place,
+    )
 
 
 def claimant_of(role: str) -> str:

@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
+from airflow_parallel_apply.pipeline.source.postgres.drop import drop_commands, drop_source
+from airflow_parallel_apply.pipeline.source.postgres.prepare import slot_name
+from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.protocol import Source
 
 
 def open_source(endpoint: Endpoint, config: PipelineConfig) -> Source:
     """A source for one thread."""
     return PostgresSource(endpoint, config)
+
+
+def drop_at_source(endpoint: Endpoint, pipeline: str, *, force: bool) -> Removal:
+    """Remove a pipeline's slot and publication. Errors: `Unavailable`, `ConfigurationError`."""
+    session = Session(endpoint, application_name=f"parallel_apply {pipeline} drop")
+    try:
+        with session.errors("drop"):
+            return drop_source(session, slot_name(pipeline), force=force)
+    finally:
+        session.close()
+
+
+def slot_of(pipeline: str) -> str:
+    """The name of its slot, and of its publication."""
+    return slot_name(pipeline)
+
+
+def source_drop_commands(pipeline: str) -> tuple[str, ...]:
+    """The SQL that does the same."""
+    return drop_commands(slot_name(pipeline))

@@ -7,7 +7,8 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
+from airflow_parallel_apply.pipeline.target.postgres.drop import drop_commands
+from airflow_parallel_apply.pipeline.target.postgres.target import DEFAULT_SCHEMA, PostgresTarget
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 
@@ -23,3 +24,8 @@ def open_target(endpoint: Endpoint, pipeline: str, *, log_url: str | None = None
         return reader[0].state().relation(relation_id)
 
     return PostgresTarget(endpoint, pipeline, relations=relation)
+
+
+def target_drop_commands(pipeline: str) -> tuple[str, ...]:
+    """The SQL that does what `Target.drop` does."""
+    return drop_commands(DEFAULT_SCHEMA, pipeline)

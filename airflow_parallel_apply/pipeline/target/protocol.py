@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.position import Position
+from airflow_parallel_apply.pipeline.removal import Removal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,14 @@ class FenceState:
     lease_until: datetime | None
     clean_stop_seqno: int | None
     """The seqno of the last clean shutdown, None while a run is under way or after a crash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetIdentity:
+    """Which server and database this is, however it is reached."""
+
+    system_identifier: str
+    database: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +81,14 @@ class Target(Protocol):
 
     def migrate(self) -> tuple[str, ...]:
         """Create or upgrade the schema `parallel_apply` (under an advisory lock); says what it created."""
+        ...
+
+    def identity(self) -> TargetIdentity: ...
+
+    def drop(self, *, force: bool) -> Removal:
+        """Remove everything of this pipeline; the schema, too, when it was the last one. Idempotent. `FenceBusy` while
+        a run's lease lasts, unless `force`.
+        """
         ...
 
     def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:

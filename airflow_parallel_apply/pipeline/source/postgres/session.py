@@ -38,7 +38,7 @@ class Session:
     @property
     def place(self) -> str:
         """Host, port and database, for people."""
-        return place_of(self._endpoint)
+        return self._endpoint.place
 
     def catalog(self) -> psycopg.Connection[Any]:
         """The session for short statements, in autocommit."""
@@ -100,13 +100,6 @@ class Session:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
-
-
-def place_of(endpoint: Endpoint) -> str:
-    """`host:port/database`, without secrets."""
-    given = conninfo_to_dict(endpoint.dsn)
-    host = given.get("host") or given.get("hostaddr") or "localhost"
-    return f"{host}:{given.get('port') or 5432}/{given.get('dbname') or given.get('user') or 'postgres'}"
 
 
 def statement(name: str) -> LiteralString:

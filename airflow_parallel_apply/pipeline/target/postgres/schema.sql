@@ -6,6 +6,9 @@ SELECT to_regnamespace(quote_ident(%(schema)s)) IS NOT NULL,
        to_regclass(format('%%I.schema_version', %(schema)s::text)) IS NOT NULL,
        has_database_privilege(current_database(), 'CREATE'), current_database(), current_user;
 
+-- name: identity
+SELECT (SELECT system_identifier::text FROM pg_control_system()), current_database()::text;
+
 -- name: create_schema
 CREATE SCHEMA {schema};
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Final
 
 import psycopg
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.position import Position
+from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.target.postgres.check import check_target, find_trouble
+from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
 from airflow_parallel_apply.pipeline.target.postgres.fence import Fence
 from airflow_parallel_apply.pipeline.target.postgres.merge import (
     MissingRows,
@@ -38,7 +41,9 @@ from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed,
 from airflow_parallel_apply.pipeline.target.postgres.serial import run_step
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
-from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, SerialStep
+from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, SerialStep, TargetIdentity
+
+DEFAULT_SCHEMA: Final = "parallel_apply"
 
 
 class PostgresTarget:
@@ -53,7 +58,7 @@ class PostgresTarget:
         pipeline: str,
         *,
         relations: Callable[[int], Relation],
-        schema: str = "parallel_apply",
+        schema: str = DEFAULT_SCHEMA,
         synchronous_commit: str | None = None,
     ) -> None:
         self._session = Session(endpoint.dsn, pipeline=pipeline, schema=schema, synchronous_commit=synchronous_commit)
@@ -67,6 +72,16 @@ class PostgresTarget:
 
     def migrate(self) -> tuple[str, ...]:
         return migrate(self._session)
+
+    def drop(self, *, force: bool) -> Removal:
+        return drop_target(self._session, force=force)
+
+    def identity(self) -> TargetIdentity:
+        with self._session.errors("identify"):
+            row = self._session.connection().execute(self._session.sql("schema", "identity")).fetchone()
+        if row is None:
+            raise Unavailable("the target did not describe itself", op="identify")
+        return TargetIdentity(system_identifier=row[0], database=row[1])
 
     def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:
         check_target(self._session, relations, channels=channels, require_empty=require_empty)

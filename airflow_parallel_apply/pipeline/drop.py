@@ -1,0 +1,94 @@
+"""Removing a pipeline: at its target, at its source, and on request its log.
+
+The target comes first, since it alone knows whether a run is alive; then the slot, which fills the source's disk; the
+log last, which is the only copy of what the target has not applied. Each part may be gone already, or out of reach:
+then the rest is removed all the same, and what is left is told with the command that removes it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import closing
+
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.errors import FenceBusy, LogError, ParallelApplyError
+from airflow_parallel_apply.pipeline.finding import Side
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory
+from airflow_parallel_apply.pipeline.log.open import log_exists
+from airflow_parallel_apply.pipeline.log.readers import forget_reader, read_readers
+from airflow_parallel_apply.pipeline.log.remove import remove_log
+from airflow_parallel_apply.pipeline.removal import Leftover, Removal
+from airflow_parallel_apply.pipeline.run.sessions import reader_entry
+from airflow_parallel_apply.pipeline.run.sweep import sweep
+from airflow_parallel_apply.pipeline.source.connect import drop_at_source, slot_of, source_drop_commands
+from airflow_parallel_apply.pipeline.target.connect import open_target, target_drop_commands
+from airflow_parallel_apply.queue.connect import open_queue
+from airflow_parallel_apply.queue.model import QueueError
+
+_ANY_GENERATION = 2**62
+
+
+def drop_pipeline(
+    pipeline: str,
+    source: Endpoint,
+    target: Endpoint,
+    *,
+    log_url: str | None = None,
+    with_log: bool = False,
+    force: bool = False,
+) -> Removal:
+    """`FenceBusy` while a run is alive, unless `force`: nothing is removed then. `with_log` needs `log_url`."""
+    removal = _drop_target(pipeline, target, log_url, force=force)
+    removal += _drop_source(pipeline, source, force=force)
+    if log_url is None:
+        removal += _left("the log's directory, if there is one: --log-url says where")
+    elif log_exists(log_url):
+        removal += _drop_log(pipeline, log_url, with_log=with_log and not removal.left)
+    return removal
+
+
+def _drop_target(pipeline: str, target: Endpoint, log_url: str | None, *, force: bool) -> Removal:
+    try:
+        with closing(open_target(target, pipeline)) as writing:
+            removal = writing.drop(force=force)
+            if writing.is_installed():
+                with closing(open_queue(target.dsn)) as queue:
+                    sweep(queue, pipeline, below=_ANY_GENERATION)
+            if log_url is not None and log_exists(log_url):
+                forget_reader(log_url, reader_entry(writing, target, pipeline))
+    except FenceBusy:
+        raise
+    except (ParallelApplyError, QueueError) as error:
+        return _unreachable(Side.TARGET, error, target_drop_commands(pipeline))
+    return removal
+
+
+def _drop_source(pipeline: str, source: Endpoint, *, force: bool) -> Removal:
+    try:
+        return drop_at_source(source, pipeline, force=force)
+    except ParallelApplyError as error:
+        return _unreachable(Side.SOURCE, error, source_drop_commands(pipeline))
+
+
+def _drop_log(pipeline: str, log_url: str, *, with_log: bool) -> Removal:
+    root = LogDirectory.from_url(log_url).root
+    command = f"rm -r {shlex.quote(str(root))}"
+    readers = [f"pipeline {entry.pipeline} at {entry.place}" for entry in read_readers(log_url)]
+    if readers:
+        return _left(f"the log at {root}, which others read: {', '.join(readers)}")
+    if not with_log:
+        return _left(f"the log at {root}", command)
+    try:
+        remove_log(log_url, slot=slot_of(pipeline))
+    except LogError as error:
+        return _left(error.message)
+    return Removal(done=(f"removed the log at {root}",))
+
+
+def _left(what: str, command: str = "") -> Removal:
+    return Removal(left=(Leftover(side=Side.LOG, what=what, command=command),))
+
+
+def _unreachable(side: Side, error: Exception, commands: tuple[str, ...]) -> Removal:
+    what = error.message if isinstance(error, ParallelApplyError) else str(error)
+    return Removal(left=tuple(Leftover(side=side, what=what, command=command) for command in commands))

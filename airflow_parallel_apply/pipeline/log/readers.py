@@ -1,0 +1,79 @@
+"""Which targets read a log: one small file for each pipeline and target database, for `purge` to ask before it removes.
+
+::
+
+    readers/<pipeline>-<digest of the target>.json
+
+A run registers before it first plans, so a target that is not here has no position in this log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish
+from airflow_parallel_apply.pipeline.log.manifest import checked_bytes, read_checked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReaderEntry:
+    """A pipeline in a target database. `place`: where it was when it registered, for people."""
+
+    pipeline: str
+    system_identifier: str
+    database: str
+    place: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from others; the place may change."""
+        return (self.pipeline, self.system_identifier, self.database)
+
+    @property
+    def file_name(self) -> str:
+        digest = hashlib.sha256("/".join(self.key).encode()).hexdigest()[:12]
+        return f"{self.pipeline}-{digest}.json"
+
+
+def register_reader(url: str, entry: LogReaderEntry) -> bool:
+    """Durable when it returns; False when it was registered before."""
+    directory = LogDirectory.from_url(url)
+    path = directory.readers / entry.file_name
+    with file_errors(path):
+        if path.exists():
+            return False
+        directory.readers.mkdir(exist_ok=True)
+    return publish(path, checked_bytes(asdict(entry)))
+
+
+def forget_reader(url: str, entry: LogReaderEntry) -> bool:
+    """False when it was not registered."""
+    path = reader_path(url, entry)
+    with file_errors(path):
+        is_there = path.exists()
+        path.unlink(missing_ok=True)
+    return is_there
+
+
+def read_readers(url: str) -> tuple[LogReaderEntry, ...]:
+    """Everybody, by name. `LogError` for a damaged entry."""
+    directory = LogDirectory.from_url(url)
+    with file_errors(directory.readers):
+        if not directory.readers.exists():
+            return ()
+        paths = sorted(path for path in directory.readers.iterdir() if path.suffix == ".json")
+    entries = []
+    for path in paths:
+        try:
+            entries.append(LogReaderEntry(**read_checked(path)))
+        except TypeError as error:
+            raise LogError(f"{path} is not an entry of a log's readers: {error}") from error
+    return tuple(entries)
+
+
+def reader_path(url: str, entry: LogReaderEntry) -> Path:
+    """Where the entry is, for people."""
+    return LogDirectory.from_url(url).readers / entry.file_name
