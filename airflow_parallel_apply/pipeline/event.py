@@ -2,7 +2,8 @@
 
 A *row* of the log is one change, or one half of a key-changing update: the half that leaves the old
 key (`KEY_LEFT`, key values only) and, at the next fragno, the half that arrives at the new one
-(`KEY_ARRIVED`, all values and the old key). The halves may lie in different buckets. So a row belongs
+(`KEY_ARRIVED`, all values and the old key). A row of a table without a key whose old rows come whole is its own key, so
+every update of one is such a pair. The halves may lie in different buckets. So a row belongs
 to one key, a key to one bucket, a bucket to one channel, and a channel's rows suffice to apply it (law 1).
 """
 
@@ -64,7 +65,8 @@ class Relation:
     """One version of a table's definition. Rows name it by `relation_id`, unique within a log.
 
     `canonical` is False when a key column's type has no canonical text (law 1): all the rows of the
-    table then lie in one bucket. `replica_identity` is PostgreSQL's letter: d, n, f or i.
+    table then lie in one bucket. `replica_identity` is PostgreSQL's letter: d, n, f or i; of a partitioned
+    table the one that its partitions have together.
     """
 
     relation_id: int
@@ -83,6 +85,13 @@ class Relation:
     def key_indexes(self) -> tuple[int, ...]:
         """Positions of the key columns; empty for a table without a key."""
         return tuple(index for index, column in enumerate(self.columns) if column.key)
+
+    @property
+    def by_image(self) -> bool:
+        """Whether its rows are told apart by all their values: without a key, and old rows come whole. Such a table
+        is a multiset; its rows lie in one bucket.
+        """
+        return self.replica_identity == "f" and not self.key_indexes
 
     def to_json(self) -> dict[str, Any]:
         """The form that manifests and staged plans carry."""

@@ -4,6 +4,9 @@ Whether the row existed before the unit is told by the key's first change (I, K:
 after it by the last (I, U, K: yes; D, X: no), and its values are the last change's. A column that the last change did
 not send has the value of the newest change before it that did, back to an insert; where none did, the old row's.
 
+A table that is a multiset of rows (`Relation.by_image`) is not reduced here: each change becomes a row to delete or to
+insert, and the target counts them, since only it has all of a unit's rows in one place.
+
 Streaming: rows of one key are adjacent and in (seqno, fragno) order. Only the newest key is carried from one batch to
 the next, folded into one row, so that memory does not grow with the number of a key's changes.
 """
@@ -41,6 +44,10 @@ def _table_of(codes: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     return table
 
 
+_AS_IMAGE: Final = np.arange(256, dtype=np.uint8)
+"""What a change of a multiset does with the row that it carries."""
+_AS_IMAGE[[ord(Operation.KEY_ARRIVED), ord(Operation.KEY_LEFT)]] = (INSERT, DELETE)
+
 _IS_ROW: Final = _table_of((*_STARTS, UPDATE, *_ENDS))
 _PRESENT_BEFORE: Final = _table_of((UPDATE, *_ENDS))
 _PRESENT_AFTER: Final = _table_of((*_STARTS, UPDATE))
@@ -50,9 +57,10 @@ _NET: Final = np.array([[0, INSERT], [DELETE, UPDATE]], dtype=np.uint8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetChanges:
-    """Net changes of distinct keys, in the order in which the keys came.
+    """Net changes of distinct keys, in the order in which the keys came; of a multiset of rows, all changes.
 
-    `operations`: INSERT, UPDATE or DELETE. `values`: list<string>, one text a column; of a delete, the key's only.
+    `operations`: INSERT, UPDATE or DELETE. `values`: list<string>, one text a column; of a delete, the key's only, or
+    of a multiset the whole row.
     `seqnos`: of each key's last change. `unsent`: one character a column, "1" where the old row's value stays; None
     when all was sent.
     """
@@ -100,7 +108,8 @@ class Reducer:
         self._check_rows(rows, codes, values)
         seqnos = _numbers(rows.column("seqno"))
         if not self._relation.key_indexes:
-            self._check_keyless(codes, seqnos)
+            self._check_keyless(rows, codes, seqnos)
+            codes = _AS_IMAGE[codes]
             yield NetChanges(operations=codes, values=values, seqnos=seqnos, unsent=None)
             return
         yield from self._feed_keyed(rows, codes, values, seqnos)
@@ -188,10 +197,13 @@ class Reducer:
         if values.null_count or not (np.diff(offsets) == self._width).all():
             raise self._log_error(f"a row that has not {self._width} values", rows.column("seqno")[0].as_py())
 
-    def _check_keyless(self, codes: Codes, seqnos: Numbers) -> None:
-        if (codes != INSERT).any():
-            place = int(np.flatnonzero(codes != INSERT)[0])
+    def _check_keyless(self, rows: pa.RecordBatch, codes: Codes, seqnos: Numbers) -> None:
+        wrong = np.flatnonzero((codes == UPDATE) if self._relation.by_image else (codes != INSERT))
+        if len(wrong):
+            place = int(wrong[0])
             raise self._log_error(f"operation {chr(codes[place])} in a table without a key", int(seqnos[place]))
+        if rows.column("unsent").null_count < len(rows):
+            raise self._log_error("a row without a key has a value that was not sent", int(seqnos[0]))
 
     def _check_sequence(self, rows: pa.RecordBatch, codes: Codes, seqnos: Numbers, same: npt.NDArray[np.bool_]) -> None:
         """Order inside a key; and presence from one change to the next, where the links say that none lies between.

@@ -7,6 +7,8 @@ SET extra_float_digits = 1;
 SET xmloption = content;
 SET client_encoding = 'UTF8';
 SET lc_monetary = 'C';
+SET quote_all_identifiers = off;
+SET search_path = '';
 SET statement_timeout = 0;
 SET default_transaction_read_only = on;
 
@@ -18,7 +20,7 @@ FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 LEFT JOIN LATERAL (
-    SELECT i.indkey::int2[] AS columns
+    SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] AS columns
     FROM pg_index i
     WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)
     ORDER BY i.indisreplident DESC
@@ -29,16 +31,20 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p
 GROUP BY n.nspname, c.relname
 ORDER BY n.nspname, c.relname;
 
+-- name: own_rows
+-- Rows of tables that inherit from it are theirs; a partitioned table has none but its partitions'.
+SELECT relkind <> 'p' FROM pg_class WHERE oid = to_regclass(format('%I.%I', $1::text, $2::text));
+
 -- name: checksum
 SELECT count(*), coalesce(sum(hash), 0)
-FROM (SELECT ('x' || left(md5(ROW({columns})::text), 16))::bit(64)::bigint AS hash FROM {table}) AS rows;
+FROM (SELECT ('x' || left(md5(ROW({columns})::text), 16))::bit(64)::bigint AS hash FROM {rows}) AS rows;
 
 -- name: buckets
 SELECT bucket, count(*), sum(hash)
 FROM (
     SELECT ('x' || left(md5(ROW({columns})::text), 16))::bit(64)::bigint AS hash,
-           ('x' || left(md5(ROW({key})::text), 8))::bit(32)::bigint %% %(buckets)s::bigint AS bucket
-    FROM {table}
+           ('x' || left(md5(ROW({key})::text), 8))::bit(32)::bigint % $1::bigint AS bucket
+    FROM {rows}
 ) AS rows
 GROUP BY bucket;
 
@@ -46,8 +52,8 @@ GROUP BY bucket;
 SELECT key, hash, count(*)
 FROM (
     SELECT ROW({key})::text AS key, md5(ROW({columns})::text) AS hash,
-           ('x' || left(md5(ROW({key})::text), 8))::bit(32)::bigint %% %(buckets)s::bigint AS bucket
-    FROM {table}
+           ('x' || left(md5(ROW({key})::text), 8))::bit(32)::bigint % $1::bigint AS bucket
+    FROM {rows}
 ) AS rows
-WHERE bucket = ANY (%(wanted)s::bigint[])
+WHERE bucket = ANY ($2::bigint[])
 GROUP BY key, hash;

@@ -56,25 +56,31 @@ class ComparedSide:
 
     def buckets(self, table: SourceTable, buckets: int) -> dict[int, tuple[int, int]]:
         """Count and sum of each bucket of keys that has rows."""
-        return {bucket: (count, int(total)) for bucket, count, total in self._ask("buckets", table, buckets=buckets)}
+        return {bucket: (count, int(total)) for bucket, count, total in self._ask("buckets", table, buckets)}
 
     def rows(self, table: SourceTable, buckets: int, wanted: list[int]) -> Counter[tuple[str, str]]:
         """How often each (key text, checksum) occurs in some of the buckets."""
-        found = self._ask("rows", table, buckets=buckets, wanted=wanted)
+        found = self._ask("rows", table, buckets, wanted)
         return Counter({(key, digest): count for key, digest, count in found})
+
+    def _rows(self, table: SourceTable) -> sql.Composed:
+        found = psycopg.RawCursor(self._connection).execute(_statements()["own_rows"], [table.schema, table.table])
+        (own,) = found.fetchone() or (False,)
+        return sql.SQL("ONLY {}" if own else "{}").format(sql.Identifier(table.schema, table.table))
 
     def translated(self, error: psycopg.Error) -> ParallelApplyError:
         """The error to raise instead."""
         return translate(error, op="compare", server=self.name)
 
-    def _ask(self, name: str, table: SourceTable, **parameters: object) -> list[tuple[Any, ...]]:
+    def _ask(self, name: str, table: SourceTable, *parameters: object) -> list[tuple[Any, ...]]:
         # A table without a key is told apart by whole rows.
         query = _statements()[name].format(
-            table=sql.Identifier(table.schema, table.table),
+            rows=self._rows(table),
             columns=sql.SQL(", ").join(map(sql.Identifier, table.columns)),
             key=sql.SQL(", ").join(map(sql.Identifier, table.key or table.columns)),
         )
-        return self._connection.execute(query, parameters or None).fetchall()
+        # With the server's own parameter marks, since a name may hold a percent sign.
+        return psycopg.RawCursor(self._connection).execute(query, parameters or None).fetchall()
 
 
 @contextmanager

@@ -10,14 +10,14 @@ Rows (file `<name>.rows.parquet`), clustered by bucket range into row groups, in
 | seqno, fragno | transaction, and the change's number in it; both halves of a key change share the seqno |
 | relation_id | version of the table's definition, see `Relation`; -1 for a MESSAGE |
 | operation | one letter, see `Operation` |
-| bucket | 0 … BUCKET_COUNT-1, a pure function of the canonical key (law 1); of (seqno, fragno) for tables without a key |
+| bucket | 0 … BUCKET_COUNT-1, a pure function of the canonical key (law 1); of (seqno, fragno) for tables without a key, of the table where all values stand for it |
 | key | canonical text of the key; null for tables without one and for statements |
 | key_order | 64-bit order-preserving prefix of the key: sorts about as the target's index does, never decides equality |
 | previous_seqno | the seqno of the change before this one on the same key in this segment, NO_SEQNO if none |
 | next_seqno | likewise of the change after it, LAST_SEQNO if none |
-| values | the source's text of every column, in the relation's order; null is SQL NULL. DELETE and KEY_LEFT: key columns only, others null. TRUNCATE: "cascade" and "restart_identity" where given. MESSAGE: prefix, content |
+| values | the source's text of every column, in the relation's order; null is SQL NULL. DELETE and KEY_LEFT: key columns only, others null (all, where a table is a multiset of rows). TRUNCATE: "cascade" and "restart_identity" where given. MESSAGE: prefix, content |
 | unsent | indexes of the columns whose value was not sent (unchanged TOAST): keep the old row's; null when all were |
-| old_key | KEY_ARRIVED only: text of the old key's columns, in key order |
+| old_key | KEY_ARRIVED only: text of the old key's columns, in key order; of a multiset the old row |
 
 The two links let a reader drop, by a pushed-down filter, what a unit (a, b] does not need: of all changes of one
 key only the first (previous_seqno <= a) tells whether the row existed, and only the last (next_seqno > b) its

@@ -90,8 +90,9 @@ def wire_relation(connection: psycopg.Connection[Any], table: SourceTable) -> Wi
 def describe(connection: psycopg.Connection[Any], wire: WireRelation) -> FollowedTable:
     """A relation as the log keeps it, without its id.
 
-    Under REPLICA IDENTITY FULL every column identifies a row to the server; to us the primary key's do. Types and
-    collations are those of now: the slot's past may have had others, and then another relation message follows.
+    Under REPLICA IDENTITY FULL every column identifies a row to the server; to us those of a key do, where there is one
+    (see `columns.sql`). Types, collations and keys are those of now: the slot's past may have had others, and then
+    another relation message follows.
     """
     arguments = {
         "oid": wire.oid,
@@ -101,35 +102,46 @@ def describe(connection: psycopg.Connection[Any], wire: WireRelation) -> Followe
     }
     rows = connection.execute(statement("columns"), arguments).fetchall()
     name = f"{wire.schema}.{wire.table}"
+    is_partitioned, leaves_are_full = _leaves(connection, wire)
+    identity = wire.replica_identity
+    if is_partitioned and leaves_are_full and not any(column.key for column in wire.columns):
+        # What is sent is for each partition to say; the root says how the message is marked.
+        identity = _FULL
     if len(rows) != len(wire.columns):
         raise SourceError("a column's type is gone from the source's catalog", op="capture", table=name)
     columns: list[Column] = []
     kinds: list[KeyKind] = []
-    for column, (type_name, base_type, is_enum, is_deterministic, in_primary_key) in zip(
+    for column, (type_name, base_type, is_enum, is_deterministic, in_key) in zip(
         wire.columns, rows, strict=True
     ):
-        is_key = in_primary_key if wire.replica_identity == _FULL else column.key
+        is_key = in_key if identity == _FULL else column.key
         columns.append(Column(name=column.name, type_name=type_name, key=is_key))
         if is_key:
             kinds.append(key_kind(base_type, is_enum=is_enum, is_deterministic=is_deterministic))
-    if wire.replica_identity == _FULL and not kinds:
+    if identity == _FULL and not kinds and not leaves_are_full:
         raise SourceError(
-            "the table has REPLICA IDENTITY FULL and no primary key, so its rows cannot be told apart",
+            "the partitioned table has REPLICA IDENTITY FULL and no key, and not all its partitions have it too",
             op="capture",
             table=name,
-            hint="Give it a primary key.",
+            hint="Run ALTER TABLE … REPLICA IDENTITY FULL for each partition, or give the table a primary key.",
         )
     relation = Relation(
         relation_id=NO_RELATION,
         schema=wire.schema,
         table=wire.table,
-        replica_identity=wire.replica_identity,
+        replica_identity=identity,
         columns=tuple(columns),
         canonical=KeyKind.NOT_CANONICAL not in kinds,
     )
-    return FollowedTable(relation=relation, kinds=tuple(kinds))
+    return FollowedTable(relation=relation, kinds=tuple(kinds), is_partitioned=is_partitioned)
 
 
 def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:
     """The same with its id in the log."""
     return replace(table, relation=replace(table.relation, relation_id=relation_id))
+
+
+def _leaves(connection: psycopg.Connection[Any], wire: WireRelation) -> tuple[bool, bool]:
+    """Whether the table is partitioned, and whether all that hold its rows send whole old ones."""
+    found = connection.execute(statement("leaves"), {"oid": wire.oid}).fetchone()
+    return (found[0], found[1]) if found else (False, wire.replica_identity == _FULL)

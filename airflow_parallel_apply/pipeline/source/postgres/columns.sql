@@ -1,4 +1,6 @@
--- How the columns of one relation are named and compared now. A domain is compared as its base type.
+-- How the columns of one relation are named and compared now. A domain is compared as its base type. Where the whole
+-- old row is sent (REPLICA IDENTITY FULL) any unique index that admits no NULL and no duplicate, not even for a moment,
+-- tells rows apart: the primary key's, else the narrowest.
 WITH RECURSIVE wire AS (
     SELECT w.name, w.type, w.modifier, w.number
     FROM unnest(%(names)s::text[], %(types)s::oid[], %(modifiers)s::int[]) WITH ORDINALITY
@@ -9,17 +11,30 @@ WITH RECURSIVE wire AS (
     SELECT base.number, t.typbasetype
     FROM base
     JOIN pg_catalog.pg_type t ON t.oid = base.type AND t.typtype = 'd'
+), identity (columns) AS (
+    SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1]
+    FROM pg_catalog.pg_index i
+    WHERE i.indrelid = %(oid)s
+        AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+        AND NOT EXISTS (
+            SELECT
+            FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) AS k (attnum)
+            JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+            WHERE NOT a.attnotnull OR a.attgenerated <> '' OR a.attname <> ALL (%(names)s)
+        )
+    ORDER BY i.indisprimary DESC, i.indnkeyatts, i.indexrelid
+    LIMIT 1
 )
 SELECT
     format_type(w.type, w.modifier),
     format_type(t.oid, NULL),
     t.typtype = 'e',
     coalesce(c.collisdeterministic, true),
-    coalesce(a.attnum = ANY (i.indkey), false)
+    coalesce(a.attnum = ANY (i.columns), false)
 FROM wire w
 JOIN base b USING (number)
 JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = %(oid)s AND a.attname = w.name AND NOT a.attisdropped
 LEFT JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation
-LEFT JOIN pg_catalog.pg_index i ON i.indrelid = %(oid)s AND i.indisprimary
+LEFT JOIN identity i ON true
 ORDER BY w.number

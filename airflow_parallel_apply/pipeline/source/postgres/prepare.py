@@ -75,7 +75,6 @@ class Preparation:
             tables = list_tables(connection, self.publication)
             followed = matching(tables, self.config.tables)
             self._refuse(self._findings(connection, server, followed))
-            self._check_tables(followed)
             record = self._record(connection, server)
             if record is not None and record.is_ready:
                 identity = self._check_identity(server, record)
@@ -101,7 +100,6 @@ class Preparation:
         if errors(findings):
             return findings
         try:
-            self._check_tables(followed)
             record = self._record(connection, server)
             if record is not None and record.is_ready:
                 self._check_identity(server, record)
@@ -156,14 +154,6 @@ class Preparation:
         finally:
             if not connection.broken:
                 connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [key])
-
-    def _check_tables(self, followed: Sequence[SourceTable]) -> None:
-        names = [table.name for table in followed if table.replica_identity == "f" and not table.has_primary_key]
-        if names:
-            raise self._wrong(
-                f"has tables with REPLICA IDENTITY FULL and no primary key: {_listed(names)}",
-                "Give them a primary key, or leave them out with an exclude pattern.",
-            )
 
     def _record(self, connection: psycopg.Connection[Any], server: _Server) -> _Record | None:
         """None without a publication. Errors: `SourceError` when it, or a slot without it, is not ours."""

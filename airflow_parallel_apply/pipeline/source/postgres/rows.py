@@ -31,10 +31,15 @@ NO_RELATION: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedTable:
-    """A relation with its log id, and how its key's columns compare (in column order)."""
+    """A relation with its log id, and how its key's columns compare (in column order).
+
+    A partition's own replica identity decides what is sent of an old row, its root's how that is marked. So of a
+    partitioned table with a key nothing but the key is believed.
+    """
 
     relation: Relation
     kinds: tuple[KeyKind, ...]
+    is_partitioned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +153,9 @@ class RowBuilder:
     def _plan(self, group: Tuples) -> None:
         """Decide which rows a group's changes become."""
         relation = group.table.relation
+        if relation.by_image:
+            self._plan_images(group)
+            return
         width = len(relation.columns)
         key = np.array(relation.key_indexes, dtype=np.int64)
         first = self._first_cell[group.messages][:, np.newaxis]
@@ -163,7 +171,7 @@ class RowBuilder:
         if not len(key):
             raise _without_key(relation)
         old, new = first + columns, first + width + columns
-        filled = columns if group.old == "O" else key
+        filled = columns if group.old == "O" and not group.table.is_partitioned else key
         for column in filled.tolist():
             self._cells.fill_unsent(new[:, column], old[:, column])
         moved = np.zeros(len(group.messages), dtype=np.bool_)
@@ -177,6 +185,22 @@ class RowBuilder:
             messages, old_keys = group.messages[moved], old[moved][:, key]
             self._emit(group.table, Operation.KEY_LEFT, messages, 0, left, old_keys)
             self._emit(group.table, Operation.KEY_ARRIVED, messages, 1, new[moved], new[moved][:, key], old_keys)
+
+    def _plan_images(self, group: Tuples) -> None:
+        """Changes of a table whose rows are told apart by all their values: an update takes one and puts another."""
+        width = len(group.table.relation.columns)
+        first = self._first_cell[group.messages][:, np.newaxis]
+        old, new = first + np.arange(width), first + width + np.arange(width)
+        no_key = old[:, :0]
+        if group.operation is not Operation.UPDATE:
+            self._emit(group.table, group.operation, group.messages, 0, old, no_key)
+            return
+        if group.old is None:
+            raise _without_key(group.table.relation)
+        for column in range(width):
+            self._cells.fill_unsent(new[:, column], old[:, column])
+        self._emit(group.table, Operation.KEY_LEFT, group.messages, 0, old, no_key)
+        self._emit(group.table, Operation.KEY_ARRIVED, group.messages, 1, new, no_key, old)
 
     def _emit(
         self,
@@ -253,9 +277,11 @@ class RowBuilder:
             by_table.setdefault(id(output.table), []).append((output, rows))
         for group in by_table.values():
             table = group[0][0].table
+            rows = np.concatenate([rows for _, rows in group])
+            if table.relation.by_image:
+                bucket[rows] = table_bucket(table.relation.name)
             if not table.kinds:
                 continue
-            rows = np.concatenate([rows for _, rows in group])
             cells = np.concatenate([output.keys for output, _ in group])
             columns = [canonical(kind, self._cells.take(cells[:, n])) for n, kind in enumerate(table.kinds)]
             if any(column.null_count for column in columns):

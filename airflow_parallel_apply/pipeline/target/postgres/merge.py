@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres.multiset import Multiset
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, UNSENT_COLUMN, drop_staging
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
@@ -60,13 +61,22 @@ def merge_parts(connection: Connection, session: Session, parts: Sequence[Part])
     The caller rolls back.
     """
     _require_staging(connection, session, parts)
+    multisets = _multisets(session, parts)
+    for multiset in multisets:
+        multiset.delete(connection)
+    counted = {multiset.table.relation.relation_id for multiset in multisets}
+    keyed = [part for part in parts if part.table.relation.relation_id not in counted]
     connection.execute(session.sql("merge", "settings"))
-    for part in reversed(parts):
+    for part in reversed(keyed):
         _run(connection, session, part, "D", part.staged.deletes)
-    for part in parts:
+    for part in keyed:
         _run(connection, session, part, "U", part.staged.updates)
-    for part in parts:
+    for part in keyed:
         _run(connection, session, part, "I", part.staged.inserts)
+    if multisets:
+        connection.execute(session.sql("merge", "default_settings"))
+    for multiset in multisets:
+        multiset.insert(connection)
     if parts:
         connection.execute(drop_staging(session.schema, [part.staged.staging for part in parts]))
 
@@ -88,17 +98,17 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
     names = sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(name)) for name in keys)
     missing = connection.execute(
         sql.SQL(
-            "SELECT {names} FROM {staging} AS s WHERE s.{operation} = %s"
+            "SELECT {names} FROM {staging} AS s WHERE s.{operation} = {wanted}"
             " AND NOT EXISTS (SELECT FROM {target} AS t WHERE {same}) LIMIT {limit}"
         ).format(
             names=names,
             staging=staging,
             operation=OPERATION_COLUMN,
-            target=part.table.identifier,
+            target=part.table.own_rows,
             same=_same_key(part.table),
             limit=_SHOWN_KEYS,
-        ),
-        [found.operation],
+            wanted=sql.Literal(found.operation),
+        )
     ).fetchall()
     verb = "delete" if found.operation == "D" else "update"
     if not missing:
@@ -129,6 +139,19 @@ def be_replica(connection: Connection, session: Session) -> bool:
     return True
 
 
+def _multisets(session: Session, parts: Sequence[Part]) -> tuple[Multiset, ...]:
+    """The tables without a key of which rows are to be deleted; with insertions alone there is nothing to count."""
+    of_table: dict[int, list[Part]] = {}
+    for part in parts:
+        if part.table.relation.by_image:
+            of_table.setdefault(part.table.relation.relation_id, []).append(part)
+    return tuple(
+        Multiset(table=found[0].table, staged=tuple(part.staged for part in found), schema=session.schema)
+        for found in of_table.values()
+        if any(part.staged.deletes for part in found)
+    )
+
+
 def _require_staging(connection: Connection, session: Session, parts: Sequence[Part]) -> None:
     """What a loader committed without waiting for the disk, a crash of the target may take back whole."""
     names = [part.staged.staging for part in parts]
@@ -148,7 +171,7 @@ def _run(connection: Connection, session: Session, part: Part, operation: str, e
 
 def _delete(schema: str, part: Part) -> sql.Composed:
     return sql.SQL("DELETE FROM {target} AS t USING {staging} AS s WHERE s.{operation} = 'D' AND {same}").format(
-        target=part.table.identifier,
+        target=part.table.own_rows,
         staging=sql.Identifier(schema, part.staged.staging),
         operation=OPERATION_COLUMN,
         same=_same_key(part.table),
@@ -159,7 +182,7 @@ def _update(schema: str, part: Part) -> sql.Composed:
     return sql.SQL(
         "UPDATE {target} AS t SET {assignments} FROM {staging} AS s WHERE s.{operation} = 'U' AND {same}"
     ).format(
-        target=part.table.identifier,
+        target=part.table.own_rows,
         assignments=sql.SQL(", ").join(_assignments(part)),
         staging=sql.Identifier(schema, part.staged.staging),
         operation=OPERATION_COLUMN,

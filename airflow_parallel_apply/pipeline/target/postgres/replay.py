@@ -1,13 +1,15 @@
 """Exact replay: change by change in source order. Slower than a merge, and right whatever the constraints are.
 
 Values go as text of unknown type, so that the server reads them by its columns' own input functions, as COPY does.
-Statements are sent through the protocol's pipeline, some hundreds at a time.
+Statements are sent through the protocol's pipeline, some hundreds at a time, with the server's own parameter marks: a
+name may hold any character.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any, Final
 
 import psycopg
@@ -18,10 +20,12 @@ from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.event import Operation, Relation
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
+from airflow_parallel_apply.pipeline.target.postgres.multiset import image, missing_images
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
 
 _PIPELINED: Final = 500
+_SHOWN_LETTERS: Final = 200
 
 _COLUMNS: Final = ("seqno", "relation_id", "operation", "values", "unsent", "old_key")
 
@@ -30,7 +34,7 @@ _COLUMNS: Final = ("seqno", "relation_id", "operation", "values", "unsent", "old
 class _Sent:
     """A statement on its way, and what to say if it finds no row."""
 
-    cursor: psycopg.Cursor[Any]
+    cursor: psycopg.RawCursor[Any]
     relation: Relation
     seqno: int
     key: tuple[object, ...]
@@ -72,6 +76,9 @@ class Replay:
             raise _located(error, sent) from error
         for one in sent:
             if one.cursor.rowcount != 1:
+                if one.relation.by_image:
+                    found = missing_images(self._table(one.relation.relation_id), 1, [_row_text(one.key)])
+                    raise found.at(seqno=one.seqno)
                 names = [column.name for column in one.relation.columns if column.key]
                 raise TargetError(
                     f"{one.cursor.rowcount} rows found to change: {key_text(names, one.key)}",
@@ -90,7 +97,7 @@ class Replay:
         old_key: Sequence[str] | None,
     ) -> _Sent:
         relation = table.relation
-        new_key = [values[index] for index in relation.key_indexes]
+        new_key = [values[index] for index in relation.key_indexes] if relation.key_indexes else list(values)
         key = list(old_key or ()) if operation is Operation.KEY_ARRIVED else new_key
         kept = [index for index in _written(table, operation) if index not in unsent]
         match operation:
@@ -100,9 +107,9 @@ class Replay:
                 parameters = list(key)
             case _:
                 parameters = [*(values[index] for index in kept), *key]
-        cursor = self._connection.cursor()
+        cursor = psycopg.RawCursor(self._connection)
         cursor.execute(self._statement(table, operation, unsent, kept), parameters, prepare=True)
-        return _Sent(cursor, relation, seqno, tuple(key) if relation.key_indexes else ())
+        return _Sent(cursor, relation, seqno, tuple(key))
 
     def _statement(
         self, table: TargetTable, operation: Operation, unsent: tuple[int, ...], kept: Sequence[int]
@@ -131,22 +138,48 @@ def _written(table: TargetTable, operation: Operation) -> list[int]:
 
 def _build(table: TargetTable, operation: Operation, kept: Sequence[int]) -> sql.Composed:
     columns = [sql.Identifier(table.relation.columns[index].name) for index in kept]
+    marks = (sql.SQL(f"${number}") for number in count(1))
     if operation is Operation.INSERT:
         return sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE VALUES ({})").format(
-            table.identifier, sql.SQL(", ").join(columns), sql.SQL(", ").join([sql.Placeholder()] * len(columns))
+            table.identifier, sql.SQL(", ").join(columns), sql.SQL(", ").join(islice(marks, len(columns)))
         )
+    values = []
+    if operation is not Operation.DELETE:
+        values = [sql.SQL("{} = {}").format(column, mark) for column, mark in zip(columns, marks, strict=False)]
+    if table.relation.by_image:
+        return _build_image(table, values, marks)
     operators = table.key_operators()
     names = [column.name for column in table.relation.columns if column.key]
     same = sql.SQL(" AND ").join(
-        sql.SQL("{} {} {}").format(sql.Identifier(name), operators[name], sql.Placeholder()) for name in names
+        sql.SQL("{} {} {}").format(sql.Identifier(name), operators[name], _typed(table, name, marks)) for name in names
     )
     if operation is Operation.DELETE:
-        return sql.SQL("DELETE FROM {} WHERE {}").format(table.identifier, same)
-    values = [sql.SQL("{} = {}").format(column, sql.Placeholder()) for column in columns]
+        return sql.SQL("DELETE FROM {} WHERE {}").format(table.own_rows, same)
     if not values:
         name = sql.Identifier(names[0])
         values = [sql.SQL("{} = {}").format(name, name)]
-    return sql.SQL("UPDATE {} SET {} WHERE {}").format(table.identifier, sql.SQL(", ").join(values), same)
+    return sql.SQL("UPDATE {} SET {} WHERE {}").format(table.own_rows, sql.SQL(", ").join(values), same)
+
+
+def _build_image(table: TargetTable, values: Sequence[sql.Composed], marks: Iterator[sql.SQL]) -> sql.Composed:
+    """Change, or without `values` delete, one of the rows that have an image: whichever comes first."""
+    wanted = sql.SQL(", ").join(_typed(table, column.name, marks) for column in table.relation.columns)
+    one = sql.SQL(
+        "(SELECT t.tableoid, t.ctid FROM {rows} AS t WHERE {image} = ROW({wanted})::text LIMIT 1) AS one"
+        " WHERE t.tableoid = one.tableoid AND t.ctid = one.ctid"
+    ).format(rows=table.own_rows, image=image(table, "t"), wanted=wanted)
+    if not values:
+        return sql.SQL("DELETE FROM {} AS t USING {}").format(table.own_rows, one)
+    return sql.SQL("UPDATE {} AS t SET {} FROM {}").format(table.own_rows, sql.SQL(", ").join(values), one)
+
+
+def _typed(table: TargetTable, column: str, marks: Iterator[sql.SQL]) -> sql.Composed:
+    """A value that is compared: an operator alone would not tell the type of each."""
+    return sql.SQL("{}::{}").format(next(marks), sql.SQL(table.columns[column].type_sql))
+
+
+def _row_text(values: Sequence[object]) -> str:
+    return str(tuple(values))[:_SHOWN_LETTERS]
 
 
 def _located(error: psycopg.Error, sent: Sequence[_Sent]) -> Exception:

@@ -46,7 +46,7 @@ def _truncate(connection: Connection, session: Session, step: SerialStep, relati
     tables = describe_tables(connection, relations, schema=session.schema)
     connection.execute(
         sql.SQL("TRUNCATE {tables}{identity}").format(
-            tables=sql.SQL(", ").join(table.identifier for table in tables),
+            tables=sql.SQL(", ").join(table.own_rows for table in tables),
             identity=sql.SQL(" RESTART IDENTITY" if step.restart_identity else ""),
         )
     )

@@ -1,6 +1,7 @@
-"""Static SQL, read from the `.sql` files of this room by file and name.
+"""SQL, read from the `.sql` files of this room by file and name.
 
-A file holds statements, each behind a line `-- name: what_it_does`; `{schema}` stands for the pipeline's schema.
+A file holds statements, each behind a line `-- name: what_it_does`; `{schema}` stands for the pipeline's schema,
+other names in braces for what the caller puts there.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from psycopg import sql
 _MARK: Final = "-- name: "
 
 
-def statement(file: str, name: str, *, schema: str) -> sql.Composed:
+def statement(file: str, name: str, *, schema: str, **parts: sql.Composable) -> sql.Composed:
     """The statement `name` of `<file>.sql`, for this schema."""
-    return _load(file)[name].format(schema=sql.Identifier(schema))
+    return _load(file)[name].format(schema=sql.Identifier(schema), **parts)
 
 
 @cache

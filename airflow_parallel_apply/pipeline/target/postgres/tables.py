@@ -51,6 +51,7 @@ class TargetTable:
     """A table of the target, seen for one relation of the log."""
 
     oid: int
+    is_partitioned: bool
     relation: Relation
     columns: Mapping[str, TargetColumn]
     unique_indexes: tuple[UniqueIndex, ...]
@@ -59,6 +60,13 @@ class TargetTable:
     def identifier(self) -> sql.Identifier:
         """Qualified and quoted."""
         return sql.Identifier(self.relation.schema, self.relation.table)
+
+    @property
+    def own_rows(self) -> sql.Composed:
+        """What an UPDATE, DELETE or TRUNCATE names: without the rows of tables that inherit from it, which have lives
+        of their own. A partitioned table has no rows but its partitions'.
+        """
+        return sql.SQL("{}" if self.is_partitioned else "ONLY {}").format(self.identifier)
 
     @property
     def key_index(self) -> UniqueIndex | None:
@@ -150,6 +158,7 @@ def describe_tables(
 def _table(relation: Relation, rows: Sequence[dict[str, Any]], indexes: Mapping[int, list[UniqueIndex]]) -> TargetTable:
     return TargetTable(
         oid=rows[0]["oid"],
+        is_partitioned=rows[0]["kind"] == "p",
         relation=relation,
         columns={
             row["column"]: TargetColumn(

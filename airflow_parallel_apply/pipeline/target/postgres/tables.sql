@@ -1,6 +1,11 @@
 -- name: describe
+WITH RECURSIVE below (domain, oid, typmod) AS (
+    SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'
+    UNION ALL
+    SELECT below.domain, t.typbasetype, greatest(below.typmod, t.typtypmod) FROM below JOIN pg_type t ON t.oid = below.oid AND t.typtype = 'd'
+)
 SELECT wanted.ordinal - 1 AS index, c.oid, c.relkind::text AS kind,
-       a.attname AS column, format_type(coalesce(base.oid, a.atttypid), coalesce(nullif(t.typtypmod, -1), a.atttypmod)) AS type_sql,
+       a.attname AS column, format_type(coalesce(base.oid, a.atttypid), coalesce(base.typmod, a.atttypmod)) AS type_sql,
        coalesce(base.oid, a.atttypid)::bigint AS type_oid,
        a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
        a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
@@ -10,7 +15,9 @@ JOIN pg_namespace n ON n.nspname = wanted.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_type t ON t.oid = a.atttypid
-LEFT JOIN pg_type base ON base.oid = t.typbasetype AND t.typtype = 'd'
+LEFT JOIN LATERAL (
+    SELECT b.oid, b.typmod FROM below b JOIN pg_type u ON u.oid = b.oid AND u.typtype <> 'd' WHERE b.domain = t.oid
+) base ON true
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
 ORDER BY wanted.ordinal, a.attnum;
 

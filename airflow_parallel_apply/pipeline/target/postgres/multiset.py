@@ -1,0 +1,97 @@
+"""Merge into tables whose rows are told apart by all their values: multisets of rows.
+
+An update takes one row with the old image and puts one with the new. Over a unit that is a net count for each image:
+what is below zero is deleted, as many of the equal rows as that, and what is above is inserted. The order in which the
+unit's changes came does not matter to the counts, so they may have been staged by several attempts.
+
+Images are equal when their texts are, by the types' output, after both went through the target's column types: finer
+than the types' own equality (1.0 and 1.00 are two rows), and there for every type (json, xml, point).
+
+Each statement reads the table once, whatever the number of changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.epoch import StagedTable
+from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+
+_SHOWN_ROWS: Final = 3
+_SHOWN_LETTERS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Multiset:
+    """One table, and all that a unit staged for it."""
+
+    table: TargetTable
+    staged: tuple[StagedTable, ...]
+    schema: str
+
+    def delete(self, connection: Connection) -> None:
+        """Errors: `TargetError` that names rows which are not there; `Unavailable` when staging lost rows."""
+        expected = sum(one.inserts + one.deletes for one in self.staged)
+        (counted,) = connection.execute(self._sql("staged")).fetchone() or (0,)
+        if counted != expected:
+            raise Unavailable(
+                f"staging of {self.table.relation.name} lost rows, as a crash of the target does",
+                hint="The unit is staged again.",
+            )
+        missing, images = connection.execute(self._sql("delete")).fetchone() or (0, None)
+        if missing:
+            raise missing_images(self.table, int(missing), images)
+
+    def insert(self, connection: Connection) -> None:
+        """Errors: psycopg's own."""
+        connection.execute(self._sql("insert"))
+
+    def _sql(self, name: str) -> sql.Composed:
+        written = [
+            sql.Identifier(column.name)
+            for column in self.table.relation.columns
+            if not self.table.columns[column.name].generated
+        ]
+        return statement(
+            "multiset",
+            name,
+            schema=self.schema,
+            target=self.table.identifier,
+            rows=self.table.own_rows,
+            columns=sql.SQL(", ").join(written),
+            changes=sql.SQL(" UNION ALL ").join(self._changes(one) for one in self.staged),
+            target_image=image(self.table, "t"),
+            shown_rows=sql.Literal(_SHOWN_ROWS),
+            shown_letters=sql.Literal(_SHOWN_LETTERS),
+        )
+
+    def _changes(self, one: StagedTable) -> sql.Composed:
+        # Colons keep our names apart from those of the table's columns.
+        return sql.SQL(
+            "SELECT s.*, s.{operation} = 'I' AS \"pa:inserted\", {image} AS \"pa:image\" FROM {staging} AS s"
+        ).format(
+            operation=OPERATION_COLUMN, image=image(self.table, "s"), staging=sql.Identifier(self.schema, one.staging)
+        )
+
+
+def image(table: TargetTable, alias: str) -> sql.Composed:
+    """A row's values as one text, in which NULL is not the empty string."""
+    values = sql.SQL(", ").join(sql.Identifier(alias, column.name) for column in table.relation.columns)
+    return sql.SQL('(ROW({})::text COLLATE "C")').format(values)
+
+
+def missing_images(table: TargetTable, count: int, images: Sequence[str]) -> TargetError:
+    """What to say of rows that are not there."""
+    return TargetError(
+        f"{count} rows to change or delete are not in the target, first: {'; '.join(images)}",
+        table=table.relation.name,
+        hint="Somebody else changed the target, or the copies differed at the start. Run `parallel-apply compare`.",
+    )
