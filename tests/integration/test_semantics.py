@@ -284,12 +284,6 @@ def test_handed_over_unique_values_and_foreign_keys_apply_with_one_channel(wide_
     equal_after(rig, write)
 
 
-def test_replica_identity_full_without_a_key_is_refused_by_name(rig: Rig) -> None:
-    rig.both("CREATE TABLE nokey (a integer)", "ALTER TABLE nokey REPLICA IDENTITY FULL")
-    with pytest.raises(FatalError, match="nokey"):
-        rig.prepare()
-
-
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_start_on_tables_with_rows_is_refused(rig: Rig, side: str) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")

@@ -9,5 +9,6 @@ JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
 LEFT JOIN pg_catalog.pg_index i
     ON i.indrelid = c.oid AND i.indimmediate
     AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
-WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
+    AND (a.attgenerated = '' OR a.attgenerated = 's' AND %(with_generated)s)
 ORDER BY a.attnum

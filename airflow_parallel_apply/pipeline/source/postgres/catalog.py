@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +32,10 @@ class SourceTable:
     is_owner: bool
     can_select: bool
     is_published: bool
+    generated: str
+    """What the server demands of a publication of this table: "s", its stored generated columns; "v", the impossible,
+    its virtual ones too; else empty.
+    """
 
     @property
     def name(self) -> str:
@@ -56,8 +61,9 @@ def list_tables(connection: psycopg.Connection[Any], publication: str) -> tuple[
             is_owner=is_owner,
             can_select=can_select,
             is_published=is_published,
+            generated=generated,
         )
-        for oid, schema, table, identity, has_primary_key, is_owner, can_select, is_published in rows
+        for oid, schema, table, identity, has_primary_key, is_owner, can_select, is_published, generated in rows
     )
 
 
@@ -72,9 +78,19 @@ def has_rows(connection: psycopg.Connection[Any], table: SourceTable) -> bool:
     return bool(found and found[0])
 
 
-def wire_relation(connection: psycopg.Connection[Any], table: SourceTable) -> WireRelation:
+def sends_generated(connection: psycopg.Connection[Any], publication: str, followed: Sequence[SourceTable]) -> bool:
+    """Whether stored generated columns are sent, or will be once the publication is there: of all its tables."""
+    found = connection.execute(
+        "SELECT coalesce(to_jsonb(p) ->> 'pubgencols', 'n') = 's' FROM pg_catalog.pg_publication p WHERE pubname = %s",
+        [publication],
+    ).fetchone()
+    return any(table.generated for table in followed) or bool(found and found[0])
+
+
+def wire_relation(connection: psycopg.Connection[Any], table: SourceTable, *, with_generated: bool) -> WireRelation:
     """What pgoutput would say about a table now."""
-    rows = connection.execute(statement("attributes"), {"oid": table.oid}).fetchall()
+    arguments = {"oid": table.oid, "with_generated": with_generated}
+    rows = connection.execute(statement("attributes"), arguments).fetchall()
     return WireRelation(
         oid=table.oid,
         schema=table.schema,
@@ -111,9 +127,7 @@ def describe(connection: psycopg.Connection[Any], wire: WireRelation) -> Followe
         raise SourceError("a column's type is gone from the source's catalog", op="capture", table=name)
     columns: list[Column] = []
     kinds: list[KeyKind] = []
-    for column, (type_name, base_type, is_enum, is_deterministic, in_key) in zip(
-        wire.columns, rows, strict=True
-    ):
+    for column, (type_name, base_type, is_enum, is_deterministic, in_key) in zip(wire.columns, rows, strict=True):
         is_key = in_key if identity == _FULL else column.key
         columns.append(Column(name=column.name, type_name=type_name, key=is_key))
         if is_key:

@@ -137,6 +137,13 @@ def _root_findings(row: Mapping[str, Any], table: SourceTable, role: str) -> Ite
             mend,
             note="Or connect as the owner.",
         )
+    if table.generated == "v":
+        yield _finding(
+            table.name,
+            f"{table.name} has REPLICA IDENTITY FULL and virtual generated columns: once it is published, the source "
+            "itself refuses every UPDATE and DELETE of it",
+            note="Give it another replica identity, make the columns STORED, or leave the table out.",
+        )
     if row["is_row_security_active"]:
         yield _finding(
             table.name,

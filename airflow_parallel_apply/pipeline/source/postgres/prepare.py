@@ -34,6 +34,8 @@ from airflow_parallel_apply.pipeline.source.postgres.slot import PLUGIN, Slot, l
 from airflow_parallel_apply.pipeline.source.protocol import Prepared
 
 _LOCK_TIMEOUT: Final = "30s"
+_WITH_GENERATED: Final = "publish_generated_columns = stored"
+"""Where a table needs it, see `SourceTable.generated`; it holds for all tables of a publication."""
 _COMMENT: Final = re.compile(r"parallel_apply: log ([0-9a-f]{32})(, being prepared)?")
 
 
@@ -228,9 +230,10 @@ class Preparation:
             # In one transaction, so that a publication without our comment is always somebody else's.
             connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self.publication)))
             connection.execute(
-                sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)").format(
+                sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true{})").format(
                     sql.Identifier(self.publication),
                     sql.SQL(", ").join(sql.SQL("ONLY {}").format(table.identifier) for table in followed),
+                    sql.SQL(", " + _WITH_GENERATED if any(table.generated for table in followed) else ""),
                 )
             )
             self._comment(connection, f"parallel_apply: log {identity.log_id}, being prepared")
@@ -310,6 +313,12 @@ class Preparation:
         if not tables:
             return
         with connection.transaction():
+            if any(table.generated for table in tables):
+                connection.execute(
+                    sql.SQL("ALTER PUBLICATION {} SET ({})").format(
+                        sql.Identifier(self.publication), sql.SQL(_WITH_GENERATED)
+                    )
+                )
             for table in tables:
                 connection.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(table.identifier))
                 if has_rows(connection, table):

@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     list_tables,
     matching,
     numbered,
+    sends_generated,
     wire_relation,
 )
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireRelation
@@ -66,7 +67,11 @@ class PostgresSource:
         with self._session.errors("prepare"):
             connection = self._session.catalog()
             tables = matching(list_tables(connection, self._publication), self._config.tables)
-            return tuple(describe(connection, wire_relation(connection, table)).relation for table in tables)
+            generated = sends_generated(connection, self._publication, tables)
+            return tuple(
+                describe(connection, wire_relation(connection, table, with_generated=generated)).relation
+                for table in tables
+            )
 
     def current_lsn(self) -> int:
         """A commit under synchronous_commit=off is acknowledged before it is on disk, and only what is on disk can be

@@ -76,7 +76,7 @@ class Multiset:
     def _changes(self, one: StagedTable) -> sql.Composed:
         # Colons keep our names apart from those of the table's columns.
         return sql.SQL(
-            "SELECT s.*, s.{operation} = 'I' AS \"pa:inserted\", {image} AS \"pa:image\" FROM {staging} AS s"
+            'SELECT s.*, s.{operation} = \'I\' AS "pa:inserted", {image} AS "pa:image" FROM {staging} AS s'
         ).format(
             operation=OPERATION_COLUMN, image=image(self.table, "s"), staging=sql.Identifier(self.schema, one.staging)
         )

@@ -1,0 +1,136 @@
+"""Tables without a key under REPLICA IDENTITY FULL: rows are told apart by all their values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.errors import FatalError, TargetError
+from tests.support.rig import Rig, execute
+
+
+@pytest.fixture(params=[1, 8], ids=["1 channel", "8 channels"])
+def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        channels=request.param,
+        lanes=2,
+        tables=TablePatterns(include=("*.*",)),
+        epoch_max_changes=50,
+    )
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+
+
+def bag(rig: Rig, columns: str = "a integer, b text") -> None:
+    rig.both(f"CREATE TABLE bag ({columns})", "ALTER TABLE bag REPLICA IDENTITY FULL")
+    rig.prepare()
+
+
+def test_of_equal_rows_exactly_one_changes(rig: Rig) -> None:
+    bag(rig)
+    rig.write("INSERT INTO bag SELECT 1, NULL FROM generate_series(1, 5)", "INSERT INTO bag VALUES (2, '')")
+    rig.run()
+    rig.write(
+        "UPDATE bag SET b = 'changed' WHERE ctid = (SELECT min(ctid) FROM bag WHERE a = 1)",
+        "DELETE FROM bag WHERE ctid = (SELECT max(ctid) FROM bag WHERE a = 1 AND b IS NULL)",
+    )
+    rig.run()
+    assert rig.rows("SELECT a, b, count(*) FROM bag GROUP BY 1, 2 ORDER BY 1, 2") == [
+        (1, "changed", 1),
+        (1, None, 3),
+        (2, "", 1),
+    ]
+    assert rig.comparison().equal
+
+
+def test_rows_that_only_their_texts_tell_apart_are_apart(rig: Rig) -> None:
+    bag(rig, "n numeric, i interval, j json, p point, c circle")
+    rig.write(
+        "INSERT INTO bag VALUES (1.0, '1 day', '{}', '(1,2)', '<(0,0),1>')",
+        "INSERT INTO bag VALUES (1.00, '24:00', '{ }', '(1,2)', '<(5,5),1>')",
+    )
+    rig.run()
+    rig.write("DELETE FROM bag WHERE n::text = '1.00'", "UPDATE bag SET p = NULL")
+    rig.run()
+    assert rig.rows("SELECT n::text, i::text, j::text, p::text FROM bag") == [("1.0", "1 day", "{}", None)]
+
+
+def test_a_row_that_is_not_there_is_named_and_no_position_moves(rig: Rig) -> None:
+    bag(rig)
+    rig.write("INSERT INTO bag VALUES (1, 'one'), (1, 'one'), (2, 'two')")
+    rig.run()
+    execute(rig.target_dsn, "DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag WHERE a = 1)")
+    rig.write("DELETE FROM bag WHERE a = 1", "UPDATE bag SET b = 'x' WHERE a = 2")
+    with pytest.raises(TargetError, match=r"1'?, ?'?one"):
+        rig.run()
+    assert rig.rows("SELECT b FROM bag ORDER BY 1") == [("one",), ("two",)]
+    execute(rig.target_dsn, "INSERT INTO bag VALUES (1, 'one')")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_changes_of_changes_inside_a_unit_and_around_a_truncate(rig: Rig) -> None:
+    bag(rig)
+    rig.transaction(
+        "INSERT INTO bag SELECT i % 3, 'v' FROM generate_series(1, 30) i",
+        "UPDATE bag SET a = a + 1",
+        "UPDATE bag SET b = b || a",
+        "DELETE FROM bag WHERE a = 1",
+    )
+    rig.transaction(
+        "TRUNCATE bag", "INSERT INTO bag VALUES (7, 'x'), (7, 'x')", "UPDATE bag SET a = 8", "DELETE FROM bag"
+    )
+    rig.transaction(
+        "INSERT INTO bag SELECT i % 5, repeat('y', 3000) FROM generate_series(1, 900) i", "TRUNCATE bag",
+        "INSERT INTO bag SELECT i % 5, repeat('z', 3000) FROM generate_series(1, 900) i",
+        "UPDATE bag SET a = 9 WHERE a = 1",
+    )  # fmt: skip
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_one_megabyte_values_arrive_whole_though_they_did_not_change(rig: Rig) -> None:
+    bag(rig)
+    rig.both("ALTER TABLE bag ALTER b SET STORAGE EXTERNAL")
+    rig.write("INSERT INTO bag SELECT i, repeat('x', 1000000) FROM generate_series(1, 3) i")
+    rig.write("UPDATE bag SET a = -1 WHERE a = 1", "UPDATE bag SET b = NULL WHERE a = 2")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_stored_generated_columns_belong_to_the_image(rig: Rig) -> None:
+    bag(rig, "a integer, b text, twice integer GENERATED ALWAYS AS (a * 2) STORED")
+    rig.write(
+        "INSERT INTO bag VALUES (1, 'x'), (1, 'x')", "UPDATE bag SET a = 2 WHERE ctid = (SELECT min(ctid) FROM bag)"
+    )
+    rig.run()
+    assert rig.rows("SELECT a, twice FROM bag ORDER BY a") == [(1, 2), (2, 4)]
+
+
+def test_a_table_whose_updates_publishing_would_forbid_is_refused_by_name(rig: Rig) -> None:
+    rig.both(
+        "CREATE TABLE v (a integer, b integer GENERATED ALWAYS AS (a) VIRTUAL)", "ALTER TABLE v REPLICA IDENTITY FULL"
+    )
+    with pytest.raises(FatalError, match=r"public\.v has .*virtual generated columns"):
+        rig.prepare()
+
+
+def test_a_partition_that_does_not_send_whole_rows_is_refused(rig: Rig) -> None:
+    rig.both(
+        "CREATE TABLE t (a integer) PARTITION BY LIST (a)",
+        "CREATE TABLE t_1 PARTITION OF t DEFAULT",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+    )
+    with pytest.raises(FatalError, match=r"REPLICA IDENTITY FULL.*public\.t\b"):
+        rig.prepare()
+    rig.write("ALTER TABLE t_1 REPLICA IDENTITY FULL")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1), (1), (2)", "UPDATE t SET a = 5 WHERE a = 2")
+    with psycopg.connect(rig.source_dsn) as connection:
+        connection.execute("DELETE FROM t WHERE ctid = (SELECT min(ctid) FROM t)")
+    rig.run()
+    assert rig.rows("SELECT a FROM t ORDER BY 1") == [(1,), (5,)]
