@@ -121,12 +121,6 @@ def test_patterns_that_match_nothing_are_named(scene: Scene) -> None:
         scene.source(tables=TablePatterns(include=("shop.*",))).prepare()
 
 
-def test_full_identity_without_a_key_is_refused_by_name(scene: Scene) -> None:
-    scene.execute("CREATE TABLE t (id int)", "ALTER TABLE t REPLICA IDENTITY FULL")
-    with pytest.raises(ConfigurationError, match=r"public\.t"):
-        scene.source().prepare()
-
-
 def test_a_new_empty_table_is_added_and_one_with_rows_refused(scene: Scene) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
     scene.source().prepare()
