@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from airflow.sdk import BaseOperator, Context
@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_parallel_apply.hooks import connections, parameters
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
+from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 
 DEFAULT_SOURCE: Final = "parallel_apply_source"
@@ -39,10 +40,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """Who asks. `run_id` freezes a run's bounds (law 11); `owner` holds its fence, across deployments."""
+    """Who asks, and for which data interval, if any. `run_id` freezes a run's bounds (law 11); `owner` holds its
+    fence, across deployments.
+    """
 
     run_id: str
     owner: str
+    interval: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,16 @@ def run_identity(context: Context) -> RunIdentity:
     """The same for every task of a DAG run, and for the run's retries and clears."""
     run_id = f"{context['ti'].dag_id}/{context['run_id']}"
     deployment = conf.get("api", "base_url", fallback=None) or "airflow"
-    return RunIdentity(run_id=run_id, owner=f"{deployment.rstrip('/')}/{run_id}")
+    return RunIdentity(
+        run_id=run_id,
+        owner=f"{deployment.rstrip('/')}/{run_id}",
+        interval=interval_of(context.get("data_interval_start"), context.get("data_interval_end")),
+    )
+
+
+def interval_of(start: datetime | None, end: datetime | None) -> Interval | None:
+    """The data interval of a DAG run; None where it has none, or an empty one, as most timetables give."""
+    return None if start is None or end is None or start >= end else Interval(start=start, end=end)
 
 
 def settings(values: Mapping[str, object], source_conn_id: str, target_conn_id: str, spark_conn_id: str) -> Settings:

@@ -42,13 +42,15 @@ class ParallelApply(TaskGroup):
             )
 
     All parameters but the durations are templated; what they mean is said in `PipelineTask` and in the operators.
-    Runs of one pipeline wait for each other at `open`, deferred, for at most `fence_timeout`.
+    Runs of one pipeline wait for each other at `open`, deferred, for at most `fence_timeout` each.
+    With a timetable that gives data intervals a run applies what was committed before its interval's end.
 
     :param group_id: prefix of the task ids; `prefix_group_id=False` leaves them capture, route, open, apply, close
     :param pipeline: name of the pipeline; default: `group_id`
-    :param until: LSN where a run ends; empty: everything committed at the source when the run first opens
+    :param until: LSN where a run ends; empty: the end of its data interval, or, where it has none or an empty one,
+        everything committed at the source when the run first opens
     :param wait: how long a run waits for changes before it is skipped
-    :param fence_timeout: how long a run waits for another one that owns the pipeline
+    :param fence_timeout: how long a run waits for one other run that owns the pipeline
     :param retries: of each task; a retried lane carries on where the channels are
     :param kwargs: anything else that a task group takes
     """
@@ -100,7 +102,7 @@ class ParallelApply(TaskGroup):
             "dag": self.dag,
         }
         fenced = {**told, "fence_timeout": fence_timeout}
-        changes = ChangesAvailableSensor(task_id="changes_available", wait=wait, **told)
+        changes = ChangesAvailableSensor(task_id="changes_available", wait=wait, until=until, **told)
         capture = CaptureOperator(task_id="capture", until=until, **fenced)
         route = RouterOperator(task_id="route", **fenced)
         opened = CoordinatorOperator(task_id="open", action="open", **fenced)

@@ -20,7 +20,8 @@ class CaptureOperator(FencedTask):
 
     The first run of a pipeline creates publication, slot and log, and says so. Returns what was captured.
 
-    :param until: LSN where the run ends; empty: everything committed at the source when the run first opens
+    :param until: LSN where the run ends; empty: the end of the run's data interval, or, where it has none or an empty
+        one, everything committed at the source when the run first opens
     """
 
     template_fields: Sequence[str] = (*FencedTask.template_fields, "until")
@@ -33,13 +34,15 @@ class CaptureOperator(FencedTask):
         from airflow_parallel_apply.pipeline.run import capture
 
         told = self.settings()
+        identity = run_identity(context)
         begin(told.spark)
         report = capture(
             told.config,
             told.source,
             told.target,
-            run_id=run_identity(context).run_id,
+            run_id=identity.run_id,
             until=self.until,
+            interval=identity.interval,
             cancelled=lambda: self.killed,
             report=self._log_step,
         )

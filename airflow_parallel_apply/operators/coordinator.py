@@ -15,15 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Context, TaskInstanceState, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_parallel_apply.operators.earlier import wait_or_refuse
 from airflow_parallel_apply.operators.fence import FencedTask
 from airflow_parallel_apply.operators.spark import release
-from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import FatalError, GapAhead, ParallelApplyError
 from airflow_parallel_apply.task import ERROR_KEY, Settings, run_identity
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.run import OpenedRun
 
 STATE_KEY: Final = "coordinator_state"
 STOP_KEY: Final = "stop_marker"
@@ -84,7 +88,24 @@ class CoordinatorOperator(FencedTask):
         from airflow_parallel_apply.pipeline.run import open_run
 
         identity = run_identity(context)
-        opened = open_run(told.config, told.source, told.target, owner=identity.owner, run_id=identity.run_id)
+
+        def open_it(*, catch_up: bool) -> OpenedRun:
+            return open_run(
+                told.config,
+                told.source,
+                told.target,
+                owner=identity.owner,
+                run_id=identity.run_id,
+                interval=identity.interval,
+                catch_up=catch_up,
+            )
+
+        try:
+            opened = open_it(catch_up=False)
+        except GapAhead as gap:
+            wait_or_refuse(context, gap)
+            self.log.info("%s: the runs for it have not started, so this one applies it", gap.message)
+            opened = open_it(catch_up=True)
         ti = context["ti"]
         ti.xcom_push(STATE_KEY, opened.coordinator_state)
         ti.xcom_push(STOP_KEY, {"stop": False})

@@ -5,8 +5,8 @@
     execute ── FenceBusy ──▶ deferred (FenceTrigger polls the target) ── free ──▶ resume ── FenceBusy ──▶ deferred …
                                                                      └─ deadline ──▶ failed, naming the owner
 
-The deadline is set by the first refusal and travels with the trigger, so that losing the race for a free fence does
-not wait anew.
+The deadline is set by the first refusal and travels with the trigger. It begins anew with each generation of the
+pipeline: runs that queue for a long time do not fail while the queue moves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GRACE: Final = timedelta(minutes=5)
 class FencedTask(PipelineTask):
     """Base of the tasks that wait for the fence.
 
-    :param fence_timeout: how long to wait while another run owns the pipeline
+    :param fence_timeout: how long to wait while one other run owns the pipeline; a queue of runs may take longer
     """
 
     def __init__(self, *, fence_timeout: timedelta = timedelta(minutes=30), **kwargs: Any) -> None:
@@ -40,15 +40,15 @@ class FencedTask(PipelineTask):
         raise NotImplementedError
 
     def execute(self, context: Context) -> Any:
-        return self._attempt(context, deadline=None)
+        return self._attempt(context)
 
     def resume(self, context: Context, event: dict[str, Any]) -> Any:
         """Go on after the trigger: with the fence free, or with the reason why not."""
-        if event["status"] != "free":
+        if event["status"] not in ("free", "moved"):
             return self.guarded(context, lambda: self._refuse(event))
-        return self._attempt(context, deadline=datetime.fromisoformat(event["deadline"]))
+        return self._attempt(context, event)
 
-    def _attempt(self, context: Context, deadline: datetime | None) -> Any:
+    def _attempt(self, context: Context, event: dict[str, Any] | None = None) -> Any:
         busy: FenceBusy | None = None
 
         def once() -> Any:
@@ -61,12 +61,14 @@ class FencedTask(PipelineTask):
 
         result = self.guarded(context, once)
         if busy is not None:
-            self._wait(context, busy, deadline)
+            self._wait(context, busy, event)
         return result
 
-    def _wait(self, context: Context, busy: FenceBusy, deadline: datetime | None) -> NoReturn:
+    def _wait(self, context: Context, busy: FenceBusy, event: dict[str, Any] | None) -> NoReturn:
         now = pendulum.now("UTC")
-        until = deadline or now + self.fence_timeout
+        until: datetime = now + self.fence_timeout
+        if event is not None and event.get("generation") == busy.generation:
+            until = datetime.fromisoformat(event["deadline"])
         self.log.info("%s; waiting for it until %s", busy, until.isoformat(timespec="seconds"))
         self.defer(
             trigger=FenceTrigger(
@@ -74,6 +76,8 @@ class FencedTask(PipelineTask):
                 target_conn_id=self.target_conn_id,
                 owner=run_identity(context).owner,
                 deadline=until.isoformat(),
+                reach_seqno=busy.reach_seqno,
+                generation=busy.generation,
             ),
             method_name=self.resume.__name__,
             # Made of seconds: the supervisor's wire knows no pendulum durations.
@@ -83,6 +87,13 @@ class FencedTask(PipelineTask):
     def _refuse(self, event: dict[str, Any]) -> None:
         if event["status"] == "error":
             raise ConfigurationError(str(event["message"]))
+        if event["owner"] is None:
+            raise FatalError(
+                f"the runs of earlier intervals have not applied what is theirs after {self.fence_timeout}",
+                op="fence",
+                pipeline=self.pipeline,
+                hint="See what keeps them; then clear this task.",
+            )
         raise FatalError(
             f"another run still owns the pipeline after {self.fence_timeout}: {event['owner']}",
             op="fence",

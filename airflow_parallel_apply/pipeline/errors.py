@@ -5,9 +5,10 @@
     ParallelApplyError
     ├── RetryableError            the same call may succeed later: retry it, bounded
     │   ├── Unavailable           a database, Spark or a lock cannot be reached now
-    │   └── FenceBusy             another live run owns the pipeline
+    │   └── FenceBusy             another live run owns the pipeline, or goes first
     ├── OwnershipLost             somebody else goes on with this work: stop, change nothing
     └── FatalError                a person has to act; no position moved
+        ├── GapAhead              what lies before a run's interval was not applied
         ├── ConfigurationError    a parameter, connection, privilege or installation is wrong
         ├── SourceError           the slot, publication or server does not fit the log
         ├── LogError              the log is corrupt, foreign, or not visible here
@@ -18,6 +19,8 @@ The queue below this package has a root of its own, `QueueError`, since it is us
 """
 
 from __future__ import annotations
+
+from datetime import datetime
 
 
 class ParallelApplyError(Exception):
@@ -81,7 +84,14 @@ class Unavailable(RetryableError):
 
 
 class FenceBusy(RetryableError):
-    """Another live run owns the pipeline."""
+    """Another live run owns the pipeline, under `generation`; or others go first, which apply up to `reach_seqno`."""
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, generation: int | None = None, reach_seqno: int | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.generation = generation
+        self.reach_seqno = reach_seqno
 
 
 class OwnershipLost(ParallelApplyError):
@@ -90,6 +100,20 @@ class OwnershipLost(ParallelApplyError):
 
 class FatalError(ParallelApplyError):
     """A person has to act; no position moved."""
+
+
+class GapAhead(FatalError):
+    """Transactions that nobody has applied lie before a run's interval: they are another interval's to apply.
+
+    `since` is the commit time of the first of them, `last_seqno` the last one where the log knows it, `generation` that
+    of the pipeline as it was seen.
+    """
+
+    def __init__(self, message: str, *, since: datetime, last_seqno: int | None, generation: int) -> None:
+        super().__init__(message, op="open", hint="Run the intervals before it first.")
+        self.since = since
+        self.last_seqno = last_seqno
+        self.generation = generation
 
 
 class ConfigurationError(FatalError):

@@ -3,39 +3,86 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
 
 import pendulum
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.event import NO_SEQNO
+from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.plan.bounds import boundary
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.protocol import FenceState, Target
 
 
-def changes_available(config: PipelineConfig, source: Endpoint, target: Endpoint) -> str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceView:
+    """Who owns a pipeline under a lease that lasts, if anybody; the last generation; what all channels have applied."""
+
+    owner: str | None
+    generation: int
+    applied_seqno: int
+
+
+def changes_available(
+    config: PipelineConfig, source: Endpoint, target: Endpoint, *, interval: Interval | None = None
+) -> str | None:
     """Why a run would have something to do, or None. Cheap: decodes at most one transaction at the source.
 
-    Errors: those of source, log and target, such as a slot that is gone: better seen now than by the run.
+    With an interval, which the source is past, None is for good: what comes later is not of the interval. Errors: those
+    of source, log and target, such as a slot that is gone: better seen now than by the run.
     """
     with closing(open_target(target, config.pipeline)) as reading:
         fence = reading.fence() if reading.is_installed() else None
         if fence is None:
             return "it is the pipeline's first run"
-        if fence.clean_stop_seqno is None:
-            return "another run is under way, or ended without a clean shutdown"
+        if fence.clean_stop_seqno is None and not _is_owned(fence):
+            return "the run before ended without a clean shutdown"
         applied = low_watermark(reading.positions())
-    captured = open_reader(config.log_url).state()
+        log = open_reader(config.log_url)
+        if interval is not None and _is_covered(log, reading, applied, interval):
+            return None
+    if fence.clean_stop_seqno is None:
+        return "another run is under way"
+    captured = log.state()
     if captured.last_seqno > applied:
         return f"captured transactions wait to be applied, from seqno {applied + 1}"
     with closing(open_source(source, config)) as looking:
         return "changes were committed at the source" if looking.has_changes(captured.captured_lsn) else None
 
 
-def live_owner(pipeline: str, target: Endpoint) -> str | None:
-    """Who owns the pipeline now, under a lease that lasts."""
+def source_is_past(config: PipelineConfig, source: Endpoint, time: datetime) -> bool:
+    """Whether everything with an earlier commit time has committed at the source."""
+    with closing(open_source(source, config)) as looking:
+        return looking.is_past(time)
+
+
+def fence_view(pipeline: str, target: Endpoint) -> FenceView:
+    """As it is now."""
     with closing(open_target(target, pipeline)) as reading:
         fence = reading.fence() if reading.is_installed() else None
-    if fence is None or fence.lease_until is None or fence.lease_until <= pendulum.now("UTC"):
-        return None
-    return fence.owner
+        if fence is None:
+            return FenceView(owner=None, generation=0, applied_seqno=NO_SEQNO)
+        return FenceView(
+            owner=fence.owner if _is_owned(fence) else None,
+            generation=fence.generation,
+            applied_seqno=low_watermark(reading.positions()),
+        )
+
+
+def _is_owned(fence: FenceState) -> bool:
+    return fence.lease_until is not None and fence.lease_until > pendulum.now("UTC")
+
+
+def _is_covered(log: LogReader, target: Target, applied_seqno: int, interval: Interval) -> bool:
+    """Whether all of an interval is applied: by a run that ended there or later, or by what the log shows behind it."""
+    covered = target.covered_time(applied_seqno)
+    if covered is not None and covered >= interval.end:
+        return True
+    first_after = boundary(log, interval.end)
+    return first_after is not None and first_after <= applied_seqno + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final, NoReturn
 
@@ -9,12 +10,16 @@ import pendulum
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.task import PipelineTask
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
+from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.task import PipelineTask, run_identity
 from airflow_parallel_apply.triggers.changes import ChangesTrigger
+from airflow_parallel_apply.triggers.source_time import SourceTimeTrigger
 
 DEFAULT_WAIT: Final = timedelta(seconds=10)
 _GRACE: Final = timedelta(minutes=5)
+_CLOCKS_APART: Final = timedelta(minutes=10)
+"""How far the source's clock may be behind ours."""
 
 
 class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
@@ -23,28 +28,77 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
     There is something to do in the first run of a pipeline, with changes at the source, with captured changes that
     a channel has not applied, and after a run that did not stop cleanly. The first task of a run, it refuses wrong
     connections of all three kinds.
+    A run with a data interval waits until the source is past it, and looks once: what comes later is not its own.
     Waits deferred, without a slot.
 
     :param wait: how long to wait for changes; zero: look once
+    :param until: LSN where the run ends, as the capture task is told; then its data interval does not matter
     """
 
-    def __init__(self, *, wait: timedelta = DEFAULT_WAIT, **kwargs: Any) -> None:
+    template_fields: Sequence[str] = (*PipelineTask.template_fields, "until")
+
+    def __init__(self, *, wait: timedelta = DEFAULT_WAIT, until: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.wait = wait
+        self.until = until
 
     def execute(self, context: Context) -> str | None:
-        reason = self.guarded(context, self._look)
+        interval = self._interval(context)
+        if interval is not None and not self.guarded(context, lambda: self._is_past(interval)):
+            self._wait_for_source(interval)
+        return self._look_once(context, interval)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> str | None:
+        """Go on after a trigger."""
+        match event["status"]:
+            case "available":
+                return self._found(str(event["reason"]))
+            case "past":
+                return self._look_once(context, self._interval(context))
+            case "error":
+                return self.guarded(context, lambda: _raise(str(event["message"])))
+            case "early":
+                return self.guarded(context, self._refuse_clock)
+        raise AirflowSkipException(f"no changes at the source within {self.wait}")
+
+    def _interval(self, context: Context) -> Interval | None:
+        return None if self.until else run_identity(context).interval
+
+    def _is_past(self, interval: Interval) -> bool:
+        from airflow_parallel_apply.pipeline.watch import source_is_past
+
+        told = self.settings()
+        return source_is_past(told.config, told.source, interval.end)
+
+    def _look_once(self, context: Context, interval: Interval | None) -> str | None:
+        reason = self.guarded(context, lambda: self._look(interval))
         if reason is not None:
             return self._found(reason)
+        if interval is not None:
+            raise AirflowSkipException(f"nothing of {interval} is left to apply")
         if self.wait <= timedelta(0):
             raise AirflowSkipException("no changes at the source")
         return self._wait()
 
-    def _look(self) -> str | None:
+    def _look(self, interval: Interval | None) -> str | None:
         from airflow_parallel_apply.pipeline.watch import changes_available
 
         told = self.settings()
-        return changes_available(told.config, told.source, told.target)
+        return changes_available(told.config, told.source, told.target, interval=interval)
+
+    def _wait_for_source(self, interval: Interval) -> NoReturn:
+        deadline = max(pendulum.now("UTC"), interval.end) + _CLOCKS_APART
+        self.log.info("waiting until the source is past %s", interval)
+        self.defer(
+            trigger=SourceTimeTrigger(
+                parameters=self.parameters,
+                source_conn_id=self.source_conn_id,
+                time=interval.end.isoformat(),
+                deadline=deadline.isoformat(),
+            ),
+            method_name=self.resume.__name__,
+            timeout=timedelta(seconds=(deadline - pendulum.now("UTC")).total_seconds()) + _GRACE,
+        )
 
     def _wait(self) -> NoReturn:
         self.defer(
@@ -58,13 +112,13 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
             timeout=self.wait + _GRACE,
         )
 
-    def resume(self, context: Context, event: dict[str, Any]) -> str | None:
-        """Go on after the trigger."""
-        if event["status"] == "available":
-            return self._found(str(event["reason"]))
-        if event["status"] == "error":
-            return self.guarded(context, lambda: _raise(str(event["message"])))
-        raise AirflowSkipException(f"no changes at the source within {self.wait}")
+    def _refuse_clock(self) -> str:
+        raise FatalError(
+            f"the source's clock is not past the run's interval {_CLOCKS_APART} after this one's",
+            op="changes_available",
+            pipeline=self.pipeline,
+            hint="Set the clocks, or clear this task later.",
+        )
 
     def _found(self, reason: str) -> str:
         self.log.info("there is something to do: %s", reason)

@@ -2,5 +2,6 @@
 
 from airflow_parallel_apply.triggers.changes import ChangesTrigger
 from airflow_parallel_apply.triggers.fence import FenceTrigger
+from airflow_parallel_apply.triggers.source_time import SourceTimeTrigger
 
-__all__ = ["ChangesTrigger", "FenceTrigger"]
+__all__ = ["ChangesTrigger", "FenceTrigger", "SourceTimeTrigger"]

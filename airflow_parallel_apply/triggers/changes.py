@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, Final
 
-import pendulum
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_parallel_apply.hooks import connections
 from airflow_parallel_apply.hooks.parameters import pipeline_config
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.triggers.trouble import is_final
+from airflow_parallel_apply.triggers.waiting import wait_for
 
 _POLL_SECONDS: Final = 2.0
 
@@ -58,23 +56,12 @@ class ChangesTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event. A database that cannot be reached is asked again until the deadline, then it is an error."""
         deadline = datetime.fromisoformat(self.deadline)
-        while True:
-            trouble: ParallelApplyError | None = None
-            try:
-                reason = await asyncio.to_thread(self._look)
-                if reason is not None:
-                    yield TriggerEvent({"status": "available", "reason": reason})
-                    return
-            except ParallelApplyError as error:
-                trouble = error
-            late = pendulum.now("UTC") >= deadline
-            if trouble is not None and (late or is_final(trouble)):
-                yield TriggerEvent({"status": "error", "message": str(trouble)})
-                return
-            if late:
-                yield TriggerEvent({"status": "nothing"})
-                return
-            await asyncio.sleep(_POLL_SECONDS)
+        try:
+            reason = await wait_for(self._look, deadline=deadline, poll_seconds=_POLL_SECONDS)
+        except ParallelApplyError as error:
+            yield TriggerEvent({"status": "error", "message": str(error)})
+            return
+        yield TriggerEvent({"status": "nothing"} if reason is None else {"status": "available", "reason": reason})
 
     def _look(self) -> str | None:
         from airflow_parallel_apply.pipeline.watch import changes_available

@@ -1,40 +1,59 @@
-"""FenceTrigger: waits until the pipeline has no live owner."""
+"""FenceTrigger: waits until the pipeline has no live owner, and until it is the run's turn."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import pendulum
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_parallel_apply.hooks import connections
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.triggers.trouble import is_final
+from airflow_parallel_apply.triggers.waiting import is_final
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.watch import FenceView
 
 _POLL_SECONDS: Final = 2.0
+_LOOK_AGAIN: Final = timedelta(minutes=1)
+"""A task that waits for its turn asks Airflow so often whether those before it still come."""
 
 
 class FenceTrigger(BaseTrigger):
-    """Poll the target until the fence is free, or until the deadline.
+    """Poll the target until the fence is free and what goes first is applied, or until the deadline.
 
-    Its event says `free`, `busy` (deadline reached, with the owner) or `error` (it cannot be read), and the deadline.
+    Its event says `free` (or that it is time to look again), `moved` (deadline reached, but other runs came and went),
+    `busy` (deadline reached, with the owner) or `error` (it cannot be read), and the deadline.
     Path and arguments are wire format: deferred tasks of older releases name them.
 
     :param pipeline: whose fence
     :param target_conn_id: where it is kept
     :param owner: who may enter at once
     :param deadline: when to give up, ISO 8601
+    :param reach_seqno: what the runs that go first apply; None: nobody goes first
+    :param generation: of the owner that is waited for
     """
 
-    def __init__(self, *, pipeline: str, target_conn_id: str, owner: str, deadline: str) -> None:
+    def __init__(
+        self,
+        *,
+        pipeline: str,
+        target_conn_id: str,
+        owner: str,
+        deadline: str,
+        reach_seqno: int | None = None,
+        generation: int | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it without annotations
         self.pipeline = pipeline
         self.target_conn_id = target_conn_id
         self.owner = owner
         self.deadline = deadline
+        self.reach_seqno = reach_seqno
+        self.generation = generation
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return (
@@ -44,18 +63,21 @@ class FenceTrigger(BaseTrigger):
                 "target_conn_id": self.target_conn_id,
                 "owner": self.owner,
                 "deadline": self.deadline,
+                "reach_seqno": self.reach_seqno,
+                "generation": self.generation,
             },
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event. A target that cannot be reached is asked again: its restart frees no fence."""
         deadline = datetime.fromisoformat(self.deadline)
-        owner: str | None = None
+        look_again = pendulum.now("UTC") + _LOOK_AGAIN
+        view: FenceView | None = None
         trouble: ParallelApplyError | None = None
         while True:
             try:
-                owner = await asyncio.to_thread(self._owner)
-                if owner is None:
+                view = await asyncio.to_thread(self._view)
+                if view.owner in (None, self.owner) and (self._is_our_turn(view) or pendulum.now("UTC") >= look_again):
                     yield self._event("free")
                     return
                 trouble = None
@@ -66,18 +88,19 @@ class FenceTrigger(BaseTrigger):
             if trouble is not None and (late or is_final(trouble)):
                 yield self._event("error", message=str(trouble))
                 return
-            if late:
-                yield self._event("busy", owner=owner)
+            if late and view is not None:
+                moved = self.generation is not None and view.generation != self.generation
+                yield self._event("moved") if moved else self._event("busy", owner=view.owner)
                 return
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _owner(self) -> str | None:
-        """The live owner that is not us."""
-        from airflow_parallel_apply.pipeline.watch import live_owner
+    def _view(self) -> FenceView:
+        from airflow_parallel_apply.pipeline.watch import fence_view
 
-        target = connections.database(self.target_conn_id, parameter="target_conn_id")
-        owner = live_owner(self.pipeline, target)
-        return None if owner == self.owner else owner
+        return fence_view(self.pipeline, connections.database(self.target_conn_id, parameter="target_conn_id"))
+
+    def _is_our_turn(self, view: FenceView) -> bool:
+        return self.reach_seqno is None or view.applied_seqno >= self.reach_seqno
 
     def _event(self, status: str, **more: object) -> TriggerEvent:
-        return TriggerEvent({"status": status, "deadline": self.deadline, **more})
+        return TriggerEvent({"status": status, "deadline": self.deadline, "generation": self.generation, **more})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.run import CaptureReport, ClosedRun, OpenedRun
 from airflow_parallel_apply.pipeline.source.protocol import Prepared
 from airflow_parallel_apply.pipeline.target.protocol import RunBounds
+from airflow_parallel_apply.pipeline.watch import FenceView
 from airflow_parallel_apply.router import plan as router
 from airflow_parallel_apply.router.plan import PlanReport
 
@@ -43,6 +43,10 @@ class FakePipeline:
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
     during_apply: Callable[[Any], None] = lambda signals: None
     owner: str | None = None
+    generation: int = 7
+    applied_seqno: int = -1
+    looks_before_past: int = 0
+    """How often the source is not past an interval yet."""
     stage: FakeStage = field(default_factory=FakeStage)
 
     def _step(self, name: str, **asked: Any) -> None:
@@ -51,20 +55,29 @@ class FakePipeline:
         if self.fail.get(name):
             raise self.fail[name].pop(0)
 
-    def changes_available(self, config, source, target):
-        self._step("changes_available", config=config, source=source, target=target)
+    def changes_available(self, config, source, target, *, interval=None):
+        self._step("changes_available", config=config, source=source, target=target, interval=interval)
         found, self.changes = self.changes, self.changes or self.later_changes
         return found
 
-    def live_owner(self, pipeline, target):
-        self._step("live_owner")
-        return self.owner
+    def source_is_past(self, config, source, time):
+        self._step("source_is_past", time=time)
+        if self.looks_before_past:
+            self.looks_before_past -= 1
+            return False
+        return True
 
-    def capture(self, config, source, target, *, run_id, until, cancelled, report):
-        self._step("capture", config=config, source=source, target=target, run_id=run_id, until=until)
+    def fence_view(self, pipeline, target):
+        self._step("fence_view")
+        return FenceView(owner=self.owner, generation=self.generation, applied_seqno=self.applied_seqno)
+
+    def capture(self, config, source, target, *, run_id, until, interval, cancelled, report):
+        self._step(
+            "capture", config=config, source=source, target=target, run_id=run_id, until=until, interval=interval
+        )
         return CaptureReport(
             prepared=Prepared(log_id="log", slot="slot", publication="publication", tables=(), created=("slot",)),
-            bounds=RunBounds(run_id=run_id, until_lsn=1, until_seqno=9, opened=datetime.now(UTC)),
+            bounds=RunBounds(run_id=run_id, until_lsn=1, until_seqno=9),
             captured_lsn=1,
             last_seqno=9,
             rows=100,
@@ -76,8 +89,8 @@ class FakePipeline:
         self._step("route", config=config)
         return PlanReport(planned_seqno=9, epochs=1, critical=0, rows=100, left_to_open=False)
 
-    def open_run(self, config, source, target, *, owner, run_id):
-        self._step("open", config=config, owner=owner, run_id=run_id)
+    def open_run(self, config, source, target, *, owner, run_id, interval, catch_up):
+        self._step("open", config=config, owner=owner, run_id=run_id, interval=interval, catch_up=catch_up)
         return OpenedRun(
             pipeline=config.pipeline,
             run_id=run_id,
@@ -112,7 +125,8 @@ class FakePipeline:
 def pipeline(monkeypatch: pytest.MonkeyPatch) -> FakePipeline:
     fake = FakePipeline()
     monkeypatch.setattr(watch, "changes_available", fake.changes_available)
-    monkeypatch.setattr(watch, "live_owner", fake.live_owner)
+    monkeypatch.setattr(watch, "source_is_past", fake.source_is_past)
+    monkeypatch.setattr(watch, "fence_view", fake.fence_view)
     for name in ("capture", "open_run", "apply", "close_run"):
         monkeypatch.setattr(run, name, getattr(fake, name))
     monkeypatch.setattr(router, "plan", fake.plan)

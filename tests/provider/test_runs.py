@@ -174,7 +174,7 @@ def test_open_waits_deferred_while_another_run_owns_the_pipeline(run: Run, pipel
     pipeline.fail["open"] = [FenceBusy("owned by another run")]
     done = run()
     assert done.state == "success"
-    assert pipeline.calls[3:6] == ["open", "live_owner", "open"]
+    assert pipeline.calls[3:6] == ["open", "fence_view", "open"]
 
 
 def test_a_deferral_holds_only_what_the_supervisors_wire_knows(pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:

@@ -93,4 +93,4 @@ def test_our_own_fence_is_free_for_us(pipeline: FakePipeline) -> None:
 
 def test_a_fence_that_stays_busy_names_its_owner(pipeline: FakePipeline) -> None:
     pipeline.owner = "another run"
-    assert event(fence(PAST)) == {"status": "busy", "owner": "another run", "deadline": PAST}
+    assert event(fence(PAST)) == {"status": "busy", "owner": "another run", "deadline": PAST, "generation": None}

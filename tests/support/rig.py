@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.compare import Comparison, compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.router.plan import plan
 from tests.support.local_stage import LocalStage
 
@@ -60,22 +61,33 @@ class Rig:
             for statement in statements:
                 connection.execute(statement)
 
-    def run(self, run_id: str | None = None, *, until: str = "", lanes: int | None = None) -> run.ClosedRun:
+    def run(
+        self,
+        run_id: str | None = None,
+        *,
+        until: str = "",
+        interval: Interval | None = None,
+        catch_up: bool = False,
+        lanes: int | None = None,
+    ) -> run.ClosedRun:
         """A whole run: capture, route, open, lanes side by side, close."""
         run_id = run_id or f"run {next(_runs)}"
-        self.capture(run_id, until=until)
+        self.capture(run_id, until=until, interval=interval)
         plan(self.config, self.target)
-        opened = run.open_run(self.config, self.source, self.target, owner=run_id, run_id=run_id)
+        opened = run.open_run(
+            self.config, self.source, self.target, owner=run_id, run_id=run_id, interval=interval, catch_up=catch_up
+        )
         reports = self.apply(opened, lanes=lanes)
         return run.close_run(opened, self.config, self.target, reports)
 
-    def capture(self, run_id: str, *, until: str = "") -> run.CaptureReport:
+    def capture(self, run_id: str, *, until: str = "", interval: Interval | None = None) -> run.CaptureReport:
         return run.capture(
             self.config,
             self.source,
             self.target,
             run_id=run_id,
             until=until,
+            interval=interval,
             cancelled=lambda: False,
             report=lambda step: None,
         )

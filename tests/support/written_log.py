@@ -51,8 +51,14 @@ def make_log(url: str) -> None:
     )
 
 
-def append(url: str, first_seqno: int, transactions: Sequence[Sequence[Change]]) -> int:
-    """Append and commit; the last seqno."""
+def append(
+    url: str,
+    first_seqno: int,
+    transactions: Sequence[Sequence[Change]],
+    *,
+    times: Sequence[datetime] | None = None,
+) -> int:
+    """Append and commit; the last seqno. `times`: when each transaction committed."""
     writer = open_writer(url)
     relation_id, _ = writer.relation_id(T)
     rows: dict[str, list[object]] = {name: [] for name in ROWS.names}
@@ -86,7 +92,7 @@ def append(url: str, first_seqno: int, transactions: Sequence[Sequence[Change]])
             "xid": seqnos + 1000,
             "commit_lsn": seqnos * 10 + 5,
             "end_lsn": seqnos * 10 + 9,
-            "commit_time": pa.array([_NOW] * len(transactions), TRANSACTIONS.field("commit_time").type),
+            "commit_time": pa.array(times or [_NOW] * len(transactions), TRANSACTIONS.field("commit_time").type),
             "row_count": pa.array(counts, pa.int64()),
             "byte_count": pa.array([count * 10 for count in counts], pa.int64()),
             "marks": pa.array(marks, pa.list_(pa.string())),

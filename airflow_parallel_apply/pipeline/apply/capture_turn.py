@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.coordinate.state import Phase, UnitFailure
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError, RetryableError
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
-from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_at
+from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_of_run
 from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
 from airflow_parallel_apply.queue.model import Change, DependencyError, Task
@@ -125,14 +125,15 @@ class CaptureTurns:
         self._report.captured_rows += step.row_count
         self._report.seconds[CAPTURE_ROLE] = self._report.seconds.get(CAPTURE_ROLE, 0.0) + step.seconds
         # Not the step's last seqno: another run's capture may have brought more than this run is to apply.
-        until = last_seqno_at(self._log, self._bounds.until_lsn)
+        until = last_seqno_of_run(self._log, self._bounds.until_lsn, self._bounds.until_time)
         if until is not None:
             # The bound first: the planner then ends an epoch there, and no lane feeds what lies behind it.
             until = self._target.settle_run(self._bounds.run_id, until).until_seqno
         if until is not None:
             self._coordinator.settle(until)
         extend_plan(self._log, self._target, self._config)
-        self._keeper.exchange(CAPTURE_ROLE, self._delete if step.done else self._give_back)
+        # The end of an interval may show long before everything that was committed since is captured.
+        self._keeper.exchange(CAPTURE_ROLE, self._delete if step.done or until is not None else self._give_back)
         self._coordinator.feed()
 
     def _delete(self, task: Task) -> None:

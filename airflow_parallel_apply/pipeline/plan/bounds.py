@@ -1,15 +1,25 @@
-"""Where a run ends: a frozen LSN, and the seqno that it turns out to be (law 11)."""
+"""Where a run ends: a frozen LSN or time, and the seqno that it turns out to be (law 11).
+
+A time's boundary is the first seqno whose *running maximum* of commit times reaches it; what lies before belongs to
+the time. The maximum first reaches a time at the first transaction that itself does, so the boundary needs no sums.
+It is monotone whatever the source's clock did: set back, or equal for many, or far ahead for a while.
+"""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 
 _LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
@@ -36,3 +46,64 @@ def last_seqno_at(log: LogReader, until_lsn: int) -> int | None:
         if inside.num_rows:
             return int(pc.max(inside.column("seqno")).as_py())
     return NO_SEQNO
+
+
+def boundary(log: LogReader, time: datetime) -> int | None:
+    """The first transaction whose running maximum of commit times reaches `time`; None while none of the log does."""
+    segments = log.state().segments
+    # A segment knows the maximum up to its end, so one of them has to be read.
+    index = bisect_left(segments, time, key=lambda segment: segment.last_commit_time)
+    if index == len(segments):
+        return None
+    segment = segments[index]
+    transactions = log.transactions(segment.first_seqno - 1, segment.last_seqno)
+    reaching = transactions.filter(pc.greater_equal(transactions.column("commit_time"), _as_stored(time)))
+    return int(pc.min(reaching.column("seqno")).as_py())
+
+
+def _as_stored(time: datetime) -> pa.Scalar:
+    return pa.scalar(time.astimezone(UTC), TRANSACTIONS.field("commit_time").type)
+
+
+def last_seqno_of_run(log: LogReader, until_lsn: int, until_time: datetime | None) -> int | None:
+    """The last transaction of a run: at or below its LSN and, where it has one, before its time's boundary.
+
+    None while the log is not captured so far that this is known. The LSN of a run with a time is one at which the
+    source was past that time: it decides where nothing was committed since.
+    """
+    by_lsn = last_seqno_at(log, until_lsn)
+    first_after = None if until_time is None else boundary(log, until_time)
+    if first_after is None:
+        return by_lsn
+    return first_after - 1 if by_lsn is None else min(first_after - 1, by_lsn)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Transactions that no run has applied, before the interval of one that is to start."""
+
+    first_seqno: int
+    last_seqno: int | None
+    """None: not known yet, the log is not captured that far."""
+    since: datetime
+    """Running maximum of commit times at the first of them: the interval that holds it is the one to run first."""
+
+
+def gap_before(log: LogReader, applied_seqno: int, start: datetime) -> Gap | None:
+    """What lies between the applied transactions and an interval's start; None where nothing is captured there."""
+    first = applied_seqno + 1
+    if log.state().last_seqno < first:
+        return None
+    end = boundary(log, start)
+    if end is not None and end <= first:
+        return None
+    return Gap(first_seqno=first, last_seqno=None if end is None else end - 1, since=_running_maximum(log, first))
+
+
+def _running_maximum(log: LogReader, seqno: int) -> datetime:
+    """Of the commit times up to `seqno`, which the log has."""
+    segments = log.state().segments
+    index = bisect_left(segments, seqno, key=lambda segment: segment.last_seqno)
+    times = log.transactions(segments[index].first_seqno - 1, seqno).column("commit_time")
+    latest: datetime = pc.max(times).as_py()
+    return latest if index == 0 else max(latest, segments[index - 1].last_commit_time)

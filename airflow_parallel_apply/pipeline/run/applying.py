@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing, suppress
 
-import pendulum
-
 from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, CaptureTurns
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.lane import Lane, LaneSignals, generation_over
@@ -21,7 +19,6 @@ from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claiman
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.store.open import open_store
-from airflow_parallel_apply.pipeline.target.protocol import RunBounds
 from airflow_parallel_apply.queue.connect import open_queue
 
 
@@ -40,9 +37,6 @@ def apply(
     report = LaneReport(lane=lane, generation=opened.generation)
     claimant = claimant_of(f"lane {lane}")
     names = Names(pipeline=config.pipeline, generation=opened.generation)
-    bounds = RunBounds(
-        run_id=opened.run_id, until_lsn=opened.until_lsn, until_seqno=opened.until_seqno, opened=pendulum.now("UTC")
-    )
     with ExitStack() as stack:
         queue = stack.enter_context(closing(open_queue(target.dsn)))
         targets = [stack.enter_context(closing(open_session(target, config))) for _ in range(3)]
@@ -64,7 +58,7 @@ def apply(
         )
         turns = CaptureTurns(
             config=config,
-            bounds=bounds,
+            bounds=opened.bounds(),
             claimant=claimant,
             source=lambda: open_source(source, config),
             target=targets[1],

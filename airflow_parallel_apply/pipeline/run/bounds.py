@@ -1,12 +1,15 @@
-"""Where a run ends, and where its channels stand."""
+"""Where a run begins and ends, and where its channels stand."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, GapAhead, Unavailable
+from airflow_parallel_apply.pipeline.interval import Interval, moment
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_at
+from airflow_parallel_apply.pipeline.plan.bounds import gap_before, last_seqno_of_run, parse_lsn
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
+from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
 
 
@@ -15,9 +18,60 @@ def stopped_at(positions: Sequence[Position]) -> int | None:
     return low_watermark(positions) if all_equal(positions) else None
 
 
+def freeze(source: Source, target: Target, *, run_id: str, until: str, interval: Interval | None) -> RunBounds:
+    """Freeze a run's bound: the LSN `until`, else the end of its interval, else what is committed now (law 11).
+
+    Errors: `Unavailable` while the source is not past the interval; `ConfigurationError` for an `until` that is not
+    usable, since a frozen bound stays that of its run.
+    """
+    interval = None if until else interval
+    frozen = target.run_bounds(run_id)
+    if (
+        frozen is not None
+        and (frozen.until_time is None) == (interval is None)
+        and (interval is None or (frozen.from_time, frozen.until_time) == (interval.start, interval.end))
+    ):
+        return frozen
+    if interval is not None and not source.is_past(interval.end):
+        raise Unavailable(
+            f"the source's clock is not past the run's interval {interval}",
+            op="capture",
+            hint="It is tried again; the task changes_available waits for it without a slot.",
+        )
+    return target.freeze_run(run_id, _until_lsn(until, source.current_lsn()), interval)
+
+
+def refuse_gap(log: LogReader, target: Target, bounds: RunBounds, *, generation: int) -> None:
+    """Refuse a run whose interval begins behind transactions that nobody has applied. Errors: `GapAhead`."""
+    if bounds.from_time is None:
+        return
+    gap = gap_before(log, low_watermark(target.positions()), bounds.from_time)
+    if gap is None:
+        return
+    raise GapAhead(
+        f"the run's interval begins at {moment(bounds.from_time)}, and what was committed from {moment(gap.since)} on "
+        f"(seqno {gap.first_seqno}) is not applied",
+        since=gap.since,
+        last_seqno=gap.last_seqno,
+        generation=generation,
+    )
+
+
 def settle(log: LogReader, target: Target, bounds: RunBounds) -> RunBounds:
-    """Fix the seqno at which a run ends, once the log reaches its LSN."""
+    """Fix the seqno at which a run ends, once the log is captured far enough to know it."""
     if bounds.until_seqno is not None:
         return bounds
-    seqno = last_seqno_at(log, bounds.until_lsn)
+    seqno = last_seqno_of_run(log, bounds.until_lsn, bounds.until_time)
     return bounds if seqno is None else target.settle_run(bounds.run_id, seqno)
+
+
+def _until_lsn(until: str, current_lsn: int) -> int:
+    if not until:
+        return current_lsn
+    asked = parse_lsn(until)
+    if asked > current_lsn:
+        raise ConfigurationError(
+            f"parameter until: the source has not come to {until} yet",
+            hint="Leave it empty for everything that is committed when the run first opens.",
+        )
+    return asked

@@ -101,5 +101,5 @@ def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, queue: Que
 
 def _is_early(seqno: int, target: Target, opened: OpenedRun) -> bool:
     """Whether a stop came before the run's bound."""
-    until = target.freeze_run(opened.run_id, opened.until_lsn).until_seqno
-    return until is None or seqno < until
+    bounds = target.run_bounds(opened.run_id)
+    return bounds is None or bounds.until_seqno is None or seqno < bounds.until_seqno

@@ -10,31 +10,54 @@ from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
-from airflow_parallel_apply.pipeline.run.bounds import settle, stopped_at
+from airflow_parallel_apply.pipeline.run.bounds import freeze, refuse_gap, settle, stopped_at
+from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.sweep import sweep
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
 from airflow_parallel_apply.queue.connect import open_queue
 from airflow_parallel_apply.queue.protocol import Queue
 
 
-def open_run(config: PipelineConfig, source: Endpoint, target: Endpoint, *, owner: str, run_id: str) -> OpenedRun:
-    """Take the fence, recover from positions and plan, seed the queue. `FenceBusy` while another run is alive."""
+def open_run(
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    *,
+    owner: str,
+    run_id: str,
+    interval: Interval | None = None,
+    catch_up: bool = False,
+) -> OpenedRun:
+    """Take the fence, recover from positions and plan, seed the queue.
+
+    `catch_up`: what lies before the interval is this run's to apply, too. Errors: `FenceBusy` while another run is
+    alive, `GapAhead`.
+    """
     log = open_reader(config.log_url)
     with closing(open_session(target, config)) as writing, closing(open_queue(target.dsn)) as queue:
+        if not catch_up:
+            _refuse_known_gap(log, writing, run_id)
         fence = writing.acquire(log_id=log.identity.log_id, owner=owner, lease=max(config.lease, HANDOVER_LEASE))
         try:
             with closing(open_source(source, config)) as reading:
-                bounds = writing.freeze_run(run_id, reading.current_lsn())
+                # What `capture` froze stands, also where it was an `until`.
+                bounds = writing.run_bounds(run_id) or freeze(
+                    reading, writing, run_id=run_id, until="", interval=interval
+                )
+                if not catch_up:
+                    _bring_next(log, writing, reading, bounds)
                 if config.ddl is DdlPolicy.REFUSE:
                     writing.check(reading.relations(), channels=config.channels, require_empty=False)
-            return _seed(config, log, writing, queue, fence.generation, bounds)
+            return _seed(config, log, writing, queue, fence.generation, bounds, catch_up=catch_up)
         except BaseException:
             # Nothing was begun: the next run need not wait for a lease to end.
             with suppress(ParallelApplyError):
@@ -42,12 +65,42 @@ def open_run(config: PipelineConfig, source: Endpoint, target: Endpoint, *, owne
             raise
 
 
+def _refuse_known_gap(log: LogReader, target: Target, run_id: str) -> None:
+    """Before the fence is taken, which would raise the generation and keep those out who close the gap. While somebody
+    owns it, that is what the run waits for.
+    """
+    fence, bounds = target.fence(), target.run_bounds(run_id)
+    if bounds is not None and fence is not None and fence.owner is None:
+        refuse_gap(log, target, bounds, generation=fence.generation)
+
+
+def _bring_next(log: LogReader, target: Target, source: Source, bounds: RunBounds) -> None:
+    """Whether there is a gap, the next transaction tells: where an owner kept `capture` from it, bring it now."""
+    if bounds.from_time is None or bounds.until_seqno is not None:
+        return
+    state = log.state()
+    if state.last_seqno <= low_watermark(target.positions()) and state.captured_lsn < bounds.until_lsn:
+        source.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=lambda: False)
+
+
 def _seed(
-    config: PipelineConfig, log: LogReader, target: Target, queue: Queue, generation: int, bounds: RunBounds
+    config: PipelineConfig,
+    log: LogReader,
+    target: Target,
+    queue: Queue,
+    generation: int,
+    bounds: RunBounds,
+    *,
+    catch_up: bool,
 ) -> OpenedRun:
     """Under the fence: route, plan, and put into the queue what positions and plan say is left."""
     target.route(generation, log_id=log.identity.log_id, routing_digest=config.routing_digest, channels=config.channels)
     bounds = settle(log, target, bounds)
+    if not catch_up:
+        refuse_gap(log, target, bounds, generation=generation)
+    if bounds.until_seqno is not None:
+        # Who planned may not have known of this run.
+        target.cut_plan(bounds.until_seqno)
     extend_plan(log, target, config)
     low = low_watermark(target.positions())
     until = bounds.until_seqno
@@ -71,6 +124,7 @@ def _seed(
         generation=generation,
         log_id=log.identity.log_id,
         until_lsn=bounds.until_lsn,
+        until_time=None if bounds.until_time is None else bounds.until_time.isoformat(),
         until_seqno=until,
         nothing_to_do=nothing_to_do,
         session_id=str(uuid4()),

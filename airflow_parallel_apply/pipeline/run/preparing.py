@@ -13,10 +13,10 @@ import pendulum
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
+from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.readers import register_reader
-from airflow_parallel_apply.pipeline.plan.bounds import parse_lsn
-from airflow_parallel_apply.pipeline.run.bounds import settle
+from airflow_parallel_apply.pipeline.run.bounds import freeze, settle
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
 from airflow_parallel_apply.pipeline.source.connect import open_source
@@ -68,6 +68,7 @@ def capture(
     *,
     run_id: str,
     until: str,
+    interval: Interval | None = None,
     cancelled: Callable[[], bool],
     report: Callable[[CaptureStep], None],
 ) -> CaptureReport:
@@ -75,18 +76,18 @@ def capture(
     began = monotonic()
     prepared = prepare(config, source, target)
     with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
-        bounds = writing.freeze_run(run_id, _until_lsn(until, reading.current_lsn()))
         log = open_reader(config.log_url)
+        bounds = settle(log, writing, freeze(reading, writing, run_id=run_id, until=until, interval=interval))
         rows = 0
         # Another run's lanes capture for themselves, and would only be in each other's way with us.
-        if log.state().captured_lsn < bounds.until_lsn and not _is_owned(writing.fence()):
+        if bounds.until_seqno is None and not _is_owned(writing.fence()):
             step = retrying(
                 lambda: reading.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled),
                 on_retry=_tell_unless(cancelled),
             )
             report(step)
             rows = step.row_count
-        settle(log, writing, bounds)
+        bounds = settle(log, writing, bounds)
         state = log.state()
         return CaptureReport(
             prepared=prepared,
@@ -94,22 +95,9 @@ def capture(
             captured_lsn=state.captured_lsn,
             last_seqno=state.last_seqno,
             rows=rows,
-            done=state.captured_lsn >= bounds.until_lsn,
+            done=bounds.until_seqno is not None,
             seconds=monotonic() - began,
         )
-
-
-def _until_lsn(until: str, current_lsn: int) -> int:
-    """The bound to freeze. Errors: `ConfigurationError`, since a frozen bound stays that of its run."""
-    if not until:
-        return current_lsn
-    asked = parse_lsn(until)
-    if asked > current_lsn:
-        raise ConfigurationError(
-            f"parameter until: the source has not come to {until} yet",
-            hint="Leave it empty for everything that is committed when the run first opens.",
-        )
-    return asked
 
 
 def _is_owned(fence: FenceState | None) -> bool:

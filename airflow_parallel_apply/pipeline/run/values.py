@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from airflow_parallel_apply.pipeline.source.protocol import Prepared
@@ -27,6 +28,8 @@ class CaptureReport:
             "log_id": self.prepared.log_id,
             "created": list(self.prepared.created),
             "until_lsn": self.bounds.until_lsn,
+            "until_time": None if self.bounds.until_time is None else self.bounds.until_time.isoformat(),
+            "until_seqno": self.bounds.until_seqno,
             "captured_lsn": self.captured_lsn,
             "last_seqno": self.last_seqno,
             "rows": self.rows,
@@ -49,6 +52,17 @@ class OpenedRun:
     session_id: str
     lanes: int
     coordinator_state: dict[str, Any]
+    until_time: str | None = None
+    """End of the run's interval where that bounds it, ISO 8601."""
+
+    def bounds(self) -> RunBounds:
+        """As `open` knew them."""
+        return RunBounds(
+            run_id=self.run_id,
+            until_lsn=self.until_lsn,
+            until_seqno=self.until_seqno,
+            until_time=None if self.until_time is None else datetime.fromisoformat(self.until_time),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """For XCom."""

@@ -56,8 +56,10 @@ class Source(Protocol):
         """An LSN at or above every transaction whose commit was acknowledged before the call."""
         ...
 
-    def commit_time_bound(self) -> datetime:
-        """The source's clock: a lag is measured against it."""
+    def is_past(self, time: datetime) -> bool:
+        """Whether every transaction with an earlier commit time has committed, as far as the source's clock goes
+        forward. Asks nothing of the slot. A later `current_lsn` is then an LSN at which the source was past that time.
+        """
         ...
 
     def has_changes(self, captured_lsn: int) -> bool:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
+from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.removal import Removal
 
@@ -51,8 +52,12 @@ class RunBounds:
     run_id: str
     until_lsn: int
     until_seqno: int | None
-    """Last seqno at or below `until_lsn`; known once the log reaches it."""
-    opened: datetime
+    """Last seqno of the run; known once the log reaches it."""
+    from_time: datetime | None = None
+    until_time: datetime | None = None
+    """The data interval [from_time, until_time) of a run that has one, else None: the LSN alone bounds it. The source
+    was past `until_time` at `until_lsn`.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +131,17 @@ class Target(Protocol):
         ...
 
     # --- run bounds ---
-    def freeze_run(self, run_id: str, until_lsn: int) -> RunBounds:
-        """First call wins; later calls return what it froze."""
+    def run_bounds(self, run_id: str) -> RunBounds | None:
+        """What is frozen; None for a run that never opened."""
+        ...
+
+    def freeze_run(self, run_id: str, until_lsn: int, interval: Interval | None = None) -> RunBounds:
+        """First call wins; later calls return what it froze. A run id that comes back with another interval is another
+        run, and frozen anew.
+
+        With an interval the LSN becomes monotone in its end over all runs: never above that of a run with a later
+        end, which has seen the source past this one already, nor below that of a run with an earlier end.
+        """
         ...
 
     def settle_run(self, run_id: str, until_seqno: int) -> RunBounds:
@@ -151,6 +165,10 @@ class Target(Protocol):
         """The settled `until_seqno`s of runs above a seqno: where the planner must end an epoch (law 11)."""
         ...
 
+    def covered_time(self, seqno: int) -> datetime | None:
+        """The latest end of an interval whose run ends at or below a seqno; None where there is none."""
+        ...
+
     def add_epochs(self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int) -> bool:
         """Append to the plan; all or nothing. False when another planner was faster (the plan no longer ends at
         `after_seqno`) or the digest is another.
@@ -159,6 +177,12 @@ class Target(Protocol):
 
     def epochs(self, *, after_number: int = -1, above_seqno: int = -1, limit: int | None = None) -> tuple[Epoch, ...]:
         """Planned epochs in order with number > after_number and last_seqno > above_seqno."""
+        ...
+
+    def cut_plan(self, seqno: int) -> None:
+        """Forget the planned epochs from the one on that goes on beyond `seqno`, so that they are planned anew with a
+        cut there; no-op where an epoch ends at it, and where a channel has begun that epoch. For the fence's owner.
+        """
         ...
 
     def channel_rows(self) -> tuple[tuple[int, int], ...]:

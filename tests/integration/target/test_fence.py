@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -16,6 +16,8 @@ from airflow_parallel_apply.pipeline.errors import (
     PlanError,
     RetryableError,
 )
+from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.target.postgres.schema import VERSION
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.integration.target.conftest import LEASE, Scene
 
@@ -39,7 +41,7 @@ def test_migrate_says_what_it_made_and_then_nothing(target_dsn: str) -> None:
         assert scene.target.is_installed()
         scene.run("DROP SCHEMA parallel_apply CASCADE")
         assert not scene.target.is_installed()
-        assert len(scene.target.migrate()) == 2
+        assert len(scene.target.migrate()) == 1 + VERSION
     finally:
         scene.target.close()
 
@@ -48,7 +50,7 @@ def test_many_may_migrate_at_the_same_time(scene: Scene) -> None:
     scene.run("DROP SCHEMA parallel_apply CASCADE")
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda target: target.migrate(), [scene.another() for _ in range(4)]))
-    assert sorted(map(len, made)) == [0, 0, 0, 2]
+    assert sorted(map(len, made)) == [0, 0, 0, 1 + VERSION]
 
 
 def test_a_schema_of_a_newer_release_is_refused(scene: Scene) -> None:
@@ -156,6 +158,65 @@ def test_run_bounds_are_frozen_by_the_first_call(scene: Scene) -> None:
     assert scene.target.run_cuts(7) == (12,)
     with pytest.raises(ConfigurationError, match="never opened"):
         scene.target.settle_run("unknown", 1)
+
+
+HOUR = timedelta(hours=1)
+EIGHT = datetime(2026, 1, 1, 8, tzinfo=UTC)
+
+
+def hour(number: int) -> Interval:
+    return Interval(start=EIGHT + number * HOUR, end=EIGHT + (number + 1) * HOUR)
+
+
+def test_the_lsns_of_intervals_are_monotone_in_their_ends(scene: Scene) -> None:
+    scene.start()
+    freeze = scene.target.freeze_run
+    assert freeze("third", 100, hour(2)).until_lsn == 100
+    assert freeze("first", 300, hour(0)).until_lsn == 100
+    assert freeze("fourth", 90, hour(3)).until_lsn == 100
+    assert freeze("fifth", 400, hour(4)).until_lsn == 400
+    assert freeze("fourth again", 500, hour(3)).until_lsn == 400
+    assert freeze("manual", 50).until_lsn == 50
+    bounds = scene.target.run_bounds("first")
+    assert bounds is not None
+    assert (bounds.from_time, bounds.until_time) == (EIGHT, EIGHT + HOUR)
+
+
+def test_a_run_id_with_another_interval_is_frozen_anew(scene: Scene) -> None:
+    scene.start()
+    scene.target.freeze_run("r", 100, hour(0))
+    scene.target.settle_run("r", 7)
+    assert scene.target.freeze_run("r", 200, hour(0)).until_seqno == 7
+    again = scene.target.freeze_run("r", 200, hour(1))
+    assert (again.until_lsn, again.until_seqno) == (200, None)
+    assert scene.target.run_bounds("another") is None
+
+
+def test_covered_is_up_to_the_latest_interval_that_ends_at_or_below_a_seqno(scene: Scene) -> None:
+    scene.start()
+    for number, seqno in ((0, 4), (1, 4), (2, 9)):
+        scene.target.freeze_run(f"r{number}", 100, hour(number))
+        scene.target.settle_run(f"r{number}", seqno)
+    scene.target.freeze_run("manual", 100)
+    scene.target.settle_run("manual", 3)
+    assert scene.target.covered_time(3) is None
+    assert scene.target.covered_time(4) == EIGHT + 2 * HOUR
+    assert scene.target.covered_time(9) == EIGHT + 3 * HOUR
+
+
+def test_a_cut_forgets_the_plan_from_the_epoch_that_goes_on_beyond_it(scene: Scene) -> None:
+    scene.start(channels=2)
+    epochs = (epoch(0, 0, 4), epoch(1, 5, 9), epoch(2, 10, 14))
+    scene.target.add_epochs(epochs, routing_digest="d2", after_seqno=-1)
+    for seqno in (4, 9, 14, 20):
+        scene.target.cut_plan(seqno)
+        assert scene.target.epochs() == epochs
+    scene.run("UPDATE parallel_apply.position SET seqno = 9 WHERE channel = 0")
+    scene.target.cut_plan(7)
+    assert scene.target.epochs() == epochs, "a channel is through with it"
+    scene.target.cut_plan(12)
+    assert scene.target.epochs() == epochs[:2]
+    assert (scene.target.planned_seqno(), scene.target.next_epoch_number()) == (9, 2)
 
 
 def test_the_plan_grows_only_at_its_end_and_under_its_digest(scene: Scene) -> None:

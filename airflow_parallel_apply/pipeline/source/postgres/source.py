@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
@@ -33,13 +33,15 @@ from airflow_parallel_apply.pipeline.source.postgres.messages import WireRelatio
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
-from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, lsn_text
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
 
 BATCH_BYTES: Final = 8 * 2**20
 _FLUSH_TIMEOUT_SECONDS: Final = 10.0
 _FLUSH_POLL_SECONDS: Final = 0.01
+_COMMIT_GRACE: Final = timedelta(seconds=10)
+"""Between a commit's time and its record lie microseconds; seconds where the source's disk stalls."""
 _PAGE_BYTES: Final = 8192
 _LONGEST_PAGE_HEADER_BYTES: Final = 40
 
@@ -91,12 +93,17 @@ class PostgresSource:
                 time.sleep(_FLUSH_POLL_SECONDS)
             return flushed
 
-    def commit_time_bound(self) -> datetime:
-        with self._session.errors("capture"):
-            found = self._session.catalog().execute("SELECT clock_timestamp()").fetchone()
-        if found is None or not isinstance(found[0], datetime):
-            raise Unavailable("the source did not tell its time", op="capture")
-        return found[0]
+    def is_past(self, time: datetime) -> bool:
+        """A commit takes its time first and writes its record then. So the clock has to be read before it is asked who
+        is under way: who has taken an earlier time began earlier, and bears its transaction id until the record is
+        written. One that lasts longer is taken for one that has not come to its commit.
+        """
+        with self._session.errors("look at the clock"):
+            for name in ("clock", "committing"):
+                found = self._session.catalog().execute(statement(name), {"time": time, "grace": _COMMIT_GRACE})
+                if not (found.fetchone() or (False,))[0]:
+                    return False
+            return True
 
     def has_changes(self, captured_lsn: int) -> bool:
         """Lets a slot that a crash left behind move up to `captured_lsn` first: what is below is in the log."""

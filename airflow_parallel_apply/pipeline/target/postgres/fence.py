@@ -1,4 +1,4 @@
-"""The fence: who owns a pipeline, under which generation; how it is routed; and the bounds of its runs.
+"""The fence: who owns a pipeline, under which generation; and how it is routed.
 
 Every position bears the generation of the owner, so that the conditional move at the end of each commit fails for
 a former one: `acquire` writes the new generation into all of them before it returns. It ends the former holders'
@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.target.postgres.positions import read_positions
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds
+from airflow_parallel_apply.pipeline.target.protocol import FenceState
 
 _LOCK_TRIES: Final = 5
 
@@ -49,6 +49,7 @@ class Fence:
                 raise FenceBusy(
                     f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",
                     hint="Wait for it, or stop it.",
+                    generation=row["generation"],
                 )
             connection.execute(self._session.sql("fence", "acquire"), self._names(owner=owner, lease=lease))
         self._own_positions(row["generation"] + 1)
@@ -93,26 +94,6 @@ class Fence:
             for name in ("drop_positions", "make_positions", "drop_plan", "set_routing"):
                 connection.execute(self._session.sql("fence", name), names)
 
-    def freeze_run(self, run_id: str, until_lsn: int) -> RunBounds:
-        with self._session.transaction("freeze run") as connection:
-            connection.execute(
-                self._session.sql("fence", "freeze_run"), self._names(run_id=run_id, until_lsn=until_lsn)
-            )
-            return self._run(connection, run_id)
-
-    def settle_run(self, run_id: str, until_seqno: int) -> RunBounds:
-        with self._session.transaction("settle run") as connection:
-            names = self._names(run_id=run_id, until_seqno=until_seqno)
-            connection.execute(self._session.sql("fence", "settle_run"), names)
-            return self._run(connection, run_id)
-
-    def run_cuts(self, above_seqno: int) -> tuple[int, ...]:
-        with self._session.errors("read runs"):
-            rows = self._session.connection().execute(
-                self._session.sql("fence", "run_cuts"), self._names(above_seqno=above_seqno)
-            )
-            return tuple(row[0] for row in rows)
-
     def _own_positions(self, generation: int) -> None:
         """Bounded: each try ends the sessions that could hold a position's lock."""
         for _ in range(_LOCK_TRIES):
@@ -141,13 +122,6 @@ class Fence:
                 hint="Use the pipeline's own log_url, or another pipeline name for another log.",
             )
         return row
-
-    def _run(self, connection: Connection, run_id: str) -> RunBounds:
-        cursor = connection.cursor(row_factory=class_row(RunBounds))
-        found = cursor.execute(self._session.sql("fence", "read_run"), self._names(run_id=run_id)).fetchone()
-        if found is None:
-            raise ConfigurationError(f"run {run_id} was never opened", hint="Clear the run from its task open on.")
-        return found
 
     def _require_one(self, cursor: psycopg.Cursor[tuple[Any, ...]], generation: int) -> None:
         if cursor.rowcount != 1:

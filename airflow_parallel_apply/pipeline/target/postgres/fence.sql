@@ -49,21 +49,3 @@ FROM generate_series(0, %(channels)s - 1) AS channel;
 
 -- name: drop_plan
 DELETE FROM {schema}.epoch WHERE pipeline = %(pipeline)s AND last_seqno > %(seqno)s;
-
--- name: freeze_run
-INSERT INTO {schema}.run (pipeline, run_id, until_lsn) VALUES (%(pipeline)s, %(run_id)s, %(until_lsn)s)
-ON CONFLICT (pipeline, run_id) DO NOTHING;
-
--- name: settle_run
-UPDATE {schema}.run SET until_seqno = coalesce(until_seqno, %(until_seqno)s)
-WHERE pipeline = %(pipeline)s AND run_id = %(run_id)s;
-
--- name: read_run
-SELECT run_id, until_lsn, until_seqno, opened
-FROM {schema}.run
-WHERE pipeline = %(pipeline)s AND run_id = %(run_id)s;
-
--- name: run_cuts
-SELECT DISTINCT until_seqno FROM {schema}.run
-WHERE pipeline = %(pipeline)s AND until_seqno > %(above_seqno)s
-ORDER BY 1;

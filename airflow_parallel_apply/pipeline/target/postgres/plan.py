@@ -65,6 +65,12 @@ class PlanTable:
                 for number, first_seqno, last_seqno, kind, reason, counts, sizes in rows
             )
 
+    def cut(self, seqno: int) -> None:
+        with self._session.transaction("plan") as connection:
+            names = {"pipeline": self._session.pipeline, "seqno": seqno}
+            connection.execute(self._session.sql("plan", "lock_routing"), names)
+            connection.execute(self._session.sql("plan", "cut"), names)
+
     def channel_rows(self) -> tuple[tuple[int, int], ...]:
         with self._session.errors("read plan"):
             rows = self._session.connection().execute(

@@ -35,3 +35,14 @@ LEFT JOIN {schema}.epoch e ON e.pipeline = p.pipeline
 WHERE p.pipeline = %(pipeline)s
 GROUP BY p.channel
 ORDER BY p.channel;
+
+-- name: cut
+-- An epoch that a channel has begun stays: its channels meet at its end.
+DELETE FROM {schema}.epoch
+WHERE pipeline = %(pipeline)s
+  AND last_seqno > %(seqno)s
+  AND EXISTS (
+      SELECT FROM {schema}.epoch e
+      WHERE e.pipeline = %(pipeline)s AND e.first_seqno <= %(seqno)s AND e.last_seqno > %(seqno)s
+        AND e.first_seqno > (SELECT max(p.seqno) FROM {schema}.position p WHERE p.pipeline = %(pipeline)s)
+  );

@@ -66,3 +66,6 @@ CREATE TABLE {schema}.run (
     opened timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (pipeline, run_id)
 );
+
+-- name: upgrade_2
+ALTER TABLE {schema}.run ADD COLUMN from_time timestamptz, ADD COLUMN until_time timestamptz;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import psycopg
@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
+from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.target.postgres.check import check_target, find_trouble
@@ -37,6 +38,7 @@ from airflow_parallel_apply.pipeline.target.postgres.positions import (
     take,
 )
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replay
+from airflow_parallel_apply.pipeline.target.postgres.runs import Runs
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate
 from airflow_parallel_apply.pipeline.target.postgres.serial import run_step
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -64,6 +66,7 @@ class PostgresTarget:
         self._session = Session(endpoint.dsn, pipeline=pipeline, schema=schema, synchronous_commit=synchronous_commit)
         self._relations = relations
         self._fence = Fence(self._session)
+        self._runs = Runs(self._session)
         self._plan = PlanTable(self._session)
 
     # --- set-up ---
@@ -106,14 +109,20 @@ class PostgresTarget:
         self._fence.route(generation, log_id=log_id, routing_digest=routing_digest, channels=channels)
 
     # --- run bounds ---
-    def freeze_run(self, run_id: str, until_lsn: int) -> RunBounds:
-        return self._fence.freeze_run(run_id, until_lsn)
+    def run_bounds(self, run_id: str) -> RunBounds | None:
+        return self._runs.bounds(run_id)
+
+    def freeze_run(self, run_id: str, until_lsn: int, interval: Interval | None = None) -> RunBounds:
+        return self._runs.freeze(run_id, until_lsn, interval)
 
     def settle_run(self, run_id: str, until_seqno: int) -> RunBounds:
-        return self._fence.settle_run(run_id, until_seqno)
+        return self._runs.settle(run_id, until_seqno)
 
     def run_cuts(self, above_seqno: int) -> tuple[int, ...]:
-        return self._fence.run_cuts(above_seqno)
+        return self._runs.cuts(above_seqno)
+
+    def covered_time(self, seqno: int) -> datetime | None:
+        return self._runs.covered_time(seqno)
 
     # --- plan ---
     def planned_seqno(self) -> int:
@@ -130,6 +139,9 @@ class PostgresTarget:
 
     def epochs(self, *, after_number: int = -1, above_seqno: int = -1, limit: int | None = None) -> tuple[Epoch, ...]:
         return self._plan.epochs(after_number=after_number, above_seqno=above_seqno, limit=limit)
+
+    def cut_plan(self, seqno: int) -> None:
+        self._plan.cut(seqno)
 
     def channel_rows(self) -> tuple[tuple[int, int], ...]:
         return self._plan.channel_rows()

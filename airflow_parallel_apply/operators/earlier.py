@@ -1,0 +1,93 @@
+"""What Airflow knows of the runs before one that met a gap: whether they still come, or which is to be run first.
+
+A gap ahead of a run's interval is closed by the runs of the intervals before it. Which of these Airflow has yet to run
+is seen by going back from run to run, interval by interval, to the first transaction that is not applied:
+
+| the runs that cover the gap | this run |
+|---|---|
+| some are missing, or have ended | is refused, and names the interval to run first |
+| all are there, and some of them run | waits for its turn, deferred |
+| all are there and queued, none runs | applies the gap: while it waited, they could not start |
+
+The last one is a backfill from the newest to the oldest: its older runs find nothing left to do.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from airflow.sdk import Context, DagRunState
+
+from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead
+from airflow_parallel_apply.pipeline.interval import Interval, moment
+from airflow_parallel_apply.task import interval_of, run_identity
+
+_MOST_RUNS: Final = 2000
+"""Gone back at most; each costs the API server a request."""
+
+_TO_COME: Final = frozenset({DagRunState.QUEUED, DagRunState.RUNNING})
+
+
+def wait_or_refuse(context: Context, gap: GapAhead) -> None:
+    """Return when the run is to apply the gap. Errors: `FenceBusy` when it has to wait, `GapAhead` when refused."""
+    interval = run_identity(context).interval
+    dag_run = context["dag_run"]
+    if interval is None or dag_run.logical_date is None:
+        raise gap
+    covered_from, logical_date, waits = interval.start, dag_run.logical_date, False
+    for _ in range(_MOST_RUNS):
+        if covered_from <= gap.since:
+            break
+        earlier = _previous_run(dag_run.dag_id, logical_date)
+        if earlier is None:
+            raise _refusal(gap, dag_run.dag_id, interval)
+        logical_date = earlier.logical_date
+        theirs = interval_of(earlier.data_interval_start, earlier.data_interval_end)
+        if theirs is None:
+            continue
+        if theirs.end < covered_from:
+            raise _refusal(gap, dag_run.dag_id, interval)
+        if earlier.state not in _TO_COME:
+            raise _refusal(gap, dag_run.dag_id, interval, ended=earlier)
+        covered_from = min(covered_from, theirs.start)
+        waits = waits or earlier.state == DagRunState.RUNNING
+    else:
+        raise _refusal(gap, dag_run.dag_id, interval)
+    if waits:
+        raise FenceBusy(
+            f"{gap.message}; runs of earlier intervals are under way and go first",
+            hint="It waits for them.",
+            generation=gap.generation,
+            reach_seqno=gap.last_seqno,
+        )
+
+
+def first_missing(since: datetime, interval: Interval) -> Interval:
+    """The interval that holds `since`, in a schedule whose intervals are as long as the given, later one."""
+    length = interval.end - interval.start
+    back = -((interval.start - since) // -length)
+    start = interval.start - max(back, 1) * length
+    return Interval(start=start, end=start + length)
+
+
+def _refusal(gap: GapAhead, dag_id: str, interval: Interval, *, ended: Any = None) -> GapAhead:
+    first = first_missing(gap.since, interval)
+    last = interval.start - (interval.end - interval.start)
+    gap.hint = (
+        f"Run the interval {first} first: airflow backfill create --dag-id {dag_id} "
+        f"--from-date {moment(first.start)} --to-date {moment(max(last, first.start))}"
+    )
+    if ended is not None:
+        gap.hint += f" (with --reprocess-behavior completed), or clear the run {ended.run_id}, which is {ended.state}"
+    gap.hint += "; then clear this task with everything downstream."
+    return gap
+
+
+def _previous_run(dag_id: str, logical_date: datetime) -> Any:
+    """The run with the next lower logical date, as `ti.get_previous_dagrun` finds it for the task's own run."""
+    from airflow.sdk.execution_time.comms import GetPreviousDagRun
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    answer: Any = SUPERVISOR_COMMS.send(GetPreviousDagRun(dag_id=dag_id, logical_date=logical_date))
+    return answer.dag_run
