@@ -1,7 +1,8 @@
 """A whole Airflow on this machine for as long as it is needed: what `airflow standalone` is, but owned.
 
-API server, scheduler (LocalExecutor), DAG processor and triggerer, each a process of one `Tree`, on SQLite, on a free
-port of the loopback interface, with a home directory of its own. Nothing of the caller's Airflow settings comes in.
+API server, scheduler (LocalExecutor), DAG processor and triggerer, each a process of one `Tree`, on SQLite (another
+database is a setting), on a free port of the loopback interface, with a home directory of its own. Nothing of the
+caller's Airflow settings comes in.
 
 The schema of an empty database takes some seconds to make, so it is made once per Airflow version and copied.
 """
@@ -124,6 +125,17 @@ class AirflowServices:
         """Every living process that came of this Airflow: services, task processes, and what tasks started."""
         return self.tree.processes()
 
+    def environment(self) -> dict[str, str]:
+        """Of every process of this Airflow, and of a command that is to talk to it."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+        return {
+            **inherited,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "AIRFLOW_HOME": str(self.options.home),
+            **{f"AIRFLOW_CONN_{name.upper()}": uri for name, uri in self.options.connections.items()},
+            **self.options.environment,
+        }
+
     def kill(self, service: Service) -> None:
         """As a crash: kill -9 of the service's first process. What it had started goes on."""
         pid = self._pids.pop(service)
@@ -191,20 +203,10 @@ class AirflowServices:
             for section, values in ours.items()
         )
 
-    def _environment(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-        return {
-            **inherited,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            "AIRFLOW_HOME": str(self.options.home),
-            **{f"AIRFLOW_CONN_{name.upper()}": uri for name, uri in self.options.connections.items()},
-            **self.options.environment,
-        }
-
     def _launch(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         return self.tree.launch(
             [sys.executable, *arguments],
-            environment=self._environment(),
+            environment=self.environment(),
             log=self.log(name),
             directory=self.options.home,
         )
