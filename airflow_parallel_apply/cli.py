@@ -13,7 +13,14 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import (
+    Endpoint,
+    PartitionerName,
+    PipelineConfig,
+    Start,
+    TablePatterns,
+    shard_pairs,
+)
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.finding import Side
 from airflow_parallel_apply.queue.model import QueueError
@@ -51,6 +58,11 @@ def prepare(
     exclude: Exclude = [],  # noqa: B006
     channels: Annotated[int, typer.Option(min=1, max=64, help="Channels that the runs will use.")] = 4,
     start: Annotated[Start, typer.Option(help="What both sides hold now.")] = Start.EMPTY,
+    partitioner: Annotated[str, typer.Option(help="How rows will find their channel.")] = PartitionerName.KEY,
+    shard_by: Annotated[
+        list[str], typer.Option(help="With shards: an expression, or pattern=expression; may be repeated.")
+    ] = [],  # noqa: B006
+    shard_file: Annotated[str, typer.Option(help="With shard_list: the file that gives shards their channels.")] = "",
 ) -> None:
     """Check both sides, then create publication, slot, log and the target's schema; what is there already stays."""
     from airflow_parallel_apply.pipeline.run import prepare as prepare_run
@@ -62,6 +74,9 @@ def prepare(
             tables=TablePatterns(include=tuple(include), exclude=tuple(exclude)),
             channels=channels,
             start=start,
+            partitioner=partitioner,
+            shard_by=shard_pairs(shard_by),
+            shard_file=shard_file,
         )
         prepared = prepare_run(config, _endpoint(source, "source"), _endpoint(target, "target"))
     for line in prepared.created or ("everything is there already",):

@@ -97,7 +97,10 @@ class PipelineTask(BaseOperator):
     :param start: what the first run finds: ``empty`` or ``equal``
     :param channels: ordered lanes of apply, 1 to 64
     :param lanes: mapped tasks at a time; 0: as channels, at most 8
-    :param partitioner: how rows find their channel: ``key``
+    :param partitioner: how rows find their channel: ``key``, ``shard``, ``shard_list``, ``round_robin``, or an
+        installed one's name
+    :param shard_by: with shards: an expression such as ``tenant_id``, or ``{"public.*": "tenant_id"}``
+    :param shard_file: with ``shard_list``: the file that gives shards their channels
     :param store: where a channel's events wait: ``log``
     :param consistency: when changes become visible: ``channel``
     :param ddl: what a DDL message does: ``refuse`` or ``apply``
@@ -122,6 +125,8 @@ class PipelineTask(BaseOperator):
         channels: int | str | None = None,
         lanes: int | str | None = None,
         partitioner: str = "",
+        shard_by: Mapping[str, str] | str | None = None,
+        shard_file: str = "",
         store: str = "",
         consistency: str = "",
         ddl: str = "",
@@ -141,6 +146,8 @@ class PipelineTask(BaseOperator):
         self.channels = channels
         self.lanes = lanes
         self.partitioner = partitioner
+        self.shard_by = shard_by
+        self.shard_file = shard_file
         self.store = store
         self.consistency = consistency
         self.ddl = ddl

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.job import build_job
@@ -46,7 +47,7 @@ def measure_inside(world: World, database: Database, spark: SparkAccess) -> dict
         session = open_session(spark.url, spark.session_id)
         stage = SparkStage(url=spark.url, session_id=spark.session_id, config=config, target=database.endpoint)
         try:
-            job = build_job(session, unit, log.row_files(unit.after_seqno, unit.last_seqno))
+            job = build_job(session, unit, open_store(config.store, log).branch(unit))
             empty = _time(lambda: session.range(0, 1, 1, 1).mapInArrow(_swallow, "rows bigint").toArrow())
             scanned = _time(lambda: job.counted.coalesce(1).agg({"seqno": "count"}).toArrow())
             handed = _time(lambda: job.ordered.mapInArrow(_swallow, "rows bigint").toArrow())

@@ -125,9 +125,27 @@ PARAMS = {
     ),
     "partitioner": Param(
         "key",
-        enum=["key"],
+        type="string",
+        pattern="^[a-z][a-z0-9_]*$",
+        examples=["key", "shard", "shard_list", "round_robin"],
         title="Partitioner",
-        description_md="How rows find their channel: by their key.",
+        description_md="How rows find their channel: by their **key**; by their **shard** or a **shard_list**, with "
+        "transactions whole; transactions in turn with **round_robin**, for tables without a key; or an installed one.",
+        section=_PARALLELISM,
+    ),
+    "shard_by": Param(
+        None,
+        type=["null", "string", "object"],
+        additionalProperties={"type": "string"},
+        title="Shard by",
+        description_md='With shards: an expression such as `tenant_id`, or `{"public.*": "tenant_id"}`.',
+        section=_PARALLELISM,
+    ),
+    "shard_file": Param(
+        "",
+        type=_OPTIONAL,
+        title="Shard file",
+        description_md="With shard_list: the file (TOML) that gives shards their channels.",
         section=_PARALLELISM,
     ),
     "store": Param(
@@ -169,6 +187,8 @@ with DAG(
         channels="{{ params.channels }}",
         lanes="{{ params.lanes }}",
         partitioner="{{ params.partitioner }}",
+        shard_by="{{ params.shard_by | tojson if params.shard_by is mapping else params.shard_by or '' }}",
+        shard_file="{{ params.shard_file or '' }}",
         store="{{ params.store }}",
         consistency="{{ params.consistency }}",
         ddl="{{ params.ddl }}",

@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 from airflow_parallel_apply.pipeline.config import (
     Consistency,
     DdlPolicy,
-    PartitionerName,
     PipelineConfig,
     Start,
     StoreName,
@@ -32,6 +31,8 @@ NAMES: Final = (
     "channels",
     "lanes",
     "partitioner",
+    "shard_by",
+    "shard_file",
     "store",
     "consistency",
     "ddl",
@@ -91,6 +92,18 @@ def _patterns(name: str, value: object) -> tuple[str, ...]:
     return patterns
 
 
+def _shard_by(name: str, value: object) -> tuple[tuple[str, str], ...]:
+    """An expression for all tables, or `{pattern over schema.table: expression}`, of which the first match counts."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = _json(name, value, takes='JSON such as {"public.*": "tenant_id"}')
+    if isinstance(value, str):
+        return (("*", value),)
+    if not isinstance(value, Mapping):
+        raise _wrong(name, value, 'an expression such as tenant_id, or {"public.*": "tenant_id"}')
+    _patterns(name, [pattern for pattern in value if pattern != "*"])
+    return tuple((str(pattern), str(expression)) for pattern, expression in value.items())
+
+
 def _number(name: str, value: object) -> int:
     try:
         if isinstance(value, int | str) and not isinstance(value, bool):
@@ -110,11 +123,11 @@ def _choice(kind: type[Choice]) -> Callable[[str, object], Choice]:
     return convert
 
 
-def _json(name: str, text: str) -> object:
+def _json(name: str, text: str, *, takes: str = 'JSON such as {"include": ["public.*"], "exclude": []}') -> object:
     try:
         value: object = json.loads(text)
     except ValueError:
-        raise _wrong(name, text, 'JSON such as {"include": ["public.*"], "exclude": []}') from None
+        raise _wrong(name, text, takes) from None
     return value
 
 
@@ -127,7 +140,9 @@ _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
     "start": _choice(Start),
     "channels": _number,
     "lanes": _number,
-    "partitioner": _choice(PartitionerName),
+    "partitioner": lambda _name, value: str(value),
+    "shard_by": _shard_by,
+    "shard_file": lambda _name, value: str(value),
     "store": _choice(StoreName),
     "consistency": _choice(Consistency),
     "ddl": _choice(DdlPolicy),

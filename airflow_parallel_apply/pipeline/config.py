@@ -5,9 +5,8 @@ Connections are not part of it: they carry secrets, and travel as `Endpoint`, wh
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -38,9 +37,16 @@ class DdlPolicy(StrEnum):
 
 
 class PartitionerName(StrEnum):
-    """How rows find their channel."""
+    """How rows find their channel; an installed package may bring others."""
 
     KEY = "key"
+    """By a hash of their key."""
+    SHARD = "shard"
+    """By a hash of their shard, transactions whole."""
+    SHARD_LIST = "shard_list"
+    """By a file that gives shards their channels, transactions whole."""
+    ROUND_ROBIN = "round_robin"
+    """Transactions in turn: for tables without a key."""
 
 
 class StoreName(StrEnum):
@@ -98,7 +104,12 @@ class PipelineConfig:
     channels: int = 4
     lanes: int = 0
     """Airflow slots used at the same time; 0: as channels, at most MAX_DEFAULT_LANES."""
-    partitioner: PartitionerName = PartitionerName.KEY
+    partitioner: str = PartitionerName.KEY
+    """A `PartitionerName`, or that of an entry point."""
+    shard_by: tuple[tuple[str, str], ...] = ()
+    """Pairs of a pattern over `schema.table` and an expression: the shard of such a table's rows."""
+    shard_file: str = ""
+    """The shard list, a file; read when the pipeline is routed, which keeps what it said."""
     store: StoreName = StoreName.LOG
     consistency: Consistency = Consistency.CHANNEL
     ddl: DdlPolicy = DdlPolicy.REFUSE
@@ -120,6 +131,7 @@ class PipelineConfig:
             raise _wrong("lanes", self.lanes, f"0 (as channels, at most {MAX_DEFAULT_LANES}) to {MAX_CHANNELS}")
         if not self.tables.include:
             raise _wrong("tables", "no include pattern", "at least one pattern, such as public.*")
+        self._check_partitioner()
         for name in ("epoch_max_changes", "epoch_max_bytes", "unit_max_bytes"):
             if getattr(self, name) < 1:
                 raise _wrong(name, getattr(self, name), "a positive number")
@@ -131,11 +143,24 @@ class PipelineConfig:
         """How many mapped tasks a run launches."""
         return min(self.lanes or min(self.channels, MAX_DEFAULT_LANES), self.channels)
 
-    @property
-    def routing_digest(self) -> str:
-        """Changes whenever a row may change its channel (law 1). The log's buckets do not depend on it."""
-        routing = {"version": 1, "channels": self.channels, "partitioner": self.partitioner}
-        return hashlib.sha256(json.dumps(routing, sort_keys=True).encode()).hexdigest()[:16]
+    def _check_partitioner(self) -> None:
+        if not _NAME.fullmatch(self.partitioner):
+            raise _wrong("partitioner", self.partitioner, "/".join(PartitionerName) + " or an installed one's name")
+        by_shard = self.partitioner in (PartitionerName.SHARD, PartitionerName.SHARD_LIST)
+        if by_shard and not self.shard_by:
+            raise _wrong("shard_by", "nothing", f"an expression with partitioner={self.partitioner}, such as tenant_id")
+        if self.partitioner == PartitionerName.SHARD_LIST and not self.shard_file:
+            raise _wrong("shard_file", "nothing", "the path of a shard list with partitioner=shard_list")
+        if self.partitioner in (PartitionerName.KEY, PartitionerName.ROUND_ROBIN) and self.shard_by:
+            raise _wrong("shard_by", self.shard_by, f"nothing with partitioner={self.partitioner}")
+        if self.partitioner in set(PartitionerName) - {PartitionerName.SHARD_LIST} and self.shard_file:
+            raise _wrong("shard_file", self.shard_file, f"nothing with partitioner={self.partitioner}")
+
+
+def shard_pairs(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """`shard_by` from a command line: `pattern=expression`, or an expression for all tables."""
+    pairs = (word.split("=", 1) for word in words)
+    return tuple((pair[0].strip(), pair[1].strip()) if len(pair) == 2 else ("*", pair[0]) for pair in pairs)
 
 
 def _wrong(name: str, value: object, takes: str) -> ConfigurationError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+
 
 class EpochKind(StrEnum):
     """Whether the channels apply it side by side, or one lane alone while everything else stands still."""
@@ -24,6 +26,9 @@ class Reason(StrEnum):
     DDL = "ddl"
     RELATION = "relation"
     KEY_UNSENT = "key unsent"
+    SHARD_UNKNOWN = "shard unknown"
+    SHARD_CRITICAL = "critical shard"
+    SHARDS = "several shards"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,8 @@ class Unit:
     row_count: int
     first_fragno: int | None = None
     last_fragno: int | None = None
+    routing: Routing | None = None
+    """Of a channel's unit: which rows are the channel's. None: by key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,5 +92,5 @@ class StagedUnit:
     unit: Unit
     tables: tuple[StagedTable, ...]
     row_count: int
-    """Log rows of the unit that Spark saw after its filters on seqno and bucket; must equal `unit.row_count`."""
+    """Log rows of the unit that Spark saw after its filters on seqno and channel; must equal `unit.row_count`."""
     seconds: float

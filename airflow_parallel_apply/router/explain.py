@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from rich.table import Table
 from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.planner import EpochLimits, plan_epochs
 
 _SHOWN_EPOCHS = 40
@@ -25,8 +25,19 @@ class Explanation:
     """A log under a routing."""
 
     log_id: str
-    channels: int
+    routing: Routing
     epochs: tuple[Epoch, ...]
+
+    @property
+    def channels(self) -> int:
+        """How many."""
+        return self.routing.channels
+
+    @property
+    def critical(self) -> dict[str, int]:
+        """Critical transactions by their reason."""
+        counted = Counter(epoch.reason for epoch in self.epochs if epoch.kind is EpochKind.SERIAL)
+        return {str(reason): counted[reason] for reason in sorted(counted)}
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -44,6 +55,8 @@ class Explanation:
         return {
             "log_id": self.log_id,
             "channels": self.channels,
+            "partitioner": self.routing.partitioner,
+            "critical": self.critical,
             "rows": list(self.rows),
             "skew": round(self.skew, 3),
             "epochs": [
@@ -60,28 +73,32 @@ class Explanation:
         }
 
 
-def explain(log_url: str, *, channels: int, limits: EpochLimits, after_seqno: int = NO_SEQNO) -> Explanation:
-    """Plan the log from `after_seqno` on, as a pipeline with these channels would. Errors: `LogError`."""
+def explain(log_url: str, *, routing: Routing, limits: EpochLimits, after_seqno: int = NO_SEQNO) -> Explanation:
+    """Plan the log from `after_seqno` on, as a pipeline with this routing would. Errors: `LogError`."""
     log = open_reader(log_url)
     epochs = plan_epochs(
         log,
         after_seqno=after_seqno,
         last_seqno=log.state().last_seqno,
         first_number=0,
-        channels=channels,
+        routing=routing,
         limits=limits,
     )
-    return Explanation(log_id=log.identity.log_id, channels=channels, epochs=epochs)
+    return Explanation(log_id=log.identity.log_id, routing=routing, epochs=epochs)
 
 
 def show(explanation: Explanation, console: Console) -> None:
     """For a terminal."""
     console.print(_channels(explanation))
-    console.print(_epochs(explanation.epochs))
+    console.print(_epochs(explanation))
 
 
 def _channels(explanation: Explanation) -> RenderableType:
-    table = Table(title=f"rows by channel, skew {explanation.skew:.2f}", title_justify="left", box=None)
+    table = Table(
+        title=f"rows by channel with {explanation.routing.partitioner}, skew {explanation.skew:.2f}",
+        title_justify="left",
+        box=None,
+    )
     table.add_column("channel", justify="right")
     table.add_column("rows", justify="right")
     table.add_column("")
@@ -91,9 +108,9 @@ def _channels(explanation: Explanation) -> RenderableType:
     return table
 
 
-def _epochs(epochs: Sequence[Epoch]) -> RenderableType:
-    critical = Counter(epoch.reason for epoch in epochs if epoch.kind is EpochKind.SERIAL)
-    why = ", ".join(f"{count} × {reason}" for reason, count in sorted(critical.items())) or "none"
+def _epochs(explanation: Explanation) -> RenderableType:
+    epochs = explanation.epochs
+    why = ", ".join(f"{count} × {reason}" for reason, count in explanation.critical.items()) or "none"
     table = Table(title=f"{len(epochs)} epochs; critical transactions: {why}", title_justify="left", box=None)
     for name in ("epoch", "seqnos", "kind", "closed by", "rows", ""):
         table.add_column(name, justify="right" if name in ("epoch", "rows") else "left")

@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.epoch import EpochKind
 from airflow_parallel_apply.pipeline.errors import FenceBusy
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.book import Planned, extend_plan
 from airflow_parallel_apply.pipeline.target.connect import open_target
 
@@ -37,8 +38,7 @@ def plan(config: PipelineConfig, target: Endpoint) -> PlanReport:
             writing.route(
                 None,
                 log_id=log.identity.log_id,
-                routing_digest=config.routing_digest,
-                channels=config.channels,
+                routing=routing_of(config, writing.ties(config.tables)),
             )
         except FenceBusy:
             return _report(Planned(planned_seqno=writing.planned_seqno(), epochs=()), left_to_open=True)

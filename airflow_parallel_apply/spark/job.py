@@ -2,7 +2,7 @@
 
 ::
 
-    scan of the unit's files ─ seqno, bucket, fragno (pushed down to Parquet) ─ [counted] ─ links ─ order ─ LoadRows
+    scan of the unit's files ─ seqno, channel, fragno (pushed down to Parquet) ─ [counted] ─ links ─ order ─ LoadRows
 
 Measured on TPC-B, of which the links drop half: for a million log rows scan, filters, order and hand-over take 2.0 CPU
 seconds of the JVM. The order costs under a tenth of that, values as one joined string instead of a list save nothing,
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.event import Operation
-from airflow_parallel_apply.pipeline.partition.channel import bucket_range
+from airflow_parallel_apply.pipeline.store.protocol import Branch
 
 EXCHANGE_ROWS: Final = 2_000_000
 """Log rows of a unit above which several tasks share it; each then gets about this many."""
@@ -48,9 +48,9 @@ class ApplyJob:
     exchanged: bool
 
 
-def build_job(session: Any, unit: Unit, files: Sequence[str], *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
+def build_job(session: Any, unit: Unit, branch: Branch, *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
     """Describe the job of a unit; nothing runs yet."""
-    counted = read_rows(session, files).where(_unit_filter(unit))
+    counted = read_rows(session, branch.files).where(_unit_filter(unit, branch))
     needed = counted if unit.channel is None else counted.where(_link_filter(unit))
     tasks = -(-unit.row_count // exchange_rows)
     spread = needed.coalesce(1) if tasks <= 1 else _spread(needed, tasks)
@@ -85,13 +85,12 @@ def _filter_below(nodes: dict[int, Any], number: int) -> bool:
     )
 
 
-def _unit_filter(unit: Unit) -> Any:
-    from pyspark.sql.connect.functions import col
+def _unit_filter(unit: Unit, branch: Branch) -> Any:
+    from pyspark.sql.connect.functions import col, expr
 
     found = (col("seqno") > unit.after_seqno) & (col("seqno") <= unit.last_seqno)
-    if unit.channel is not None:
-        first, last = bucket_range(unit.channel, unit.channels)
-        found = found & (col("bucket") >= first) & (col("bucket") <= last)
+    if branch.condition is not None:
+        found = found & expr(branch.condition)
     else:
         found = found & col("operation").isin([operation.value for operation in Operation if operation.is_row])
     if unit.first_fragno is not None:

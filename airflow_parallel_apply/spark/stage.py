@@ -54,7 +54,7 @@ class SparkStage:
             with self._job_tag(unit) as tag:
                 log, session = self._open()
                 branch = open_store(self._config.store, log).branch(unit)
-                job = build_job(session, unit, branch.files, exchange_rows=self._exchange_rows)
+                job = build_job(session, unit, branch, exchange_rows=self._exchange_rows)
                 self._require_not_cancelled(tag)
                 tables = self._run(session, tag, unit, job, log)
         except Unavailable:

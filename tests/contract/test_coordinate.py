@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, P
 from airflow_parallel_apply.pipeline.coordinate.tasks import STOP_SEQUENCE, Names
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.store.log import LogStore
@@ -48,7 +49,7 @@ class Generation:
         migrate(dsn)
         log = open_reader(log_url)
         fence = self.target.acquire(log_id="log", owner="test", lease=timedelta(seconds=60))
-        self.target.route(fence.generation, log_id="log", routing_digest=self.config.routing_digest, channels=channels)
+        self.target.route(fence.generation, log_id="log", routing=Routing(channels=channels))
         extend_plan(log, self.target, self.config)
         self.names = Names(pipeline="p", generation=fence.generation)
         low = low_watermark(self.target.positions())
@@ -90,6 +91,7 @@ class Generation:
         ) as keeper:
             Lane(
                 config=self.config,
+                routing=target.routing(),
                 lane=number,
                 claimant=claimant,
                 coordinator=Coordinator(

@@ -15,8 +15,11 @@ import pytest
 
 from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.log import open_reader
+from airflow_parallel_apply.pipeline.partition.by_key import ByKey
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
-from airflow_parallel_apply.spark.job import LOADED_COLUMNS, build_job, counted_rows
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.store.protocol import Branch
+from airflow_parallel_apply.spark.job import LOADED_COLUMNS, ApplyJob, build_job, counted_rows
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
 from tests.support.tpcb_log import make_tpcb_log
@@ -65,6 +68,12 @@ def unit(channel: int | None, channels: int, *, after: int = -1, last: int = TRA
     )
 
 
+def job_of(session: Any, unit: Unit, files: tuple[str, ...]) -> ApplyJob:
+    condition = None if unit.channel is None else ByKey(Routing(channels=unit.channels)).condition(unit.channel, ())
+    branch = Branch(files=files, after_seqno=unit.after_seqno, last_seqno=unit.last_seqno, condition=condition)
+    return build_job(session, unit, branch)
+
+
 def plan_of(frame: Any) -> str:
     return frame._explain_string(extended=False)
 
@@ -103,7 +112,7 @@ def input_metrics(server: ServerLease, session: Any, found: Any) -> tuple[int, i
 def test_the_plan_pushes_the_filters_down_and_exchanges_nothing(session, files):
     pushed = session.conf.get("spark.sql.maxMetadataStringLength")
     session.conf.set("spark.sql.maxMetadataStringLength", "10000")
-    plan = plan_of(build_job(session, unit(1, 4, after=1000, last=100_000), files).ordered)
+    plan = plan_of(job_of(session, unit(1, 4, after=1000, last=100_000), files).ordered)
     session.conf.set("spark.sql.maxMetadataStringLength", pushed)
     filters = plan.partition("PushedFilters: [")[2].partition("]")[0]
     assert "GreaterThan(seqno,1000)" in filters
@@ -116,13 +125,13 @@ def test_the_plan_pushes_the_filters_down_and_exchanges_nothing(session, files):
 
 
 def test_a_large_unit_is_exchanged_by_range(session, files):
-    job = build_job(session, unit(1, 4, rows=5_000_000), files)
+    job = job_of(session, unit(1, 4, rows=5_000_000), files)
     assert job.exchanged
     assert "rangepartitioning(relation_id" in plan_of(job.ordered)
 
 
 def test_the_units_rows_are_counted_before_the_links_drop_some(session, files):
-    loaded, counted = run(session, build_job(session, unit(0, 2), files))
+    loaded, counted = run(session, job_of(session, unit(0, 2), files))
     bucket = pa.chunked_array([chunk for file in files for chunk in pq.read_table(file)["bucket"].chunks]).to_numpy()
     assert counted == int((channel_of(bucket, 2) == 0).sum())
     assert 0.4 * counted < loaded < 0.7 * counted
@@ -130,7 +139,7 @@ def test_the_units_rows_are_counted_before_the_links_drop_some(session, files):
 
 def test_spark_reads_no_other_records_than_the_units_where_it_spans_whole_row_groups(session, files, spark_server):
     for channel in (0, 1):
-        found = build_job(session, unit(channel, 2), files)
+        found = job_of(session, unit(channel, 2), files)
         _, counted = run(session, found)
         _, records = input_metrics(spark_server, session, found)
         assert records == counted
@@ -138,13 +147,13 @@ def test_spark_reads_no_other_records_than_the_units_where_it_spans_whole_row_gr
 
 def test_eight_channels_together_read_about_as_much_as_one_scan(session, files, log_url, spark_server):
     assert max(segment.file_bytes for segment in open_reader(log_url).state().segments) >= 16 * 2**20
-    whole, _ = input_metrics(spark_server, session, build_job(session, unit(0, 1), files))
-    parts = [input_metrics(spark_server, session, build_job(session, unit(c, 8), files))[0] for c in range(8)]
+    whole, _ = input_metrics(spark_server, session, job_of(session, unit(0, 1), files))
+    parts = [input_metrics(spark_server, session, job_of(session, unit(c, 8), files))[0] for c in range(8)]
     assert sum(parts) < 1.3 * whole
 
 
 def test_each_tables_rows_come_by_key_and_each_keys_changes_in_order(session, files):
-    table = build_job(session, unit(0, 2, last=4999), files).ordered.toArrow()
+    table = job_of(session, unit(0, 2, last=4999), files).ordered.toArrow()
     assert tuple(table.column_names) == LOADED_COLUMNS
     found: dict[int, list[tuple[int, int]]] = {}
     for relation, key, seqno in zip(

@@ -11,6 +11,7 @@ import pytest
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.planner import EpochLimits
 from airflow_parallel_apply.pipeline.run import OpenedRun
 from airflow_parallel_apply.router.explain import explain
@@ -94,6 +95,8 @@ def test_a_run_cleared_and_rerun_changes_nothing_while_the_source_goes_on_writin
 def test_explain_tells_why_the_load_is_critical(rig: Rig, pgbench: Callable[..., None]) -> None:
     pgbench("-i", "-I", "g", "--quiet")
     rig.capture("explained")
-    told = explain(rig.config.log_url, channels=4, limits=EpochLimits(max_changes=1000, max_bytes=10**9)).to_json()
+    told = explain(
+        rig.config.log_url, routing=Routing(channels=4), limits=EpochLimits(max_changes=1000, max_bytes=10**9)
+    ).to_json()
     assert [(epoch["kind"], epoch["reason"]) for epoch in told["epochs"]] == [("serial", "truncate")]
     assert told["skew"] < 1.2

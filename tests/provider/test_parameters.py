@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_parallel_apply.hooks.parameters import pipeline_config
+from airflow_parallel_apply.hooks.parameters import NAMES, pipeline_config
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
@@ -23,7 +23,7 @@ def test_rendered_text_and_values_make_the_same_configuration() -> None:
 
 @pytest.mark.parametrize("empty", ["", None])
 def test_an_empty_parameter_is_its_default(empty: object) -> None:
-    names = ("tables", "start", "channels", "lanes", "partitioner", "store", "consistency", "ddl", "epoch_max_changes")
+    names = [name for name in NAMES if name not in ("pipeline", "log_url")]
     assert config(**dict.fromkeys(names, empty)) == config()
 
 
@@ -60,6 +60,31 @@ def test_an_error_names_the_parameter_and_what_it_takes(name: str, value: object
         config(**{name: value})
     assert raised.value.hint
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("value", [{"crm.*": "left(id, 2)", "*": "tenant"}, '{"crm.*": "left(id, 2)", "*": "tenant"}'])
+def test_shards_by_table_and_in_every_form(value: object) -> None:
+    assert config(partitioner="shard", shard_by=value).shard_by == (("crm.*", "left(id, 2)"), ("*", "tenant"))
+    assert config(partitioner="shard", shard_by="tenant").shard_by == (("*", "tenant"),)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"partitioner": "shard"}, "shard_by"),
+        ({"partitioner": "shard_list", "shard_by": "a"}, "shard_file"),
+        ({"partitioner": "shard", "shard_by": "a", "shard_file": "/f"}, "shard_file"),
+        ({"shard_by": "a"}, "shard_by"),
+        ({"partitioner": "round_robin", "shard_by": "a"}, "shard_by"),
+        ({"partitioner": "shard", "shard_by": {"accounts": "a"}}, "shard_by"),
+        ({"partitioner": "shard", "shard_by": 7}, "shard_by"),
+        ({"partitioner": "Not a name"}, "partitioner"),
+    ],
+)
+def test_parameters_of_shards_fit_the_partitioner(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"parameter {named}") as raised:
+        config(**values)
+    assert raised.value.hint
 
 
 def test_an_empty_log_lies_below_the_home_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_the_forms_defaults_make_a_configuration(dag: DAG) -> None:
         ("lanes", -1),
         ("start", "copy"),
         ("ddl", "ignore"),
-        ("partitioner", "shard"),
+        ("partitioner", "No name"),
         ("store", "memory"),
         ("consistency", "epoch"),
         ("pipeline", "Not a name"),

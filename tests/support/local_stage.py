@@ -13,7 +13,8 @@ from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.partition.channel import bucket_range
+from airflow_parallel_apply.pipeline.partition.open import open_partitioner
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 
 _attempts = count()
 
@@ -30,9 +31,7 @@ class LocalStage:
         rows = pa.Table.from_batches(batches, schema=ROWS)
         rows = rows.filter(pc.is_in(rows.column("operation"), pa.array(["I", "U", "D", "K", "X"])))
         if unit.channel is not None:
-            first, last = bucket_range(unit.channel, unit.channels)
-            bucket = rows.column("bucket")
-            rows = rows.filter(pc.and_(pc.greater_equal(bucket, first), pc.less_equal(bucket, last)))
+            rows = self._of_channel(rows, unit, unit.channel)
         if unit.first_fragno is not None:
             rows = rows.filter(pc.greater_equal(rows.column("fragno"), unit.first_fragno))
         if unit.last_fragno is not None:
@@ -56,6 +55,13 @@ class LocalStage:
         )
         loaded = loader.load(rows.to_batches(max_chunksize=1000))
         return StagedUnit(unit=unit, tables=loaded.tables, row_count=unit.row_count, seconds=0.0)
+
+    def _of_channel(self, rows: pa.Table, unit: Unit, channel: int) -> pa.Table:
+        """By the partitioner's own notation for Arrow, as the planner has it."""
+        partitioner = open_partitioner(unit.routing or Routing(channels=unit.channels))
+        relations = {relation.relation_id: relation for relation in self._log.state().relations}
+        (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=ROWS)]
+        return rows.filter(pa.array(partitioner.place(batch, relations).channels == channel))
 
     def cancel(self) -> None:
         """Stages run in one piece; the sessions' end interrupts them."""

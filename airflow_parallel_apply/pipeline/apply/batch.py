@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
 from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.queue.model import Task
 
 
@@ -39,6 +40,7 @@ class ChannelClaim:
     generation: int
     channel: int
     channels: int
+    routing: Routing | None = None
     token: str = field(default_factory=new_token)
 
     def unit(self, after_seqno: int, last_seqno: int, *, rows: int = 0) -> Unit:
@@ -52,6 +54,7 @@ class ChannelClaim:
             after_seqno=after_seqno,
             last_seqno=last_seqno,
             row_count=rows,
+            routing=self.routing,
         )
 
     def batch(self, tasks: Sequence[Task], after_seqno: int, *, limit_bytes: int) -> Batch:

@@ -37,6 +37,7 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
 )
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.protocol import Store
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
@@ -73,6 +74,7 @@ class Lane:
         self,
         *,
         config: PipelineConfig,
+        routing: Routing,
         lane: int,
         claimant: str,
         coordinator: Coordinator,
@@ -86,6 +88,7 @@ class Lane:
         background_failure: Callable[[], ParallelApplyError | None],
     ) -> None:
         self._config = config
+        self._routing = routing
         self._claimant = claimant
         self._coordinator = coordinator
         self._queue = coordinator.queue
@@ -273,6 +276,7 @@ class Lane:
             generation=self._names.generation,
             channel=channel,
             channels=self._config.channels,
+            routing=self._routing,
         )
 
     def _first_batch(self, claim: ChannelClaim, after_seqno: int, limit_bytes: int) -> Batch:

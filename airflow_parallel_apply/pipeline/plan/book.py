@@ -32,6 +32,7 @@ def extend_plan(log: LogReader, target: Target, config: PipelineConfig) -> Plann
     captured = log.state().last_seqno
     after = target.planned_seqno()
     store = open_store(config.store, log)
+    routing = target.routing()
     added: list[Epoch] = []
     while after < captured:
         last = min(captured, after + _WINDOW_TRANSACTIONS)
@@ -40,13 +41,13 @@ def extend_plan(log: LogReader, target: Target, config: PipelineConfig) -> Plann
             after_seqno=after,
             last_seqno=last,
             first_number=target.next_epoch_number(),
-            channels=config.channels,
+            routing=routing,
             limits=EpochLimits(max_changes=config.epoch_max_changes, max_bytes=config.epoch_max_bytes),
             cuts=target.run_cuts(after),
         )
         for epoch in epochs:
             store.put(epoch)
-        if target.add_epochs(epochs, routing_digest=config.routing_digest, after_seqno=after):
+        if target.add_epochs(epochs, routing_digest=routing.digest, after_seqno=after):
             added += epochs
             after = last
             continue

@@ -23,7 +23,9 @@ import pyarrow.compute as pc
 from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
 from airflow_parallel_apply.pipeline.event import Mark
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.partition.channel import channel_of
+from airflow_parallel_apply.pipeline.partition.open import open_partitioner
+from airflow_parallel_apply.pipeline.partition.protocol import CRITICAL, UNKNOWN, Partitioner
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 
 _REASON_OF_MARK = {
     Mark.MESSAGE: Reason.DDL,
@@ -58,7 +60,7 @@ def plan_epochs(
     after_seqno: int,
     last_seqno: int,
     first_number: int,
-    channels: int,
+    routing: Routing,
     limits: EpochLimits,
     cuts: Sequence[int] = (),
 ) -> tuple[Epoch, ...]:
@@ -69,9 +71,18 @@ def plan_epochs(
     seqnos = table.column("seqno").to_numpy()
     byte_counts = table.column("byte_count").to_numpy()
     reasons = _critical(table.column("marks"))
+    partitioner = open_partitioner(routing)
+    placed = None
+    if partitioner.is_whole:
+        placed = _Placed(seqnos)
+        placed.place(log, partitioner)
+        reasons = {**placed.reasons(), **reasons}
     spans = _spans(seqnos, table.column("row_count").to_numpy(), byte_counts, reasons, limits, cuts)
-    firsts = seqnos[[span.first for span in spans]]
-    rows = _rows_by_channel(log, after_seqno, last_seqno, firsts, channels)
+    if placed is not None:
+        rows = placed.rows_by_channel(spans, routing.channels)
+    else:
+        firsts = seqnos[[span.first for span in spans]]
+        rows = _rows_by_channel(log, after_seqno, last_seqno, firsts, partitioner, routing.channels)
     cumulated = np.concatenate(([0], np.cumsum(byte_counts)))
     epochs = []
     for number, (span, row) in enumerate(zip(spans, rows, strict=True), start=first_number):
@@ -139,14 +150,66 @@ def _first_above(ordered: npt.NDArray[np.int64], at: int, end: int) -> int:
     return int(ordered[index]) if index < len(ordered) else end
 
 
+class _Placed:
+    """Transactions as a whole partitioner places them: some arrays of one line a transaction."""
+
+    def __init__(self, seqnos: npt.NDArray[np.int64]) -> None:
+        self._seqnos = seqnos
+        count = len(seqnos)
+        self._rows = np.zeros(count, dtype=np.int64)
+        self._channel = np.full(count, np.iinfo(np.int64).max, dtype=np.int64)
+        """The least of its rows': UNKNOWN and CRITICAL are below all channels."""
+        self._least_shard = np.full(count, np.iinfo(np.int64).max, dtype=np.int64)
+        self._greatest_shard = np.full(count, np.iinfo(np.int64).min, dtype=np.int64)
+
+    def place(self, log: LogReader, partitioner: Partitioner) -> None:
+        relations = {relation.relation_id: relation for relation in log.state().relations}
+        columns = list(dict.fromkeys(("seqno", *partitioner.columns)))
+        for batch in log.rows(int(self._seqnos[0]) - 1, int(self._seqnos[-1]), columns=columns):
+            found = partitioner.place(batch, relations)
+            at = batch.column("seqno").to_numpy() - self._seqnos[0]
+            np.add.at(self._rows, at, 1)
+            np.minimum.at(self._channel, at, found.channels)
+            if found.shards is not None:
+                np.minimum.at(self._least_shard, at, found.shards)
+                np.maximum.at(self._greatest_shard, at, found.shards)
+
+    def reasons(self) -> dict[int, Reason]:
+        """Why, by index of transaction, for those that no one channel can have."""
+        several = np.flatnonzero(self._least_shard < self._greatest_shard).tolist()
+        unknown = np.flatnonzero(self._channel == UNKNOWN).tolist()
+        critical = np.flatnonzero(self._channel == CRITICAL).tolist()
+        return {
+            **dict.fromkeys(several, Reason.SHARDS),
+            **dict.fromkeys(unknown, Reason.SHARD_UNKNOWN),
+            **dict.fromkeys(critical, Reason.SHARD_CRITICAL),
+        }
+
+    def rows_by_channel(self, spans: Sequence[_Span], channels: int) -> npt.NDArray[np.int64]:
+        """As `_rows_by_channel`; what runs alone is counted in some channel, since all of them wait for it."""
+        counts = np.zeros((len(spans), channels), dtype=np.int64)
+        epoch = np.repeat(np.arange(len(spans)), [span.last - span.first + 1 for span in spans])
+        # A transaction without rows adds nothing anywhere.
+        channel = np.where(self._rows > 0, np.maximum(self._channel, 0), 0)
+        np.add.at(counts, (epoch, channel), self._rows)
+        return counts
+
+
 def _rows_by_channel(
-    log: LogReader, after_seqno: int, last_seqno: int, firsts: npt.NDArray[np.int64], channels: int
+    log: LogReader,
+    after_seqno: int,
+    last_seqno: int,
+    firsts: npt.NDArray[np.int64],
+    partitioner: Partitioner,
+    channels: int,
 ) -> npt.NDArray[np.int64]:
     """Rows of every epoch (one a line) in every channel (one a column)."""
     counts = np.zeros((len(firsts), channels), dtype=np.int64)
-    for batch in log.rows(after_seqno, last_seqno, columns=["seqno", "bucket"]):
+    relations = {relation.relation_id: relation for relation in log.state().relations}
+    columns = list(dict.fromkeys(("seqno", *partitioner.columns)))
+    for batch in log.rows(after_seqno, last_seqno, columns=columns):
         epoch = np.searchsorted(firsts, batch.column("seqno").to_numpy(), side="right") - 1
-        channel = channel_of(batch.column("bucket").to_numpy(), channels)
+        channel = partitioner.place(batch, relations).channels
         cells = np.bincount(epoch * channels + channel, minlength=counts.size)
         counts += cells.reshape(counts.shape)
     return counts

@@ -77,6 +77,7 @@ def apply(
         stack.callback(turns.stop)
         Lane(
             config=config,
+            routing=targets[0].routing(),
             lane=lane,
             claimant=claimant,
             coordinator=Coordinator(queue, targets[0], names, claimant=claimant),

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.run.bounds import freeze, refuse_gap, settle, stopped_at
@@ -56,7 +57,9 @@ def open_run(
                 if not catch_up:
                     _bring_next(log, writing, reading, bounds)
                 if config.ddl is DdlPolicy.REFUSE:
-                    writing.check(reading.relations(), channels=config.channels, require_empty=False)
+                    relations = reading.relations()
+                    writing.check(relations, channels=config.channels, require_empty=False)
+                    check_routing(routing_of(config, writing.ties(config.tables)), relations)
             return _seed(config, log, writing, queue, fence.generation, bounds, catch_up=catch_up)
         except BaseException:
             # Nothing was begun: the next run need not wait for a lease to end.
@@ -94,7 +97,7 @@ def _seed(
     catch_up: bool,
 ) -> OpenedRun:
     """Under the fence: route, plan, and put into the queue what positions and plan say is left."""
-    target.route(generation, log_id=log.identity.log_id, routing_digest=config.routing_digest, channels=config.channels)
+    target.route(generation, log_id=log.identity.log_id, routing=routing_of(config, target.ties(config.tables)))
     bounds = settle(log, target, bounds)
     if not catch_up:
         refuse_gap(log, target, bounds, generation=generation)

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.readers import register_reader
+from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
 from airflow_parallel_apply.pipeline.run.bounds import freeze, settle
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
@@ -44,14 +45,16 @@ def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Prepa
         require_empty = first and config.start is Start.EMPTY
         if first or config.ddl is DdlPolicy.REFUSE:
             # Else the target may lack what DDL on its way will bring.
-            writing.check(reading.relations(), channels=config.channels, require_empty=require_empty)
+            relations = reading.relations()
+            writing.check(relations, channels=config.channels, require_empty=require_empty)
+            check_routing(routing_of(config, writing.ties(config.tables)), relations)
         created = (*writing.migrate(), *migrate_queue(target.dsn))
         prepared = reading.prepare()
         # Before there is a position that a purge must not pass.
         register_reader(config.log_url, reader_entry(writing, target, config.pipeline))
         # Another run may own the pipeline: then it is registered, and routed as its owner likes.
         with suppress(FenceBusy):
-            writing.route(None, log_id=prepared.log_id, routing_digest=config.routing_digest, channels=config.channels)
+            writing.route(None, log_id=prepared.log_id, routing=routing_of(config, writing.ties(config.tables)))
         return Prepared(
             log_id=prepared.log_id,
             slot=prepared.slot,

@@ -1,16 +1,20 @@
-"""The store `log`: stateless, a channel's branch is a scan of the log by seqno and bucket.
+"""The store `log`: stateless, a channel's branch is a scan of the log by seqno and what its partitioner says.
 
 Nothing is written twice, channels may be far apart at no cost, and a restart has nothing to restore. What it costs is
-that k channels read the same files; their bucket ranges are clustered there so that together they read about one scan.
+that k channels read the same files; with the partitioner `key` their bucket ranges are clustered there, so
+that together they read about one scan; with any other each of them reads all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.event import NO_SEQNO
+from airflow_parallel_apply.pipeline.event import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.partition.channel import bucket_range
+from airflow_parallel_apply.pipeline.partition.open import open_partitioner
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.protocol import Branch, StoreStats
 
 
@@ -33,9 +37,10 @@ class LogStore:
 
     def branch(self, unit: Unit) -> Branch:
         """The files' checksums are compared once a process, before their first use."""
+        state = self._log.state()
         segments = [
             segment
-            for segment in self._log.state().segments
+            for segment in state.segments
             if segment.first_seqno <= unit.last_seqno and segment.last_seqno > unit.after_seqno
         ]
         self._log.verify(segments)
@@ -43,8 +48,12 @@ class LogStore:
             files=self._log.row_files(unit.after_seqno, unit.last_seqno),
             after_seqno=unit.after_seqno,
             last_seqno=unit.last_seqno,
-            buckets=None if unit.channel is None else bucket_range(unit.channel, unit.channels),
+            condition=None if unit.channel is None else self._condition(unit, unit.channel, state.relations),
         )
+
+    def _condition(self, unit: Unit, channel: int, relations: Sequence[Relation]) -> str:
+        routing = unit.routing or Routing(channels=unit.channels)
+        return open_partitioner(routing).condition(channel, relations)
 
     def acknowledge(self, channel: int, seqno: int) -> None:
         """The log outlives its channels: other pipelines may read it, and purging it is a person's."""

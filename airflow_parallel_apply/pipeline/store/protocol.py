@@ -16,13 +16,13 @@ from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 class Branch:
     """Where a unit's rows are: Parquet files, and the filters that leave only its rows of them.
 
-    `buckets`: first and last, both inclusive; None where the unit takes every channel's rows.
+    `condition`: Spark SQL over the log's columns; None where the unit takes every channel's rows.
     """
 
     files: tuple[str, ...]
     after_seqno: int
     last_seqno: int
-    buckets: tuple[int, int] | None
+    condition: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.removal import Removal
 
@@ -122,7 +124,17 @@ class Target(Protocol):
 
     def release(self, generation: int, *, clean_stop_seqno: int | None) -> None: ...
 
-    def route(self, generation: int | None, *, log_id: str, routing_digest: str, channels: int) -> None:
+    def ties(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
+        """Groups of the tables (`schema.table`) that must share a channel, since the target would refuse a child's row
+        before its parent's; none where the role may apply without these checks. Each group, and all of them, by name.
+        """
+        ...
+
+    def routing(self) -> Routing:
+        """How the pipeline was last routed. `ConfigurationError` where it never was."""
+        ...
+
+    def route(self, generation: int | None, *, log_id: str, routing: Routing) -> None:
         """Register or change the routing: positions become `channels` rows at one seqno (NO_SEQNO at first), and the
         plan above it is dropped. No-op when the digest is the same. `PlanError` unless all positions are equal;
         `FenceBusy` while another generation's lease lasts. `generation` None: the caller owns nothing, so only a

@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.apply.loader import LoadOrder, StagingLoade
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
 from tests.support.log_rows import Row, clustered
 
@@ -41,7 +42,7 @@ class Scene:
 
     def start(self, *, channels: int = 1, owner: str = "run1") -> None:
         self.generation = self.target.acquire(log_id="log1", owner=owner, lease=LEASE).generation
-        self.target.route(self.generation, log_id="log1", routing_digest=f"d{channels}", channels=channels)
+        self.target.route(self.generation, log_id="log1", routing=Routing(channels=channels))
         self.channels = channels
 
     def unit(

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.errors import (
     RetryableError,
 )
 from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres.schema import VERSION
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.integration.target.conftest import LEASE, Scene
@@ -121,28 +122,28 @@ def test_taking_a_channel_does_not_touch_the_others(scene: Scene) -> None:
 
 def test_routing_changes_only_while_all_positions_are_equal(scene: Scene) -> None:
     scene.start(channels=2)
-    scene.target.route(scene.generation, log_id="log1", routing_digest="d2", channels=2)
-    scene.target.route(scene.generation, log_id="log1", routing_digest="d3", channels=3)
+    scene.target.route(scene.generation, log_id="log1", routing=Routing(channels=2))
+    scene.target.route(scene.generation, log_id="log1", routing=Routing(channels=3))
     assert scene.seqnos() == [-1, -1, -1]
     scene.target.take(1, generation=scene.generation, token="claim1")
     scene.target.commit(scene.stage(scene.unit(4, channel=1), []))
     with pytest.raises(PlanError, match="0: -1, 1: 4, 2: -1"):
-        scene.target.route(scene.generation, log_id="log1", routing_digest="d2", channels=2)
+        scene.target.route(scene.generation, log_id="log1", routing=Routing(channels=2))
     for channel in (0, 2):
         scene.target.take(channel, generation=scene.generation, token="claim1")
         scene.target.commit(scene.stage(scene.unit(4, channel=channel), []))
-    scene.target.route(scene.generation, log_id="log1", routing_digest="d2", channels=2)
+    scene.target.route(scene.generation, log_id="log1", routing=Routing(channels=2))
     assert scene.seqnos() == [4, 4]
 
 
 def test_a_caller_without_a_generation_routes_only_an_idle_pipeline(scene: Scene) -> None:
-    scene.target.route(None, log_id="log1", routing_digest="d1", channels=1)
+    scene.target.route(None, log_id="log1", routing=Routing(channels=1))
     scene.target.acquire(log_id="log1", owner="run1", lease=LEASE)
-    scene.target.route(None, log_id="log1", routing_digest="d1", channels=1)
+    scene.target.route(None, log_id="log1", routing=Routing(channels=1))
     with pytest.raises(FenceBusy):
-        scene.target.route(None, log_id="log1", routing_digest="d2", channels=2)
+        scene.target.route(None, log_id="log1", routing=Routing(channels=2))
     with pytest.raises(OwnershipLost):
-        scene.target.route(99, log_id="log1", routing_digest="d2", channels=2)
+        scene.target.route(99, log_id="log1", routing=Routing(channels=2))
 
 
 def test_run_bounds_are_frozen_by_the_first_call(scene: Scene) -> None:
@@ -224,10 +225,10 @@ def test_the_plan_grows_only_at_its_end_and_under_its_digest(scene: Scene) -> No
     assert (scene.target.planned_seqno(), scene.target.next_epoch_number()) == (-1, 0)
     epochs = (epoch(0, 0, 4), epoch(1, 5, 9))
     assert not scene.target.add_epochs(epochs, routing_digest="other", after_seqno=-1)
-    assert scene.target.add_epochs(epochs, routing_digest="d2", after_seqno=-1)
-    assert not scene.another().add_epochs(epochs, routing_digest="d2", after_seqno=-1)
+    assert scene.target.add_epochs(epochs, routing_digest=Routing(channels=2).digest, after_seqno=-1)
+    assert not scene.another().add_epochs(epochs, routing_digest=Routing(channels=2).digest, after_seqno=-1)
     assert (scene.target.planned_seqno(), scene.target.next_epoch_number()) == (9, 2)
-    assert scene.target.add_epochs((epoch(2, 10, 10),), routing_digest="d2", after_seqno=9)
+    assert scene.target.add_epochs((epoch(2, 10, 10),), routing_digest=Routing(channels=2).digest, after_seqno=9)
     assert scene.target.epochs()[:2] == epochs
     assert [found.number for found in scene.target.epochs(after_number=0, limit=1)] == [1]
     assert [found.number for found in scene.target.epochs(above_seqno=9)] == [2]
@@ -236,10 +237,10 @@ def test_the_plan_grows_only_at_its_end_and_under_its_digest(scene: Scene) -> No
 
 def test_a_change_of_routing_drops_the_plan_above_the_positions(scene: Scene) -> None:
     scene.start(channels=1)
-    scene.target.add_epochs((epoch(0, 0, 4), epoch(1, 5, 9)), routing_digest="d1", after_seqno=-1)
+    scene.target.add_epochs((epoch(0, 0, 4), epoch(1, 5, 9)), routing_digest=Routing(channels=1).digest, after_seqno=-1)
     scene.target.take(0, generation=scene.generation, token="claim1")
     scene.target.commit(scene.stage(scene.unit(4), []))
-    scene.target.route(scene.generation, log_id="log1", routing_digest="d2", channels=2)
+    scene.target.route(scene.generation, log_id="log1", routing=Routing(channels=2))
     assert [found.number for found in scene.target.epochs()] == [0]
     assert scene.target.planned_seqno() == 4
 

@@ -1,7 +1,7 @@
 """The planner's promises on random histories, against a plain reading of them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.epoch import EpochKind, Reason
 from airflow_parallel_apply.pipeline.event import NO_SEQNO, Mark
+from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.planner import EpochLimits, plan_epochs
 
 
@@ -19,7 +21,11 @@ class HistoryLog:
     """The two reads that the planner makes, from a list of (buckets, marks), one a transaction."""
 
     history: Sequence[tuple[Sequence[int], Sequence[Mark]]]
-    reads: list[str] = field(default_factory=list)
+
+    def state(self) -> LogState:
+        return LogState(
+            last_seqno=len(self.history) - 1, captured_lsn=0, last_commit_time=None, segments=(), relations=()
+        )
 
     def transactions(self, after_seqno: int, last_seqno: int) -> pa.Table:
         chosen = range(after_seqno + 1, last_seqno + 1)
@@ -63,7 +69,7 @@ def test_every_transaction_is_in_one_epoch_and_critical_ones_are_alone(
         after_seqno=NO_SEQNO,
         last_seqno=len(history) - 1,
         first_number=7,
-        channels=channels,
+        routing=Routing(channels=channels),
         limits=limits,
         cuts=cuts,
     )
@@ -89,7 +95,7 @@ def test_bytes_close_an_epoch_too() -> None:
     limits = EpochLimits(max_changes=1000, max_bytes=30)
     epochs = plan_epochs(
         log,  # type: ignore[arg-type]
-        after_seqno=NO_SEQNO, last_seqno=9, first_number=0, channels=2, limits=limits,
+        after_seqno=NO_SEQNO, last_seqno=9, first_number=0, routing=Routing(channels=2), limits=limits,
     )  # fmt: skip
     assert [(epoch.first_seqno, epoch.last_seqno, epoch.reason) for epoch in epochs] == [
         (0, 2, Reason.BYTES), (3, 5, Reason.BYTES), (6, 8, Reason.BYTES), (9, 9, Reason.END),
@@ -101,7 +107,7 @@ def test_planning_in_two_calls_numbers_on() -> None:
     limits = EpochLimits(max_changes=1000, max_bytes=1000)
     (epoch,) = plan_epochs(
         log,  # type: ignore[arg-type]
-        after_seqno=1, last_seqno=3, first_number=5, channels=1, limits=limits,
+        after_seqno=1, last_seqno=3, first_number=5, routing=Routing(channels=1), limits=limits,
     )  # fmt: skip
     assert (epoch.number, epoch.first_seqno, epoch.last_seqno) == (5, 2, 3)
 

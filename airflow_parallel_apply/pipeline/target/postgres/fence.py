@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg.rows import class_row, dict_row
+from psycopg.types.json import Jsonb
 
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
@@ -22,6 +23,7 @@ from airflow_parallel_apply.pipeline.errors import (
     Unavailable,
 )
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.target.postgres.positions import read_positions
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -68,11 +70,22 @@ class Fence:
             names = self._names(generation=generation, clean_stop_seqno=clean_stop_seqno)
             self._require_one(connection.execute(self._session.sql("fence", "release"), names), generation)
 
-    def route(self, generation: int | None, *, log_id: str, routing_digest: str, channels: int) -> None:
+    def routing(self) -> Routing:
+        with self._session.errors("read routing"):
+            row = self._session.connection().execute(self._session.sql("fence", "routing"), self._names()).fetchone()
+        if row is None or not row[1]:
+            raise ConfigurationError(
+                f"pipeline {self._session.pipeline} was never routed", hint="Run it from its task capture on."
+            )
+        routing, channels = row
+        # What an earlier release routed says no more than this.
+        return Routing(channels=channels) if routing is None else Routing.from_json(routing)
+
+    def route(self, generation: int | None, *, log_id: str, routing: Routing) -> None:
         with self._session.transaction("route") as connection:
             connection.execute(self._session.sql("fence", "register"), self._names(log_id=log_id))
             row = self._lock(connection, log_id)
-            if row["routing_digest"] == routing_digest:
+            if row["routing_digest"] == routing.digest:
                 return
             if generation is None and row["leased"]:
                 raise FenceBusy(
@@ -83,13 +96,17 @@ class Fence:
             positions = read_positions(connection, self._session, lock=True)
             if not all_equal(positions):
                 raise PlanError(
-                    f"the routing changed (channels {row['channels']} to {channels}) while the channels stand at "
-                    + _listed(positions),
+                    f"the routing changed (channels {row['channels']} to {routing.channels}, {routing.partitioner}) "
+                    f"while the channels stand at {_listed(positions)}",
                     hint="Run with the former parameters until all channels stop at the same seqno, then change them.",
                 )
             seqno = low_watermark(positions) if positions else NO_SEQNO
             names = self._names(
-                routing_digest=routing_digest, channels=channels, seqno=seqno, generation=row["generation"]
+                routing_digest=routing.digest,
+                routing=Jsonb(routing.to_json()),
+                channels=routing.channels,
+                seqno=seqno,
+                generation=row["generation"],
             )
             for name in ("drop_positions", "make_positions", "drop_plan", "set_routing"):
                 connection.execute(self._session.sql("fence", name), names)

@@ -34,9 +34,12 @@ UPDATE {schema}.position
 SET generation = %(generation)s, claim = NULL
 WHERE pipeline = %(pipeline)s AND generation < %(generation)s;
 
+-- name: routing
+SELECT routing, channels FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;
+
 -- name: set_routing
 UPDATE {schema}.pipeline
-SET routing_digest = %(routing_digest)s, channels = %(channels)s
+SET routing_digest = %(routing_digest)s, routing = %(routing)s, channels = %(channels)s
 WHERE pipeline = %(pipeline)s;
 
 -- name: drop_positions

@@ -69,3 +69,7 @@ CREATE TABLE {schema}.run (
 
 -- name: upgrade_2
 ALTER TABLE {schema}.run ADD COLUMN from_time timestamptz, ADD COLUMN until_time timestamptz;
+
+-- name: upgrade_3
+-- NULL in rows of earlier releases: by key, nothing tied.
+ALTER TABLE {schema}.pipeline ADD COLUMN routing jsonb;

@@ -51,6 +51,22 @@ FROM pg_constraint
 WHERE contype = 'f' AND conparentid = 0 AND (conrelid = ANY (%(oids)s) OR confrelid = ANY (%(oids)s))
 ORDER BY 1;
 
+-- name: links
+SELECT cn.nspname::text, c.relname::text, pn.nspname::text, p.relname::text, l.is_key
+FROM (
+    SELECT conrelid AS child, confrelid AS parent, true AS is_key FROM pg_constraint WHERE contype = 'f'
+    UNION
+    SELECT i.inhrelid, i.inhparent, false
+    FROM pg_inherits i
+    JOIN pg_class c ON c.oid = i.inhrelid AND c.relispartition AND c.relkind IN ('r', 'p')
+) l
+JOIN pg_class c ON c.oid = l.child
+JOIN pg_namespace cn ON cn.oid = c.relnamespace
+JOIN pg_class p ON p.oid = l.parent
+JOIN pg_namespace pn ON pn.oid = p.relnamespace
+WHERE %(schema)s NOT IN (cn.nspname, pn.nspname)
+ORDER BY 1, 2, 3, 4, 5;
+
 -- name: missing_privileges
 SELECT t.ordinal - 1, p.privilege
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t(oid, ordinal)

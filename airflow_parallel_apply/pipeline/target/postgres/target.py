@@ -10,12 +10,13 @@ from typing import Final
 import psycopg
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.target.postgres.check import check_target, find_trouble
@@ -46,6 +47,8 @@ from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_s
 from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, SerialStep, TargetIdentity
 
 DEFAULT_SCHEMA: Final = "parallel_apply"
+from airflow_parallel_apply.pipeline.target.postgres.ties import find_ties
+from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, SerialStep
 
 
 class PostgresTarget:
@@ -105,8 +108,14 @@ class PostgresTarget:
     def release(self, generation: int, *, clean_stop_seqno: int | None) -> None:
         self._fence.release(generation, clean_stop_seqno)
 
-    def route(self, generation: int | None, *, log_id: str, routing_digest: str, channels: int) -> None:
-        self._fence.route(generation, log_id=log_id, routing_digest=routing_digest, channels=channels)
+    def ties(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
+        return find_ties(self._session, tables)
+
+    def routing(self) -> Routing:
+        return self._fence.routing()
+
+    def route(self, generation: int | None, *, log_id: str, routing: Routing) -> None:
+        self._fence.route(generation, log_id=log_id, routing=routing)
 
     # --- run bounds ---
     def run_bounds(self, run_id: str) -> RunBounds | None:

@@ -1,0 +1,29 @@
+"""Tables that the target's foreign keys tie together, for a role that cannot switch their checks off."""
+
+from __future__ import annotations
+
+from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
+
+
+def find_ties(session: Session, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
+    """See `Target.ties`: the connected components of the foreign keys between these tables, a table that refers to
+    itself included. A partition belongs to its table's, since the log may name either.
+    """
+    with session.errors("read foreign keys"):
+        connection = session.connection()
+        allowed = connection.execute(session.sql("tables", "may_be_replica")).fetchone()
+        if allowed is not None and allowed[0]:
+            return ()
+        links = connection.execute(session.sql("tables", "links"), {"schema": session.schema}).fetchall()
+    group: dict[str, set[str]] = {}
+    tied: set[str] = set()
+    for schema, table, other_schema, other, is_key in links:
+        if not (tables.matches(schema, table) and tables.matches(other_schema, other)):
+            continue
+        names = f"{schema}.{table}", f"{other_schema}.{other}"
+        joined = {one for name in names for one in group.get(name, {name})}
+        group.update(dict.fromkeys(joined, joined))
+        if is_key:
+            tied.add(names[0])
+    return tuple(sorted({tuple(sorted(group[name])) for name in tied}))
