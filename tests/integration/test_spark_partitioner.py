@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
+from airflow_parallel_apply.pipeline.run import OpenedRun
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
+from airflow_parallel_apply.spark.stage import SparkStage
 from tests.support.partitioner_cases import RELATIONS, ROUTINGS, batches, place
 from tests.support.partitioners import by_letter_installed
+from tests.support.rig import Rig
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +71,41 @@ def test_spark_finds_in_each_channel_what_arrow_puts_there(
         true = [channel for channel, answer in enumerate(line.values()) if answer]
         assert true == ([wanted] if wanted >= 0 else []), rows.slice(index, 1).to_pylist()
     assert max(expected) > 0 or routing.channels == 1
+
+
+@pytest.mark.timeout(300)
+def test_shards_go_through_spark(
+    source_dsn: str, target_dsn: str, spark_server: ServerLease, spark_session_id: str, tmp_path: Path
+) -> None:
+    shards = tmp_path / "shards.toml"
+    shards.write_text('critical = ["7"]\n[channels]\n"1" = 0\n"2" = 1\n')
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        channels=3,
+        lanes=2,
+        partitioner="shard_list",
+        shard_by=(("public.orders", "tenant % 10"), ("*", "split_part(note, '/', 1)")),
+        shard_file=str(shards),
+    )
+    target = Endpoint(conn_id="target", dsn=target_dsn)
+
+    def stage(opened: OpenedRun) -> Stage:
+        return SparkStage(url=spark_server.url, session_id=spark_session_id, config=config, target=target)
+
+    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn, stage=stage)
+    rig.both(
+        "CREATE TABLE orders (tenant bigint, id int, total numeric, PRIMARY KEY (tenant, id))",
+        "CREATE TABLE events (note text)",
+    )
+    rig.prepare()
+    for number in range(60):
+        tenant = number % 13
+        rig.transaction(
+            f"INSERT INTO orders SELECT {tenant}, {number} * 10 + n, n FROM generate_series(1, 5) n",
+            f"UPDATE orders SET total = total + 1 WHERE tenant = {tenant}",
+            f"DELETE FROM orders WHERE tenant = {tenant} AND id % 7 = 0",
+            f"INSERT INTO events VALUES ('{tenant % 10}/note {number}')",
+        )
+    rig.run()
+    assert rig.comparison().equal
