@@ -45,6 +45,9 @@ TargetOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_TARGET", help=
 LogUrl = Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")]
 Include = Annotated[list[str], typer.Option("--include", help="Pattern over schema.table; may be repeated.")]
 Exclude = Annotated[list[str], typer.Option("--exclude", help="Pattern over schema.table; may be repeated.")]
+Partitioner = Annotated[str, typer.Option(help="key, shard, shard_list, round_robin, or an installed one's name.")]
+ShardBy = Annotated[list[str], typer.Option(help="With shards: an expression, or pattern=expression; may be repeated.")]
+ShardFile = Annotated[str, typer.Option(help="With shard_list: the file that gives shards their channels.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -58,11 +61,9 @@ def prepare(
     exclude: Exclude = [],  # noqa: B006
     channels: Annotated[int, typer.Option(min=1, max=64, help="Channels that the runs will use.")] = 4,
     start: Annotated[Start, typer.Option(help="What both sides hold now.")] = Start.EMPTY,
-    partitioner: Annotated[str, typer.Option(help="How rows will find their channel.")] = PartitionerName.KEY,
-    shard_by: Annotated[
-        list[str], typer.Option(help="With shards: an expression, or pattern=expression; may be repeated.")
-    ] = [],  # noqa: B006
-    shard_file: Annotated[str, typer.Option(help="With shard_list: the file that gives shards their channels.")] = "",
+    partitioner: Partitioner = PartitionerName.KEY,
+    shard_by: ShardBy = [],  # noqa: B006
+    shard_file: ShardFile = "",
 ) -> None:
     """Check both sides, then create publication, slot, log and the target's schema; what is there already stays."""
     from airflow_parallel_apply.pipeline.run import prepare as prepare_run
@@ -94,6 +95,9 @@ def check(
     exclude: Exclude = [],  # noqa: B006
     channels: Annotated[int, typer.Option(min=1, max=64, help="Channels that the runs will use.")] = 4,
     start: Annotated[Start, typer.Option(help="What both sides hold now.")] = Start.EMPTY,
+    partitioner: Partitioner = PartitionerName.KEY,
+    shard_by: ShardBy = [],  # noqa: B006
+    shard_file: ShardFile = "",
     as_json: AsJson = False,
 ) -> None:
     """Look for what would stand in a run's way, on both sides and in the log; exit 1 when there is an error.
@@ -110,6 +114,9 @@ def check(
             tables=TablePatterns(include=tuple(include), exclude=tuple(exclude)),
             channels=channels,
             start=start,
+            partitioner=partitioner,
+            shard_by=shard_pairs(shard_by),
+            shard_file=shard_file,
         )
         checked = check_pipeline(config, _endpoint(source, "source"), _endpoint(target, "target"))
     if as_json:

@@ -134,7 +134,7 @@ PARAMS = {
         section=_PARALLELISM,
     ),
     "shard_by": Param(
-        None,
+        "",
         type=["null", "string", "object"],
         additionalProperties={"type": "string"},
         title="Shard by",

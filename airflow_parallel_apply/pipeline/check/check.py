@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
+from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.target.connect import open_target
 
@@ -59,6 +60,7 @@ def check_pipeline(
             relations = reading.relations()
     except ParallelApplyError as error:
         findings.append(_unasked(Side.SOURCE, source, error))
+    findings += _routing_findings(config, relations)
     findings += _log_findings(config)
     try:
         findings += _target_findings(config, target, relations)
@@ -77,6 +79,14 @@ def check_pipeline(
         findings=(*dict.fromkeys((*found, *warnings)),),
         tables=tuple(relation.name for relation in relations),
     )
+
+
+def _routing_findings(config: PipelineConfig, relations: Sequence[Relation]) -> Sequence[Finding]:
+    try:
+        return routing_findings(routing_of(config), relations)
+    except ConfigurationError as error:
+        what, note = error.message, error.hint or ""
+        return (Finding(severity=Severity.ERROR, side=Side.SOURCE, where=config.partitioner, what=what, note=note),)
 
 
 def _target_findings(config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> Sequence[Finding]:

@@ -19,6 +19,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import PartitionerName, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, hint_of
 from airflow_parallel_apply.pipeline.partition.by_key import ByKey
 from airflow_parallel_apply.pipeline.partition.by_shard import ByShard
 from airflow_parallel_apply.pipeline.partition.protocol import Partitioner
@@ -67,16 +68,33 @@ def open_partitioner(routing: Routing) -> Partitioner:
     return Tied(routing, partitioner) if routing.ties else partitioner
 
 
-def check_routing(routing: Routing, relations: Sequence[Relation]) -> None:
-    """Refuse by name the tables that the partitioner cannot place: all findings in one `ConfigurationError`."""
+def routing_findings(routing: Routing, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+    """The tables that the partitioner cannot place. Errors: `ConfigurationError` where there is no partitioner."""
     partitioner = open_partitioner(routing)
     refusals = [(relation.name, partitioner.refusal(relation)) for relation in relations]
-    findings = [f"{name} {refusal}" for name, refusal in refusals if refusal is not None]
-    if findings:
+    return tuple(
+        Finding(
+            severity=Severity.ERROR,
+            side=Side.SOURCE,
+            where=name,
+            is_table=True,
+            what=f"{name} {refusal}",
+            note="Change the table or shard_by, exclude the table, or use partitioner=key.",
+        )
+        for name, refusal in refusals
+        if refusal is not None
+    )
+
+
+def check_routing(routing: Routing, relations: Sequence[Relation]) -> None:
+    """Refuse by name the tables that the partitioner cannot place: all findings in one `ConfigurationError`."""
+    found = routing_findings(routing, relations)
+    if found:
         raise ConfigurationError(
-            f"the partitioner {routing.partitioner} cannot route these tables: {'; '.join(findings)}",
+            f"the partitioner {routing.partitioner} cannot route these tables: "
+            + "; ".join(finding.what for finding in found),
             op="check",
-            hint="Change the tables or shard_by, exclude the tables, or use partitioner=key.",
+            hint=hint_of(found),
         )
 
 
