@@ -44,11 +44,10 @@ from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed,
 from airflow_parallel_apply.pipeline.target.postgres.serial import run_step
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
+from airflow_parallel_apply.pipeline.target.postgres.ties import find_ties
 from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, SerialStep, TargetIdentity
 
 DEFAULT_SCHEMA: Final = "parallel_apply"
-from airflow_parallel_apply.pipeline.target.postgres.ties import find_ties
-from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, SerialStep
 
 
 class PostgresTarget:
