@@ -18,6 +18,7 @@ from tests.support.rig import Rig, execute
 
 ORDERS = "CREATE TABLE orders (tenant text, id int, total numeric, PRIMARY KEY (tenant, id))"
 EVENTS = "CREATE TABLE events (tenant text, note text)"
+WHOLE = "CREATE TABLE loose (tenant text, v int); ALTER TABLE loose REPLICA IDENTITY FULL"
 LIST = """
 default = "hash"
 critical = ["billing"]
@@ -237,10 +238,24 @@ def test_round_robin_takes_transactions_in_turn(rig: Rig) -> None:
     assert explained(rig).rows == (20, 20, 20, 20)
 
 
-def test_round_robin_refuses_a_table_with_a_key_by_name(rig: Rig) -> None:
-    rig.both(ORDERS, EVENTS)
-    with pytest.raises(ConfigurationError, match="orders has a key"):
+@pytest.mark.parametrize(("table", "named"), [(ORDERS, "orders has a key"), (WHOLE, "has REPLICA IDENTITY FULL")])
+def test_round_robin_refuses_a_table_whose_rows_change_by_name(rig: Rig, table: str, named: str) -> None:
+    rig.both(*table.split(";"), EVENTS)
+    with pytest.raises(ConfigurationError, match=named):
         rig.having(partitioner="round_robin").prepare()
+
+
+def test_rows_told_apart_by_all_their_values_have_the_shard_of_any_column(rig: Rig) -> None:
+    rig = by_shard(rig)
+    rig.both(*WHOLE.split(";"))
+    rig.prepare()
+    for number in range(30):
+        rig.write(f"INSERT INTO loose VALUES ('tenant {number % 5}', {number % 3})")
+    rig.write("UPDATE loose SET v = 9 WHERE tenant = 'tenant 1'", "DELETE FROM loose WHERE tenant = 'tenant 2'")
+    rig.write("UPDATE loose SET tenant = 'z' WHERE v = 0")
+    rig.run()
+    assert rig.comparison().equal
+    assert explained(rig).critical == {"several shards": 1}
 
 
 def test_an_installed_partitioner_is_used_and_its_release_is_part_of_the_routing(rig: Rig, tmp_path: Path) -> None:
