@@ -208,7 +208,7 @@ def test_covered_is_up_to_the_latest_interval_that_ends_at_or_below_a_seqno(scen
 def test_a_cut_forgets_the_plan_from_the_epoch_that_goes_on_beyond_it(scene: Scene) -> None:
     scene.start(channels=2)
     epochs = (epoch(0, 0, 4), epoch(1, 5, 9), epoch(2, 10, 14))
-    scene.target.add_epochs(epochs, routing_digest="d2", after_seqno=-1)
+    scene.target.add_epochs(epochs, routing_digest=Routing(channels=2).digest, after_seqno=-1)
     for seqno in (4, 9, 14, 20):
         scene.target.cut_plan(seqno)
         assert scene.target.epochs() == epochs
