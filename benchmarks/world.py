@@ -21,6 +21,7 @@ from psycopg import sql
 from airflow_parallel_apply.demo.history import create_tables, load_tables, run_transactions
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.apply.capture_turn import READ_CHANGES, STEP_CHANGES
 from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import TargetError
@@ -43,7 +44,6 @@ does here: a crash of the target may cost either the last moments, and either ap
 """
 
 _DATABASE: Final = "bench"
-_STEP_CHANGES: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +165,12 @@ def _capture(world: World) -> None:
     with closing(open_source(world.source, world.log)) as reading:
         until = reading.current_lsn()
         began = monotonic()
-        while not reading.capture(until, max_changes=_STEP_CHANGES, cancelled=lambda: False).done:
-            pass
+        is_done = False
+        while not is_done:
+            for step in reading.capture(
+                until, max_changes=READ_CHANGES, step_changes=STEP_CHANGES, cancelled=lambda: False
+            ):
+                is_done = step.done
         world.capture_seconds = monotonic() - began
 
 

@@ -48,7 +48,7 @@ def test_a_run_ends_at_its_own_bound_when_another_capture_went_further(
     assert first.until_seqno is None
     insert(rig, 9, 12)
     with closing(open_source(rig.source, rig.config)) as other:
-        other.capture(other.current_lsn(), max_changes=1000, cancelled=lambda: False)
+        list(other.capture(other.current_lsn(), max_changes=1000, cancelled=lambda: False))
     closed = run.close_run(first, rig.config, rig.target, rig.apply(first))
     assert (closed.stop_seqno, closed.stopped_early) == (7, False)
     assert seqnos(rig) == {7}

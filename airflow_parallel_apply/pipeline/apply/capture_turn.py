@@ -1,8 +1,8 @@
 """Capture while applying: the rest of the source's backlog is one task that the lanes' capture threads take turns with.
 
-One step captures, makes durable and plans about `STEP_CHANGES` changes, then gives the task back. The slot and the
-log's writer admit one at a time anyway; the claim only keeps the others from trying. A crash leaves the task to come
-free at its lease's end, and what is in the log stays there.
+One turn is one read of the source; each of its steps makes about `STEP_CHANGES` changes durable, plans and feeds them.
+Then the task is given back. The slot and the log's writer admit one at a time anyway; the claim only keeps the others
+from trying. A crash leaves the task to come free at its lease's end, and what is in the log stays there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from typing import Final
 
@@ -23,12 +24,13 @@ from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, Pa
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_of_run
-from airflow_parallel_apply.pipeline.source.protocol import Source
+from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Source
 from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
 from airflow_parallel_apply.queue.model import Change, DependencyError, Task
 
 _logger = logging.getLogger(__name__)
 
+READ_CHANGES: Final = 2_000_000
 STEP_CHANGES: Final = 200_000
 CAPTURE_ROLE: Final = "capture"
 _WAIT: Final = timedelta(seconds=1)
@@ -110,7 +112,7 @@ class CaptureTurns:
             return
         self._keeper.hold(CAPTURE_ROLE, task)
         try:
-            retrying(self._step, on_retry=self._tell)
+            retrying(self._read, on_retry=self._tell)
         except FatalError as error:
             self._give_up(error)
         except (DependencyError, OwnershipLost) as error:
@@ -118,10 +120,28 @@ class CaptureTurns:
         finally:
             self._keeper.hold(CAPTURE_ROLE, None)
 
-    def _step(self) -> None:
+    def _read(self) -> None:
         if self._source is None:
             self._source = self._open_source()
-        step = self._source.capture(self._bounds.until_lsn, max_changes=STEP_CHANGES, cancelled=self._ended.is_set)
+        is_done = False
+        steps = self._source.capture(
+            self._bounds.until_lsn,
+            max_changes=READ_CHANGES,
+            step_changes=STEP_CHANGES,
+            cancelled=self._ended.is_set,
+        )
+        with closing(steps):
+            for step in steps:
+                is_done = self._make_known(step) or step.done
+                self._coordinator.feed()
+                if is_done:
+                    # The end of an interval may show long before everything that was committed since is captured.
+                    break
+        self._keeper.exchange(CAPTURE_ROLE, self._delete if is_done else self._give_back)
+        self._coordinator.feed()
+
+    def _make_known(self, step: CaptureStep) -> bool:
+        """Plan what is new, and settle where the run ends if the log tells now; whether it does."""
         self._report.captured_rows += step.row_count
         self._report.seconds[CAPTURE_ROLE] = self._report.seconds.get(CAPTURE_ROLE, 0.0) + step.seconds
         # Not the step's last seqno: another run's capture may have brought more than this run is to apply.
@@ -132,9 +152,7 @@ class CaptureTurns:
         if until is not None:
             self._coordinator.settle(until)
         extend_plan(self._log, self._target, self._config)
-        # The end of an interval may show long before everything that was committed since is captured.
-        self._keeper.exchange(CAPTURE_ROLE, self._delete if step.done or until is not None else self._give_back)
-        self._coordinator.feed()
+        return until is not None
 
     def _delete(self, task: Task) -> None:
         self._coordinator.queue.modify(claimant=self._claimant, delete=[task.ref])

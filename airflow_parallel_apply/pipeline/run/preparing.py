@@ -84,12 +84,13 @@ def capture(
         rows = 0
         # Another run's lanes capture for themselves, and would only be in each other's way with us.
         if bounds.until_seqno is None and not _is_owned(writing.fence()):
-            step = retrying(
-                lambda: reading.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled),
+            steps = retrying(
+                lambda: list(reading.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled)),
                 on_retry=_tell_unless(cancelled),
             )
-            report(step)
-            rows = step.row_count
+            for step in steps:
+                report(step)
+                rows += step.row_count
         bounds = settle(log, writing, bounds)
         state = log.state()
         return CaptureReport(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -13,7 +13,7 @@ from airflow_parallel_apply.pipeline.finding import Finding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureStep:
-    """What one call of `capture` made durable. `done`: everything at or below the asked LSN is in the log."""
+    """What one step of `capture` made durable. `done`: everything at or below the asked LSN is in the log."""
 
     captured_lsn: int
     first_seqno: int | None
@@ -66,9 +66,13 @@ class Source(Protocol):
         """Whether the slot holds a published change above the LSN; cheap, decodes at most one transaction."""
         ...
 
-    def capture(self, until_lsn: int, *, max_changes: int, cancelled: Callable[[], bool]) -> CaptureStep:
-        """Append at least one and about `max_changes` of the next changes, whole transactions, to the log; then let
-        the slot advance to what is durable. A crash at any line repeats, loses nothing, duplicates nothing.
+    def capture(
+        self, until_lsn: int, *, max_changes: int, step_changes: int | None = None, cancelled: Callable[[], bool]
+    ) -> Generator[CaptureStep, None, None]:
+        """Read about `max_changes` of the next changes, at least one, whole transactions, into the log; then let the
+        slot advance to what is durable. About `step_changes` (None: all that is read) become durable with each step.
+        Call again until a step is `done`. A crash, an error or `close` at any line repeats, loses nothing, duplicates
+        nothing.
         """
         ...
 

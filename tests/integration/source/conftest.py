@@ -60,9 +60,9 @@ class Scene:
         """All that is committed now, in as many steps as it takes."""
         source = self.source(batch_bytes=batch_bytes)
         until_lsn = source.current_lsn()
-        steps = [source.capture(until_lsn, max_changes=max_changes, cancelled=never)]
+        steps = list(source.capture(until_lsn, max_changes=max_changes, cancelled=never))
         while not steps[-1].done:
-            steps.append(source.capture(until_lsn, max_changes=max_changes, cancelled=never))
+            steps += source.capture(until_lsn, max_changes=max_changes, cancelled=never)
         return steps
 
     def state(self) -> LogState:

@@ -295,6 +295,37 @@ def test_steps_end_between_transactions_at_about_the_asked_size(scene: Scene) ->
     assert [row["key"] for row in scene.rows()] == [str(n) for n in range(20)]
 
 
+def test_one_read_becomes_durable_step_by_step(scene: Scene) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    scene.source().prepare()
+    scene.execute(*(f"INSERT INTO t VALUES ({n * 2}), ({n * 2 + 1})" for n in range(10)))
+    source = scene.source(batch_bytes=500)
+    steps = []
+    for step in source.capture(source.current_lsn(), max_changes=EVERYTHING, step_changes=6, cancelled=never):
+        assert scene.state().last_seqno == step.last_seqno
+        steps.append(step)
+    assert len(steps) > 3
+    assert [step.first_seqno for step in steps if step.transaction_count] == sorted(
+        {step.last_seqno - step.transaction_count + 1 for step in steps if step.transaction_count}
+    )
+    assert [step.done for step in steps] == [False] * (len(steps) - 1) + [True]
+    assert [row["key"] for row in scene.rows()] == [str(n) for n in range(20)]
+
+
+def test_a_read_that_is_closed_between_steps_keeps_what_they_brought(scene: Scene) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    scene.source().prepare()
+    scene.execute(*(f"INSERT INTO t VALUES ({n})" for n in range(10)))
+    source = scene.source(batch_bytes=100)
+    with closing(
+        source.capture(source.current_lsn(), max_changes=EVERYTHING, step_changes=3, cancelled=never)
+    ) as steps:
+        assert next(steps).last_seqno == 0
+        assert next(steps).last_seqno == 1
+    scene.capture()
+    assert [row["key"] for row in scene.rows()] == [str(n) for n in range(10)]
+
+
 def test_an_idle_source_keeps_no_wal(scene: Scene) -> None:
     scene.execute(
         "CREATE TABLE t (id int PRIMARY KEY)", "CREATE SCHEMA unfollowed", "CREATE TABLE unfollowed.t (a int)"
@@ -303,7 +334,7 @@ def test_an_idle_source_keeps_no_wal(scene: Scene) -> None:
     scene.execute("INSERT INTO unfollowed.t SELECT generate_series(1, 100)")
     source = scene.source()
     until_lsn = source.current_lsn()
-    step = source.capture(until_lsn, max_changes=1000, cancelled=never)
+    (step,) = source.capture(until_lsn, max_changes=1000, cancelled=never)
     assert step.done
     assert step.captured_lsn >= until_lsn
     assert step.transaction_count == 0
@@ -328,7 +359,7 @@ def test_a_step_is_not_smaller_than_what_is_read_again_to_reach_it() -> None:
         state = SlotState(
             plugin=None, database=None, active_pid=None, wal_status=None, confirmed_lsn=0, reread_bytes=reread_bytes
         )
-        return state.step_changes(1000)
+        return state.read_changes(1000)
 
     assert steps(2**20) == 1000
     assert steps(160 * 10**6) == 10**6
@@ -386,10 +417,10 @@ def test_a_cancelled_step_moves_nothing(scene: Scene) -> None:
     before = scene.state()
     source = scene.source(batch_bytes=10_000)
     answers = iter([False, False])
-    step = source.capture(source.current_lsn(), max_changes=10, cancelled=lambda: next(answers, True))
+    (step,) = source.capture(source.current_lsn(), max_changes=10, cancelled=lambda: next(answers, True))
     assert (step.done, step.row_count, step.captured_lsn) == (False, 0, before.captured_lsn)
     assert scene.state() == before
-    step = source.capture(source.current_lsn(), max_changes=EVERYTHING, cancelled=never)
+    (step,) = source.capture(source.current_lsn(), max_changes=EVERYTHING, cancelled=never)
     assert step.row_count == 20_000
 
 
@@ -448,7 +479,7 @@ def test_a_slot_in_use_elsewhere_is_a_reason_to_try_again(scene: Scene) -> None:
             f"(proto_version '1', publication_names '{scene.slot}')".encode()
         )
         with pytest.raises(Unavailable, match="is in use by process"):
-            source.capture(source.current_lsn(), max_changes=1, cancelled=never)
+            list(source.capture(source.current_lsn(), max_changes=1, cancelled=never))
 
 
 def test_a_server_whose_wal_ends_below_the_bound_is_refused(scene: Scene) -> None:
@@ -456,4 +487,4 @@ def test_a_server_whose_wal_ends_below_the_bound_is_refused(scene: Scene) -> Non
     source = scene.source()
     source.prepare()
     with pytest.raises(SourceError, match="ends below"):
-        source.capture(source.current_lsn() + 2**40, max_changes=1, cancelled=never)
+        list(source.capture(source.current_lsn() + 2**40, max_changes=1, cancelled=never))

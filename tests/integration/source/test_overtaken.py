@@ -52,7 +52,7 @@ def test_a_capture_that_another_one_overtook_is_to_be_tried_again(
         if moment == "before the commit":
             patch.setattr(Decoder, "decode", decoded_then_overtaken)
         with pytest.raises(Unavailable, match="another capture went on"):
-            slow.capture(until_lsn, max_changes=EVERYTHING, cancelled=never)
+            list(slow.capture(until_lsn, max_changes=EVERYTHING, cancelled=never))
     filled.capture()
     assert [row["key"] for row in filled.rows()] == [str(number) for number in range(1, 11)]
 

@@ -66,6 +66,12 @@ class _Seldom:
     redefined: list[int] = field(default_factory=list)
 
 
+def commit_ends(messages: pa.BinaryArray) -> Numbers:
+    """The numbers of the messages that follow a transaction's end."""
+    wire = Wire(messages)
+    return np.flatnonzero(wire.data[wire.starts] == _COMMIT) + 1
+
+
 class Decoder:
     """Decodes one read of a slot, from its first message. Not thread-safe.
 
@@ -82,6 +88,8 @@ class Decoder:
         self.safe_lsn = 0
         """Everything that committed below it has been decoded."""
         self.message_count = 0
+        self.byte_count = 0
+        """Of messages."""
         self.row_count = 0
         self.transaction_count = 0
 
@@ -231,6 +239,7 @@ class Decoder:
         )
         self._next_seqno += transactions.num_rows
         self.message_count += len(wire)
+        self.byte_count += int(wire.ends[-1] - wire.starts[0])
         self.row_count += rows.num_rows
         self.transaction_count += transactions.num_rows
         return rows, transactions

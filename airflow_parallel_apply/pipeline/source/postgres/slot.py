@@ -38,7 +38,7 @@ class SlotState:
     found on the way, which it writes every 15 seconds.
     """
 
-    def step_changes(self, max_changes: int) -> int:
+    def read_changes(self, max_changes: int) -> int:
         """How many changes to read at once: as asked, but not less than what is read again to get there. Otherwise a
         backlog that was written fast would take time in proportion to its square.
         """

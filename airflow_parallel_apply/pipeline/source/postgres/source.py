@@ -1,19 +1,26 @@
 """`PostgresSource`: fills a log from a logical slot.
 
-A step, and why a crash at any of its lines repeats, loses nothing and duplicates nothing::
+One read, and why a crash at any of its lines repeats, loses nothing and duplicates nothing::
 
-    slot ── peek (moves nothing) ──▶ decode ──▶ log.append ──▶ log.commit(captured LSN) ──▶ slot advances to it
+    slot ── peek (moves nothing) ──▶ decode ──▶ log.append ──▶ log.commit(captured LSN) ──▶ … ──▶ slot advances to it
+                                       ▲                                            │
+                                       └────────────── the next step ───────────────┘
 
 The log's captured LSN decides. A slot behind it is moved up first, one above it has lost changes and is refused.
+A server decodes all of a peek before it sends the first row, and anew what it decoded for the peek before: so a read is
+large, and a step is what readers of the log wait for.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Final
+
+import numpy as np
+import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
@@ -30,7 +37,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     wire_relation,
 )
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireRelation
-from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder
+from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder, commit_ends
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
@@ -38,6 +45,8 @@ from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, lsn_text
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
 
 BATCH_BYTES: Final = 8 * 2**20
+_READ_BYTES: Final = 384 * 2**20
+"""Of messages, about, that one read of several steps makes the server keep in its temporary files."""
 _FLUSH_TIMEOUT_SECONDS: Final = 10.0
 _FLUSH_POLL_SECONDS: Final = 0.01
 _COMMIT_GRACE: Final = timedelta(seconds=10)
@@ -56,6 +65,8 @@ class PostgresSource:
         name = slot_name(config.pipeline)
         self._publication = name
         self._slot = Slot(self._session, name=name, publication=name)
+        self._message_bytes: float | None = None
+        """Of a message, on average; known after the first read."""
 
     def prepare(self) -> Prepared:
         with self._session.errors("prepare"):
@@ -107,22 +118,24 @@ class PostgresSource:
 
     def has_changes(self, captured_lsn: int) -> bool:
         """Lets a slot that a crash left behind move up to `captured_lsn` first: what is below is in the log."""
-        with self._unless_overtaken("sense", captured_lsn):
+        with self._unless_overtaken("sense", lambda: captured_lsn):
             self._slot.advance(captured_lsn)
             return self._slot.has_changes()
 
-    def capture(self, until_lsn: int, *, max_changes: int, cancelled: Callable[[], bool]) -> CaptureStep:
-        started = time.monotonic()
-        # A writer of its own for each step: between two steps another lane may have had its turn.
+    def capture(
+        self, until_lsn: int, *, max_changes: int, step_changes: int | None = None, cancelled: Callable[[], bool]
+    ) -> Generator[CaptureStep, None, None]:
+        began = time.monotonic()
+        # A writer of its own for each read: between two reads another lane may have had its turn.
         writer = open_writer(self._config.log_url)
         before = writer.state()
         if before.captured_lsn >= until_lsn:
-            with self._unless_overtaken("capture", before.captured_lsn):
+            with self._unless_overtaken("capture", lambda: writer.state().captured_lsn):
                 self._slot.advance(before.captured_lsn)
-            return _step(before, before, is_done=True, row_count=0, started=started)
-        with self._unless_overtaken("capture", before.captured_lsn):
+            yield _step(before, before, until_lsn=until_lsn, row_count=0, began=began)
+            return
+        with self._unless_overtaken("capture", lambda: writer.state().captured_lsn):
             slot = self._slot.advance(before.captured_lsn)
-            step_changes = slot.step_changes(max_changes)
             if self._slot.flushed_lsn() < until_lsn:
                 raise SourceError(
                     f"the source's WAL ends below {lsn_text(until_lsn)}, which this run is to reach",
@@ -130,33 +143,52 @@ class PostgresSource:
                     hint="The server was replaced or restored: changes may be missing.",
                 )
             decoder = Decoder(next_seqno=before.last_seqno + 1, table=lambda wire: self._followed(wire, writer))
+            step_changes = step_changes or max_changes
+            bounded = max(step_changes, self._bounded_changes(max_changes, until_lsn - before.captured_lsn))
+            read_changes = slot.read_changes(min(max_changes, bounded))
+            messages = self._slot.peek(until_lsn, max_changes=read_changes, batch_bytes=self._batch_bytes)
+            row_count = 0
             try:
-                is_whole = self._read(decoder, writer, until_lsn, step_changes, cancelled)
+                for part, ends_step in _parts(messages, step_changes):
+                    if cancelled():
+                        writer.abandon()
+                        yield _step(before, before, until_lsn=until_lsn, row_count=0, began=began)
+                        return
+                    writer.append(*decoder.decode(part))
+                    if ends_step:
+                        after = writer.commit(max(before.captured_lsn, decoder.safe_lsn))
+                        yield _step(
+                            before, after, until_lsn=until_lsn, row_count=decoder.row_count - row_count, began=began
+                        )
+                        before, row_count, began = after, decoder.row_count, time.monotonic()
+                if not decoder.is_between_transactions:
+                    raise SourceError("the source's answer ended inside a transaction", op="capture")
             except BaseException:
                 writer.abandon()
                 raise
-            if not is_whole:
-                writer.abandon()
-                return _step(before, before, is_done=False, row_count=0, started=started)
-            captured_lsn = max(before.captured_lsn, decoder.safe_lsn)
-            if decoder.message_count < step_changes:
-                # Nothing is left below the bound, so an idle source may forget its WAL up to there.
-                captured_lsn = max(captured_lsn, until_lsn)
-            after = writer.commit(captured_lsn)
-            self._slot.advance(captured_lsn)
-        return _step(before, after, is_done=captured_lsn >= until_lsn, row_count=decoder.row_count, started=started)
+            finally:
+                # The slot moves no further, nor does another reader get it, while it is being read.
+                messages.close()
+            self._message_bytes = decoder.byte_count / decoder.message_count if decoder.message_count else None
+            # Nothing is left below the bound after a read that was not full, so an idle source may forget its WAL.
+            reached = until_lsn if decoder.message_count < read_changes else decoder.safe_lsn
+            after = writer.commit(max(before.captured_lsn, reached))
+            self._slot.advance(after.captured_lsn)
+        last = _step(before, after, until_lsn=until_lsn, row_count=decoder.row_count - row_count, began=began)
+        if last.done or last.transaction_count or not row_count:
+            yield last
 
     @contextmanager
-    def _unless_overtaken(self, op: str, captured_lsn: int) -> Iterator[None]:
+    def _unless_overtaken(self, op: str, known_lsn: Callable[[], int]) -> Iterator[None]:
         """Another run's capture, or that of a lane which stood still, may go on with log and slot at any moment: then
-        a slot above `captured_lsn` is no loss. Errors: `Unavailable` in that case.
+        a slot above the captured LSN that we know is no loss. Errors: `Unavailable` in that case.
         """
         try:
             with self._session.errors(op):
                 yield
         except (SourceError, Overtaken) as error:
             log = open_reader(self._config.log_url)
-            if isinstance(error, Overtaken) or log.state().captured_lsn > captured_lsn:
+            if isinstance(error, Overtaken) or log.state().captured_lsn > known_lsn():
                 raise Unavailable(
                     f"another capture went on with log {log.identity.log_id} meanwhile",
                     op=op,
@@ -167,25 +199,11 @@ class PostgresSource:
     def close(self) -> None:
         self._session.close()
 
-    def _read(
-        self,
-        decoder: Decoder,
-        writer: LogWriter,
-        until_lsn: int,
-        max_changes: int,
-        cancelled: Callable[[], bool],
-    ) -> bool:
-        """Append what a peek finds. False when cancelled before its end."""
-        messages = self._slot.peek(until_lsn, max_changes=max_changes, batch_bytes=self._batch_bytes)
-        for batch in messages:
-            if cancelled():
-                messages.close()
-                return False
-            if len(batch):
-                writer.append(*decoder.decode(batch))
-        if not decoder.is_between_transactions:
-            raise SourceError("the source's answer ended inside a transaction", op="capture")
-        return True
+    def _bounded_changes(self, max_changes: int, wal_bytes: int) -> int:
+        """How many changes have about `_READ_BYTES`, by those of the last read; 0 where nothing tells."""
+        if self._message_bytes is not None:
+            return int(_READ_BYTES / self._message_bytes)
+        return max_changes if wal_bytes <= _READ_BYTES else 0
 
     def _followed(self, wire: WireRelation, writer: LogWriter) -> tuple[FollowedTable, bool]:
         table = describe(self._session.catalog(), wire)
@@ -200,7 +218,21 @@ class PostgresSource:
         return inserted - page_offset if page_offset <= _LONGEST_PAGE_HEADER_BYTES else inserted
 
 
-def _step(before: LogState, after: LogState, *, is_done: bool, row_count: int, started: float) -> CaptureStep:
+def _parts(messages: Iterable[pa.BinaryArray], step_changes: int) -> Iterator[tuple[pa.BinaryArray, bool]]:
+    """The same messages, cut behind the commits where steps of about `step_changes` messages end; whether one does."""
+    waiting = 0
+    for batch in messages:
+        ends, at = commit_ends(batch), 0
+        while at < len(batch):
+            place = int(np.searchsorted(ends, max(at + 1, at + step_changes - waiting)))
+            ends_step = place < len(ends)
+            stop = int(ends[place]) if ends_step else len(batch)
+            yield batch.slice(at, stop - at), ends_step
+            waiting = 0 if ends_step else waiting + stop - at
+            at = stop
+
+
+def _step(before: LogState, after: LogState, *, until_lsn: int, row_count: int, began: float) -> CaptureStep:
     transaction_count = after.last_seqno - before.last_seqno
     return CaptureStep(
         captured_lsn=after.captured_lsn,
@@ -208,6 +240,6 @@ def _step(before: LogState, after: LogState, *, is_done: bool, row_count: int, s
         last_seqno=after.last_seqno,
         row_count=row_count,
         transaction_count=transaction_count,
-        done=is_done,
-        seconds=time.monotonic() - started,
+        done=after.captured_lsn >= until_lsn,
+        seconds=time.monotonic() - began,
     )
