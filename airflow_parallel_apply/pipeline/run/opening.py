@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+import logging
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
 from uuid import uuid4
 
+from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
@@ -27,6 +31,8 @@ from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
 from airflow_parallel_apply.queue.connect import open_queue
 from airflow_parallel_apply.queue.protocol import Queue
 
+_logger = logging.getLogger(__name__)
+
 
 def open_run(
     config: PipelineConfig,
@@ -47,9 +53,13 @@ def open_run(
     with closing(open_session(target, config)) as writing, closing(open_queue(target.dsn)) as queue:
         if not catch_up:
             _refuse_known_gap(log, writing, run_id)
-        fence = writing.acquire(log_id=log.identity.log_id, owner=owner, lease=max(config.lease, HANDOVER_LEASE))
+        lease = max(config.lease, HANDOVER_LEASE)
+        fence = writing.acquire(log_id=log.identity.log_id, owner=owner, lease=lease)
         try:
-            with closing(open_source(source, config)) as reading:
+            with (
+                closing(open_source(source, config)) as reading,
+                _kept_fence(queue, target, config, fence.generation, lease),
+            ):
                 # What `capture` froze stands, also where it was an `until`.
                 bounds = writing.run_bounds(run_id) or freeze(
                     reading, writing, run_id=run_id, until="", interval=interval
@@ -60,12 +70,36 @@ def open_run(
                     relations = reading.relations()
                     writing.check(relations, channels=config.channels, require_empty=False)
                     check_routing(routing_of(config, writing.ties(config.tables)), relations)
-            return _seed(config, log, writing, queue, fence.generation, bounds, catch_up=catch_up)
+                return _seed(config, log, writing, queue, fence.generation, bounds, catch_up=catch_up)
         except BaseException:
             # Nothing was begun: the next run need not wait for a lease to end.
             with suppress(ParallelApplyError):
                 writing.release(fence.generation, clean_stop_seqno=stopped_at(writing.positions()))
             raise
+
+
+@contextmanager
+def _kept_fence(
+    queue: Queue, target: Endpoint, config: PipelineConfig, generation: int, lease: timedelta
+) -> Iterator[None]:
+    """Planning a long backlog takes longer than a lease. Whoever took the fence meanwhile has another generation, under
+    which nothing that is done here counts.
+    """
+
+    def tell(what: str) -> None:
+        _logger.warning("the %s of generation %s was lost to another run", what, generation)
+
+    with (
+        closing(open_session(target, config)) as renewing,
+        Keeper(
+            queue,
+            claimant=claimant_of("open"),
+            lease=lease,
+            renew_fence=lambda: renewing.renew_fence(generation, lease),
+            on_lost=tell,
+        ),
+    ):
+        yield
 
 
 def _refuse_known_gap(log: LogReader, target: Target, run_id: str) -> None:
@@ -83,7 +117,8 @@ def _bring_next(log: LogReader, target: Target, source: Source, bounds: RunBound
         return
     state = log.state()
     if state.last_seqno <= low_watermark(target.positions()) and state.captured_lsn < bounds.until_lsn:
-        source.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=lambda: False)
+        for _ in source.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=lambda: False):
+            continue
 
 
 def _seed(

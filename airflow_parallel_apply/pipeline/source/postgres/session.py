@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.keepalive import with_keepalives
 
 _EXACT_TEXT: Final = (
     "-c datestyle=ISO,YMD -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex "
@@ -89,7 +90,7 @@ class Session:
     def _conninfo(self) -> str:
         given = conninfo_to_dict(self._endpoint.dsn)
         return make_conninfo(
-            self._endpoint.dsn,
+            with_keepalives(self._endpoint.dsn),
             options=f"{given.get('options') or ''} {_EXACT_TEXT}".strip(),
             client_encoding="UTF8",
             application_name=self._application_name,

@@ -13,6 +13,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.keepalive import with_keepalives
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
@@ -127,7 +128,7 @@ class Session:
     def _connect(self) -> Connection:
         # Statements are not prepared: DDL may change what they mean from one unit to the next.
         connection = psycopg.connect(
-            self._dsn,
+            with_keepalives(self._dsn),
             autocommit=True,
             prepare_threshold=None,
             application_name=self._name,
