@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, DeltaDataIntervalTimetable
@@ -32,8 +32,10 @@ for name in ("forwards", "backwards", "gap"):
     with DAG(
         name,
         schedule=DeltaDataIntervalTimetable(timedelta(seconds=1)),
-        catchup=True,
-        allowed_run_types=["backfill", "manual"],
+        start_date=datetime(2020, 1, 1, tzinfo=UTC),
+        catchup=False,
+        # Before the scheduler looks, so that it starts nothing by itself.
+        end_date=datetime.fromisoformat(os.environ["BACKFILL_END"]),
     ):
         ParallelApply(
             group_id=name,

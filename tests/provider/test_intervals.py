@@ -1,0 +1,275 @@
+"""Runs with data intervals as Airflow brings them: what they wait for, when they are skipped, which gaps are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pendulum
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+from airflow.sdk.module_loading import import_string
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_parallel_apply.operators import earlier
+from airflow_parallel_apply.operators.earlier import first_missing, wait_or_refuse
+from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead
+from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.task import interval_of
+from airflow_parallel_apply.triggers import FenceTrigger, SourceTimeTrigger
+from tests.provider.conftest import REPOSITORY
+from tests.provider.fakes import FakePipeline
+
+HOUR = timedelta(hours=1)
+EIGHT = datetime(2026, 3, 1, 8, tzinfo=UTC)
+
+
+def hour(number: int) -> Interval:
+    return Interval(start=EIGHT + number * HOUR, end=EIGHT + (number + 1) * HOUR)
+
+
+# --- whole runs under dag.test() ---
+
+
+@pytest.fixture
+def dag(airflow_home: Any, connections: Any) -> DAG:
+    bag = DagBag(str(REPOSITORY / "dags" / "parallel_apply_hourly.py"))
+    assert not bag.import_errors
+    made: DAG = bag.dags["parallel_apply_hourly"]
+    return made
+
+
+@pytest.fixture
+def run(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], Any]:
+    for task in dag.tasks:
+        if task.is_mapped:
+            monkeypatch.setitem(task.partial_kwargs, "retries", 0)
+        else:
+            monkeypatch.setattr(task, "retries", 0)
+    return lambda logical_date: dag.test(logical_date=logical_date)
+
+
+def states(dag_run: Any) -> dict[str, str]:
+    return {ti.task_id.removeprefix("hourly."): str(ti.state) for ti in dag_run.get_task_instances()}
+
+
+def test_every_task_is_told_the_runs_interval(run: Any, pipeline: FakePipeline) -> None:
+    done = run(EIGHT)
+    assert done.state == "success"
+    told = Interval(start=done.data_interval_start, end=done.data_interval_end)
+    assert told.end - told.start == HOUR
+    assert {pipeline.asked[step]["interval"] for step in ("changes_available", "capture", "open")} == {told}
+    assert pipeline.asked["source_is_past"]["time"] == told.end
+
+
+def test_a_covered_interval_is_skipped_at_once_and_green(run: Any, pipeline: FakePipeline) -> None:
+    pipeline.changes = None
+    done = run(EIGHT + HOUR)
+    assert done.state == "success"
+    assert set(states(done).values()) == {"skipped"}
+    assert pipeline.calls == ["source_is_past", "changes_available"]
+
+
+def test_an_interval_that_is_not_past_at_the_source_is_waited_for(run: Any, pipeline: FakePipeline) -> None:
+    pipeline.looks_before_past = 2
+    done = run(EIGHT + 2 * HOUR)
+    assert done.state == "success"
+    assert pipeline.calls[:5] == ["source_is_past"] * 3 + ["changes_available", "capture"]
+
+
+def test_a_gap_that_nobody_is_to_close_is_red_and_says_what_to_run(run: Any, pipeline: FakePipeline) -> None:
+    pipeline.fail["open"] = [gap(since=EIGHT - 30 * HOUR + timedelta(minutes=5))]
+    done = run(EIGHT + 3 * HOUR)
+    assert states(done)["open"] == "failed"
+    assert done.state == "failed"
+    assert pipeline.calls.count("open") == 1
+
+
+# --- the runs before ---
+
+
+@dataclass
+class Run:
+    logical_date: datetime
+    state: str
+    data_interval_start: datetime | None = None
+    data_interval_end: datetime | None = None
+    dag_id: str = "orders"
+    run_id: str = "r"
+
+
+def hourly(number: int, state: str) -> Run:
+    interval = hour(number)
+    return Run(interval.start, state, interval.start, interval.end, run_id=f"r{number}")
+
+
+def gap(since: datetime) -> GapAhead:
+    return GapAhead("the run's interval begins later", since=since, last_seqno=41, generation=3)
+
+
+def judge(monkeypatch: pytest.MonkeyPatch, before: list[Run], since: datetime, *, number: int = 5) -> None:
+    """What becomes of an hour's run with these runs before it; the first missing transaction was committed `since`."""
+    own = hourly(number, "running")
+
+    def previous(dag_id: str, logical_date: datetime) -> Run | None:
+        assert dag_id == "orders"
+        return max(
+            (run for run in before if run.logical_date < logical_date), key=lambda run: run.logical_date, default=None
+        )
+
+    monkeypatch.setattr(earlier, "_previous_run", previous)
+    context: Any = {
+        "dag_run": own,
+        "run_id": own.run_id,
+        "ti": own,
+        "data_interval_start": own.data_interval_start,
+        "data_interval_end": own.data_interval_end,
+    }
+    wait_or_refuse(context, gap(since))
+
+
+INSIDE_TWO = hour(2).start + timedelta(minutes=20)
+
+
+def test_runs_that_are_under_way_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [hourly(2, "queued"), hourly(3, "running"), hourly(4, "queued")]
+    with pytest.raises(FenceBusy) as busy:
+        judge(monkeypatch, before, INSIDE_TWO)
+    assert (busy.value.reach_seqno, busy.value.generation) == (41, 3)
+
+
+def test_what_runs_wait_to_apply_that_cannot_start_is_applied_by_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge(monkeypatch, [hourly(number, "queued") for number in (2, 3, 4)], INSIDE_TWO)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [],
+        [hourly(4, "queued")],
+        [hourly(2, "queued"), hourly(4, "running")],
+        [hourly(3, "queued"), hourly(4, "running")],
+    ],
+    ids=["none", "too few", "a hole", "the first is missing"],
+)
+def test_a_gap_without_runs_names_the_first_interval_and_the_command(
+    monkeypatch: pytest.MonkeyPatch, before: list[Run]
+) -> None:
+    with pytest.raises(GapAhead) as refused:
+        judge(monkeypatch, before, INSIDE_TWO)
+    assert str(refused.value).endswith(
+        "Run the interval [2026-03-01T10:00:00+00:00, 2026-03-01T11:00:00+00:00) first: airflow backfill create "
+        "--dag-id orders --from-date 2026-03-01T10:00:00+00:00 --to-date 2026-03-01T12:00:00+00:00; then clear this task with "
+        "everything downstream."
+    )
+
+
+@pytest.mark.parametrize("state", ["failed", "success"])
+def test_a_run_that_ended_and_left_a_gap_is_named(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    before = [hourly(2, state), hourly(3, "running"), hourly(4, "queued")]
+    with pytest.raises(GapAhead, match=f"or clear the run r2, which is {state}"):
+        judge(monkeypatch, before, INSIDE_TWO)
+
+
+def test_runs_without_an_interval_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    manual = Run(hour(4).start + timedelta(minutes=1), "failed")
+    empty = Run(hour(3).start + timedelta(minutes=1), "success", hour(3).start, hour(3).start)
+    judge(monkeypatch, [manual, empty, *(hourly(number, "queued") for number in (2, 3, 4))], INSIDE_TWO)
+
+
+@given(minutes=st.integers(1, 100_000), length=st.integers(1, 5000))
+def test_the_interval_named_holds_the_first_missing_transaction(minutes: int, length: int) -> None:
+    own = Interval(start=EIGHT, end=EIGHT + timedelta(minutes=length))
+    since = EIGHT - timedelta(minutes=minutes)
+    found = first_missing(since, own)
+    assert found.start <= since < found.end <= own.start
+    assert (own.start - found.start) % timedelta(minutes=length) == timedelta(0)
+
+
+def test_an_empty_interval_is_none() -> None:
+    assert interval_of(EIGHT, EIGHT) is None
+    assert interval_of(None, None) is None
+    assert interval_of(EIGHT, EIGHT + HOUR) == hour(0)
+
+
+# --- triggers ---
+
+
+def event(trigger: Any) -> dict[str, Any]:
+    async def first() -> Any:
+        return (await anext(trigger.run())).payload
+
+    return asyncio.run(first())
+
+
+def source_time(deadline: datetime) -> SourceTimeTrigger:
+    return SourceTimeTrigger(
+        parameters={"pipeline": "orders", "log_url": "/log"},
+        source_conn_id="parallel_apply_source",
+        time=EIGHT.isoformat(),
+        deadline=deadline.isoformat(),
+    )
+
+
+def fence(*, deadline: datetime, reach_seqno: int | None = None) -> FenceTrigger:
+    return FenceTrigger(
+        pipeline="orders",
+        target_conn_id="parallel_apply_target",
+        owner="me",
+        deadline=deadline.isoformat(),
+        reach_seqno=reach_seqno,
+        generation=7,
+    )
+
+
+SOON = pendulum.now("UTC").add(minutes=1)
+PAST = pendulum.now("UTC").subtract(minutes=1)
+
+
+@pytest.mark.usefixtures("connections")
+class TestTriggers:
+    def test_they_survive_being_stored(self) -> None:
+        for trigger in (source_time(SOON), fence(deadline=SOON, reach_seqno=4)):
+            path, arguments = trigger.serialize()
+            again = import_string(path)(**json.loads(json.dumps(arguments)))
+            assert again.serialize() == (path, arguments)
+
+    def test_a_fence_trigger_of_an_older_release_still_works(self, pipeline: FakePipeline) -> None:
+        old = FenceTrigger(
+            pipeline="orders", target_conn_id="parallel_apply_target", owner="me", deadline=SOON.isoformat()
+        )
+        assert event(old)["status"] == "free"
+
+    def test_the_source_is_asked_until_it_is_past(
+        self, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("airflow_parallel_apply.triggers.source_time._POLL_SECONDS", 0)
+        pipeline.looks_before_past = 3
+        assert event(source_time(SOON)) == {"status": "past"}
+        assert pipeline.calls == ["source_is_past"] * 4
+
+    def test_a_source_whose_clock_stays_behind_is_given_up(self, pipeline: FakePipeline) -> None:
+        pipeline.looks_before_past = 1000
+        assert event(source_time(PAST)) == {"status": "early"}
+
+    def test_a_turn_comes_when_what_goes_first_is_applied(
+        self, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pipeline.applied_seqno = 3
+        assert event(fence(deadline=PAST, reach_seqno=4))["status"] == "busy"
+        pipeline.applied_seqno = 4
+        assert event(fence(deadline=SOON, reach_seqno=4))["status"] == "free"
+        monkeypatch.setattr("airflow_parallel_apply.triggers.fence._LOOK_AGAIN", timedelta(0))
+        assert event(fence(deadline=SOON, reach_seqno=9))["status"] == "free", "it is time to ask Airflow again"
+
+    def test_a_queue_that_moves_is_waited_for_beyond_the_deadline(self, pipeline: FakePipeline) -> None:
+        pipeline.owner = "another run"
+        assert event(fence(deadline=PAST))["status"] == "busy"
+        pipeline.generation = 8
+        assert event(fence(deadline=PAST))["status"] == "moved"
