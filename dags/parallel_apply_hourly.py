@@ -1,7 +1,7 @@
 """A pipeline of its own with a schedule: each hour's run applies what the source committed before that hour's end.
 
-`CronDataIntervalTimetable` gives the runs their hours; a plain `schedule="@hourly"` would not, and a run without an hour
-applies everything that is committed when it opens. Change the names, then unpause it.
+`CronDataIntervalTimetable` gives the runs their hours; a plain `schedule="@hourly"` would not, and a run without an
+hour applies everything that is committed when it opens. Change the names, then unpause it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs with data intervals as Airflow brings them: what they wait for, when they are skipped, which gaps are refused."""
+"""Runs with data intervals as Airflow brings them: what they wait for, when they are skipped, what is refused."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ def test_a_gap_without_runs_names_the_first_interval_and_the_command(
         judge(monkeypatch, before, INSIDE_TWO)
     assert str(refused.value).endswith(
         "Run the interval [2026-03-01T10:00:00+00:00, 2026-03-01T11:00:00+00:00) first: airflow backfill create "
-        "--dag-id orders --from-date 2026-03-01T10:00:00+00:00 --to-date 2026-03-01T12:00:00+00:00; then clear this task with "
-        "everything downstream."
+        "--dag-id orders --from-date 2026-03-01T10:00:00+00:00 --to-date 2026-03-01T12:00:00+00:00; then clear this "
+        "task with everything downstream."
     )
 
 
