@@ -59,6 +59,15 @@ def states(dag_run: Any) -> dict[str, str]:
     return {ti.task_id.removeprefix("hourly."): str(ti.state) for ti in dag_run.get_task_instances()}
 
 
+def error_of(done: Any, task_id: str) -> str:
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        row = session.query(XComModel).filter_by(run_id=done.run_id, task_id=task_id, key="error").one()
+        return str(XComModel.deserialize_value(row))
+
+
 def test_every_task_is_told_the_runs_interval(run: Any, pipeline: FakePipeline) -> None:
     done = run(EIGHT)
     assert done.state == "success"
@@ -89,6 +98,9 @@ def test_a_gap_that_nobody_is_to_close_is_red_and_says_what_to_run(run: Any, pip
     assert states(done)["open"] == "failed"
     assert done.state == "failed"
     assert pipeline.calls.count("open") == 1
+    first = hour(-30)
+    said = f"Run the interval {first} first: airflow backfill create --dag-id parallel_apply_hourly --from-date"
+    assert said in error_of(done, "hourly.open")
 
 
 # --- the runs before ---
@@ -228,7 +240,7 @@ def fence(*, deadline: datetime, reach_seqno: int | None = None) -> FenceTrigger
     )
 
 
-SOON = pendulum.now("UTC").add(minutes=1)
+SOON = pendulum.now("UTC").add(hours=1)
 PAST = pendulum.now("UTC").subtract(minutes=1)
 
 
