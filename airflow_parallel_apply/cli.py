@@ -45,6 +45,12 @@ TargetOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_TARGET", help=
 LogUrl = Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")]
 Include = Annotated[list[str], typer.Option("--include", help="Pattern over schema.table; may be repeated.")]
 Exclude = Annotated[list[str], typer.Option("--exclude", help="Pattern over schema.table; may be repeated.")]
+StartOption = Annotated[
+    Start, typer.Option(help="copy: the source's rows; empty: there are none; equal: both sides hold the same.")
+]
+CreateTables = Annotated[
+    bool, typer.Option("--create-tables", help="With start copy: make tables that the target lacks as the source has.")
+]
 Partitioner = Annotated[str, typer.Option(help="key, shard, shard_list, round_robin, or an installed one's name.")]
 ShardBy = Annotated[list[str], typer.Option(help="With shards: an expression, or pattern=expression; may be repeated.")]
 ShardFile = Annotated[str, typer.Option(help="With shard_list: the file that gives shards their channels.")]
@@ -60,13 +66,23 @@ def prepare(
     include: Include = ["public.*"],  # noqa: B006  # typer copies it
     exclude: Exclude = [],  # noqa: B006
     channels: Annotated[int, typer.Option(min=1, max=64, help="Channels that the runs will use.")] = 4,
-    start: Annotated[Start, typer.Option(help="What both sides hold now.")] = Start.EMPTY,
+    start: StartOption = Start.COPY,
+    create_tables: CreateTables = False,
     partitioner: Partitioner = PartitionerName.KEY,
     shard_by: ShardBy = [],  # noqa: B006
     shard_file: ShardFile = "",
+    spark: Annotated[
+        str, typer.Option(envvar="PARALLEL_APPLY_SPARK", help="Spark Connect URL for the copy; empty: a local Spark.")
+    ] = "",
 ) -> None:
-    """Check both sides, then create publication, slot, log and the target's schema; what is there already stays."""
+    """Check both sides, then create publication, slot, log and the target's schema, and copy the rows that are there.
+
+    What is there already stays. The first run does the same by itself.
+    """
+    from airflow_parallel_apply.pipeline.copy.protocol import Copying
+    from airflow_parallel_apply.pipeline.copy.view import CopyBar
     from airflow_parallel_apply.pipeline.run import prepare as prepare_run
+    from airflow_parallel_apply.spark.copier import spark_copier
 
     with _told():
         config = PipelineConfig(
@@ -75,11 +91,15 @@ def prepare(
             tables=TablePatterns(include=tuple(include), exclude=tuple(exclude)),
             channels=channels,
             start=start,
+            create_tables=create_tables,
             partitioner=partitioner,
             shard_by=shard_pairs(shard_by),
             shard_file=shard_file,
         )
-        prepared = prepare_run(config, _endpoint(source, "source"), _endpoint(target, "target"))
+        ends = _endpoint(source, "source"), _endpoint(target, "target")
+        with CopyBar() as bar, spark_copier(spark or None, *ends) as copier:
+            copying = Copying(copier=copier, report=bar.show, cancelled=lambda: False)
+            prepared = prepare_run(config, *ends, copying=copying)
     for line in prepared.created or ("everything is there already",):
         typer.echo(line)
     typer.echo(f"follows {len(prepared.tables)} tables: {', '.join(prepared.tables)}")
@@ -94,7 +114,8 @@ def check(
     include: Include = ["public.*"],  # noqa: B006
     exclude: Exclude = [],  # noqa: B006
     channels: Annotated[int, typer.Option(min=1, max=64, help="Channels that the runs will use.")] = 4,
-    start: Annotated[Start, typer.Option(help="What both sides hold now.")] = Start.EMPTY,
+    start: StartOption = Start.COPY,
+    create_tables: CreateTables = False,
     partitioner: Partitioner = PartitionerName.KEY,
     shard_by: ShardBy = [],  # noqa: B006
     shard_file: ShardFile = "",
@@ -114,6 +135,7 @@ def check(
             tables=TablePatterns(include=tuple(include), exclude=tuple(exclude)),
             channels=channels,
             start=start,
+            create_tables=create_tables,
             partitioner=partitioner,
             shard_by=shard_pairs(shard_by),
             shard_file=shard_file,

@@ -94,7 +94,8 @@ class PipelineTask(BaseOperator):
     :param spark_conn_id: connection of type spark_connect; empty: an embedded local Spark
     :param log_url: directory of the log, seen by every worker; empty: below AIRFLOW_HOME
     :param tables: ``{"include": [...], "exclude": [...]}``, patterns over ``schema.table``
-    :param start: what the first run finds: ``empty`` or ``equal``
+    :param start: what the first run does or finds: ``copy``, ``empty`` or ``equal``
+    :param create_tables: with ``start=copy``: make tables that the target lacks as the source has them
     :param channels: ordered lanes of apply, 1 to 64
     :param lanes: mapped tasks at a time; 0: as channels, at most 8
     :param partitioner: how rows find their channel: ``key``, ``shard``, ``shard_list``, ``round_robin``, or an
@@ -122,6 +123,7 @@ class PipelineTask(BaseOperator):
         log_url: str = "",
         tables: Mapping[str, Sequence[str]] | Sequence[str] | str | None = None,
         start: str = "",
+        create_tables: bool | str | None = None,
         channels: int | str | None = None,
         lanes: int | str | None = None,
         partitioner: str = "",
@@ -143,6 +145,7 @@ class PipelineTask(BaseOperator):
         self.log_url = log_url
         self.tables = tables
         self.start = start
+        self.create_tables = create_tables
         self.channels = channels
         self.lanes = lanes
         self.partitioner = partitioner

@@ -72,14 +72,23 @@ PARAMS = {
         section=_FLOW,
     ),
     "start": Param(
-        "empty",
-        enum=["empty", "equal"],
+        "copy",
+        enum=["copy", "empty", "equal"],
         values_display={
+            "copy": "copy: the target's tables have no rows, copy the source's into them",
             "empty": "empty: the tables have no rows on either side",
             "equal": "equal: both sides hold the same rows, I say so",
         },
         title="Start",
-        description_md="What the **first** run finds. Later runs go on where the one before stopped.",
+        description_md="What the **first** run does. Later runs go on where the one before stopped.",
+        section=_FLOW,
+    ),
+    "create_tables": Param(
+        False,
+        type="boolean",
+        title="Create tables",
+        description_md="With start **copy**: make tables that the target lacks as the source has them, "
+        "with keys, constraints and indexes after the load.",
         section=_FLOW,
     ),
     "until": Param(
@@ -184,6 +193,7 @@ with DAG(
         log_url="{{ params.log_url or '' }}",
         tables="{{ params.tables | tojson }}",
         start="{{ params.start }}",
+        create_tables="{{ params.create_tables }}",
         channels="{{ params.channels }}",
         lanes="{{ params.lanes }}",
         partitioner="{{ params.partitioner }}",

@@ -31,7 +31,7 @@ from airflow_parallel_apply.demo.settings import (
     DemoSettings,
 )
 from airflow_parallel_apply.pipeline.compare import compare
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.run import prepare
 from airflow_parallel_apply.pipeline.status import PipelineStatus, read_status
@@ -217,6 +217,7 @@ def _conf(settings: DemoSettings) -> dict[str, Any]:
 def _config(settings: DemoSettings) -> PipelineConfig:
     return PipelineConfig(
         pipeline=PIPELINE,
+        start=Start.EMPTY,
         log_url=_log_url(settings),
         tables=TablePatterns(include=(TABLES,)),
         channels=settings.channels,

@@ -28,6 +28,7 @@ NAMES: Final = (
     "log_url",
     "tables",
     "start",
+    "create_tables",
     "channels",
     "lanes",
     "partitioner",
@@ -113,6 +114,14 @@ def _number(name: str, value: object) -> int:
     raise _wrong(name, value, "a whole number")
 
 
+def _flag(name: str, value: object) -> bool:
+    """What JSON, Python and a rendered template write."""
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise _wrong(name, value, "true or false")
+    return text == "true"
+
+
 def _choice(kind: type[Choice]) -> Callable[[str, object], Choice]:
     def convert(name: str, value: object) -> Choice:
         try:
@@ -138,6 +147,7 @@ def _wrong(name: str, value: object, takes: str) -> ConfigurationError:
 _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
     "tables": _tables,
     "start": _choice(Start),
+    "create_tables": _flag,
     "channels": _number,
     "lanes": _number,
     "partitioner": lambda _name, value: str(value),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Context
 
@@ -12,13 +13,18 @@ from airflow_parallel_apply.operators.spark import begin
 from airflow_parallel_apply.task import run_identity
 
 if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.copy.protocol import Copier, CopyProgress
     from airflow_parallel_apply.pipeline.source.protocol import CaptureStep
+
+
+_LINE_SECONDS: Final = 5.0
 
 
 class CaptureOperator(FencedTask):
     """Freeze the run's bound and capture a first part of the backlog; the lanes capture what is left.
 
-    The first run of a pipeline creates publication, slot and log, and says so. Returns what was captured.
+    The first run of a pipeline creates publication, slot and log, copies the rows that are there (`start`), and says
+    so. Killed meanwhile, it interrupts the copy, which the next try begins anew. Returns what was captured.
 
     :param until: LSN where the run ends; empty: the end of the run's data interval, or, where it has none or an empty
         one, everything committed at the source when the run first opens
@@ -26,29 +32,48 @@ class CaptureOperator(FencedTask):
 
     template_fields: Sequence[str] = (*FencedTask.template_fields, "until")
 
+    _copier: Copier | None = None
+    _next_line = 0.0
+
     def __init__(self, *, until: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.until = until
 
     def work(self, context: Context) -> dict[str, Any]:
+        from airflow_parallel_apply.pipeline.copy.protocol import Copying
         from airflow_parallel_apply.pipeline.run import capture
+        from airflow_parallel_apply.spark.copier import spark_copier
 
         told = self.settings()
         identity = run_identity(context)
         begin(told.spark)
-        report = capture(
-            told.config,
-            told.source,
-            told.target,
-            run_id=identity.run_id,
-            until=self.until,
-            interval=identity.interval,
-            cancelled=lambda: self.killed,
-            report=self._log_step,
-        )
+        with spark_copier(told.spark.url, told.source, told.target) as copier:
+            self._copier = copier
+            report = capture(
+                told.config,
+                told.source,
+                told.target,
+                run_id=identity.run_id,
+                until=self.until,
+                interval=identity.interval,
+                cancelled=lambda: self.killed,
+                report=self._log_step,
+                copying=Copying(copier=copier, report=self._log_copy, cancelled=lambda: self.killed),
+            )
         for line in report.prepared.created:
             self.log.info("created: %s", line)
         return report.to_json()
+
+    def cancel(self) -> None:
+        if self._copier is not None:
+            self._copier.cancel()
+
+    def _log_copy(self, progress: CopyProgress) -> None:
+        """Every few seconds: a copy may take hours."""
+        now = time.monotonic()
+        if now >= self._next_line or progress.phase != "copying":
+            self._next_line = now + _LINE_SECONDS
+            self.log.info("initial copy: %s", progress)
 
     def _log_step(self, step: CaptureStep) -> None:
         self.log.info(

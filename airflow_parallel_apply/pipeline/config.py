@@ -21,8 +21,10 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 class Start(StrEnum):
-    """What the first run finds at the target."""
+    """What the first run finds."""
 
+    COPY = "copy"
+    """The target's tables have no rows, and get the source's."""
     EMPTY = "empty"
     """Both sides' tables have no rows; anything else is refused."""
     EQUAL = "equal"
@@ -100,7 +102,9 @@ class PipelineConfig:
     pipeline: str
     log_url: str
     tables: TablePatterns = TablePatterns()
-    start: Start = Start.EMPTY
+    start: Start = Start.COPY
+    create_tables: bool = False
+    """With start=copy: make tables that the target lacks as the source has them."""
     channels: int = 4
     lanes: int = 0
     """Airflow slots used at the same time; 0: as channels, at most MAX_DEFAULT_LANES."""
@@ -129,6 +133,8 @@ class PipelineConfig:
             raise _wrong("channels", self.channels, f"1 to {MAX_CHANNELS}")
         if not 0 <= self.lanes <= MAX_CHANNELS:
             raise _wrong("lanes", self.lanes, f"0 (as channels, at most {MAX_DEFAULT_LANES}) to {MAX_CHANNELS}")
+        if self.create_tables and self.start is not Start.COPY:
+            raise _wrong("create_tables", self.create_tables, "effect with start=copy only")
         if not self.tables.include:
             raise _wrong("tables", "no include pattern", "at least one pattern, such as public.*")
         self._check_partitioner()

@@ -13,7 +13,10 @@ import pendulum
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names
+from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
+from airflow_parallel_apply.pipeline.copy.record import read_progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.target.connect import open_target
@@ -63,18 +66,23 @@ class PipelineStatus:
     torn_to: int | None
     failure: str | None
     channels: tuple[ChannelStatus, ...]
+    copy: CopyProgress | None = None
+    """The initial copy, where there was one. While it goes on there is nothing else to tell."""
 
     def to_json(self) -> dict[str, Any]:
         """Times as ISO 8601."""
-        return {
-            name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(self).items()
-        }
+        told = asdict(self)
+        told["copy"] = self.copy.to_json() if self.copy is not None else None
+        return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in told.items()}
 
 
 def read_status(target: Endpoint, pipeline: str, log_url: str | None = None) -> PipelineStatus:
     """Read it. Errors: `ConfigurationError` when the target knows no such pipeline."""
     with closing(open_target(target, pipeline)) as reading, closing(open_queue(target.dsn)) as queue:
         fence = reading.fence() if reading.is_installed() else None
+        copy = read_progress(target, pipeline)
+        if fence is None and copy is not None:
+            return _copying(pipeline, copy)
         if fence is None:
             raise ConfigurationError(
                 "the target knows no such pipeline", pipeline=pipeline, hint="Its first run registers it."
@@ -107,7 +115,28 @@ def read_status(target: Endpoint, pipeline: str, log_url: str | None = None) -> 
                 # A routing that changed between the two reads may leave one of them longer.
                 for position, counts in zip(positions, rows, strict=False)
             ),
+            copy=copy,
         )
+
+
+def _copying(pipeline: str, copy: CopyProgress) -> PipelineStatus:
+    """Of a pipeline that is not registered yet: that comes with the end of its copy."""
+    return PipelineStatus(
+        pipeline=pipeline,
+        owner=None,
+        generation=0,
+        lease_until=None,
+        phase=copy.phase,
+        captured_seqno=NO_SEQNO,
+        captured_time=None,
+        planned_seqno=NO_SEQNO,
+        low_watermark=NO_SEQNO,
+        torn_from=None,
+        torn_to=None,
+        failure=copy.failure,
+        channels=(),
+        copy=copy,
+    )
 
 
 def _coordinator(queue: Queue, names: Names) -> CoordinatorState | None:

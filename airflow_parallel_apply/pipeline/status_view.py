@@ -38,7 +38,12 @@ class Rates:
 
 
 def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableType:
-    """One table; below it what a person should know."""
+    """One table; below it what a person should know. Before the first stream: how far the initial copy is."""
+    if status.copy is not None and not status.channels:
+        lines: list[RenderableType] = [f"pipeline {status.pipeline}: initial copy, {status.copy}"]
+        if status.failure is not None:
+            lines.append(Text(f"{status.failure} It begins anew with the next run.", style="bold red"))
+        return Group(*lines)
     title = f"pipeline {status.pipeline}: {status.phase}, captured seqno {status.captured_seqno}"
     table = Table(title=title, title_justify="left", box=None)
     for name in ("channel", "seqno", "changes/s", "lag (transactions)", "lag (changes)"):

@@ -42,7 +42,7 @@ class LoadRows:
     relations: tuple[Relation, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _die_with_parent()
+        die_with_parent()
         try:
             loaded = self._load(batches)
         except ParallelApplyError as error:
@@ -85,7 +85,7 @@ def read_results(results: pa.Table) -> tuple[StagedTable, ...]:
 
 def warm(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Nothing, in a worker that has imported what `LoadRows` imports."""
-    _die_with_parent()
+    die_with_parent()
     for batch in batches:
         yield pa.record_batch([pa.array([True] * batch.num_rows)], names=["ready"])
 
@@ -99,7 +99,7 @@ def _as_logged(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(number, "unsent", pa.nulls(len(column), column.type))
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """A worker's parent is Spark's Python daemon: after a kill -9 of it nobody else would end a waiting worker."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.run import OpenedRun
 from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE, ServerSettings
 from airflow_parallel_apply.spark.server import connect_server, stop_server
@@ -96,6 +96,7 @@ def crash_config(directory: Path) -> PipelineConfig:
     """Small epochs, small units, a lease that is over soon."""
     return PipelineConfig(
         pipeline="p",
+        start=Start.EMPTY,
         log_url=str(directory / "log"),
         channels=3,
         lanes=2,

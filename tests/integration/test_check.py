@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.check import Checked, check_pipeline
-from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
 from tests.support.rig import Rig, execute
 
@@ -23,7 +23,7 @@ ROLE = "checked role"
 
 @pytest.fixture
 def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    config = PipelineConfig(pipeline="checked", log_url=str(tmp_path / "log"), channels=1)
+    config = PipelineConfig(pipeline="checked", start=Start.EMPTY, log_url=str(tmp_path / "log"), channels=1)
     made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
     made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
     return made
@@ -249,7 +249,7 @@ def test_a_server_that_has_nothing_left_says_which_setting_to_raise(
     server.set_in_file(setting, tight)
     with server:
         rig = Rig(
-            config=PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=1),
+            config=PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log"), channels=1),
             source_dsn=server.dsn(),
             target_dsn=target_dsn,
         )
@@ -268,7 +268,7 @@ def test_slots_that_time_out_between_runs_are_warned_of(tmp_path: Path, target_d
     server.set_in_file("idle_replication_slot_timeout", "1h")
     with server:
         rig = Rig(
-            config=PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=1),
+            config=PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log"), channels=1),
             source_dsn=server.dsn(),
             target_dsn=target_dsn,
         )
@@ -286,7 +286,7 @@ def test_pipelines_run_between_versions(tmp_path: Path, source_version: int, tar
         PostgresServer(tmp_path / "target", version=target_version, settings={"fsync": "off"}) as target,
     ):
         rig = Rig(
-            config=PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=3),
+            config=PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log"), channels=3),
             source_dsn=source.dsn(),
             target_dsn=target.dsn(),
         )

@@ -11,7 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
-from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.router.__main__ import app as router
 from tests.support.rig import Rig
 
@@ -20,6 +20,7 @@ from tests.support.rig import Rig
 def rig(source_dsn: str, target_dsn: str, source_database: str, tmp_path: Path) -> Rig:
     config = PipelineConfig(
         pipeline=source_database,
+        start=Start.EMPTY,
         log_url=str(tmp_path / "log"),
         channels=3,
         tables=TablePatterns(include=("public.*",)),

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.errors import FenceBusy, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.finding import Side
@@ -141,7 +141,7 @@ def test_a_slot_and_a_publication_of_somebody_else_stay(rig: Rig, source_server:
 
 
 def test_a_log_that_another_target_reads_stays(rig: Rig, target_server: PostgresServer) -> None:
-    second = replace(rig, target_dsn=target_server.create_database("second_reader"))
+    second = replace(rig, target_dsn=target_server.create_database("second_reader")).having(start=Start.EMPTY)
     execute(second.target_dsn, "CREATE TABLE t (id int PRIMARY KEY, v text)")
     second.prepare()
     removal = dropped(rig, with_log=True)

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
     FatalError,
@@ -29,7 +29,7 @@ from tests.support.rig import Rig, execute
 @pytest.fixture
 def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     """A pipeline that has applied ten rows, and has more to do."""
-    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=2)
+    config = PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log"), channels=2)
     made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
     made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
     made.prepare()

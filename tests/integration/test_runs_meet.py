@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.source.connect import open_source
@@ -19,7 +19,9 @@ from tests.support.rig import Rig
 
 @pytest.fixture
 def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=2, epoch_max_changes=5)
+    config = PipelineConfig(
+        start=Start.EMPTY, pipeline="p", log_url=str(tmp_path / "log"), channels=2, epoch_max_changes=5
+    )
     made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
     made.both("CREATE TABLE t (id int PRIMARY KEY)")
     made.prepare()

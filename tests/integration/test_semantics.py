@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, TargetError
 from tests.support.rig import Rig
 
@@ -26,6 +26,7 @@ def wide_rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
 def make_rig(source_dsn: str, target_dsn: str, directory: Path, channels: int) -> Rig:
     config = PipelineConfig(
         pipeline="p",
+        start=Start.EMPTY,
         log_url=str(directory / "log"),
         channels=channels,
         lanes=2,

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.planner import EpochLimits
 from airflow_parallel_apply.pipeline.run import OpenedRun
@@ -34,6 +34,7 @@ def rig(
         server.run("pgbench", "-i", "-I", "dtp", "--quiet", database=database)
     config = PipelineConfig(
         pipeline=source_database,
+        start=Start.EMPTY,
         log_url=str(tmp_path / "log"),
         channels=4,
         lanes=2,

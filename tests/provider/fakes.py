@@ -42,6 +42,7 @@ class FakePipeline:
     calls: list[str] = field(default_factory=list)
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
     during_apply: Callable[[Any], None] = lambda signals: None
+    during_copy: Callable[[Any], None] = lambda copying: None
     owner: str | None = None
     generation: int = 7
     applied_seqno: int = -1
@@ -71,10 +72,11 @@ class FakePipeline:
         self._step("fence_view")
         return FenceView(owner=self.owner, generation=self.generation, applied_seqno=self.applied_seqno)
 
-    def capture(self, config, source, target, *, run_id, until, interval, cancelled, report):
+    def capture(self, config, source, target, *, run_id, until, interval, cancelled, report, copying):
         self._step(
             "capture", config=config, source=source, target=target, run_id=run_id, until=until, interval=interval
         )
+        self.during_copy(copying)
         return CaptureReport(
             prepared=Prepared(log_id="log", slot="slot", publication="publication", tables=(), created=("slot",)),
             bounds=RunBounds(run_id=run_id, until_lsn=1, until_seqno=9),

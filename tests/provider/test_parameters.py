@@ -21,6 +21,16 @@ def test_rendered_text_and_values_make_the_same_configuration() -> None:
     assert text == values
 
 
+@pytest.mark.parametrize(("value", "meant"), [(True, True), ("True", True), ("false", False), (False, False)])
+def test_a_flag_in_every_form(value: object, meant: bool) -> None:
+    assert config(create_tables=value).create_tables is meant
+
+
+def test_tables_are_made_by_a_copy_only() -> None:
+    with pytest.raises(ConfigurationError, match="parameter create_tables"):
+        config(create_tables=True, start="equal")
+
+
 @pytest.mark.parametrize("empty", ["", None])
 def test_an_empty_parameter_is_its_default(empty: object) -> None:
     names = [name for name in NAMES if name not in ("pipeline", "log_url")]
@@ -47,7 +57,8 @@ def test_tables_in_every_form(value: object) -> None:
         ("channels", True),
         ("channels", 65),
         ("channels", 2.5),
-        ("start", "copy"),
+        ("start", "fresh"),
+        ("create_tables", "perhaps"),
         ("tables", "{broken"),
         ("tables", {"include": []}),
         ("tables", 7),

@@ -76,7 +76,7 @@ def test_every_pipeline_parameter_is_in_the_form(dag: DAG) -> None:
 def test_the_forms_defaults_make_a_configuration(dag: DAG) -> None:
     values = {name: value for name, value in dag.params.dump().items() if name in parameters.NAMES}
     config = parameters.pipeline_config(values)
-    assert (config.channels, config.lane_count, config.start) == (4, 4, "empty")
+    assert (config.channels, config.lane_count, config.start) == (4, 4, "copy")
     assert config.log_url.endswith("/parallel_apply/parallel_apply")
 
 
@@ -87,7 +87,8 @@ def test_the_forms_defaults_make_a_configuration(dag: DAG) -> None:
         ("channels", 65),
         ("channels", "many"),
         ("lanes", -1),
-        ("start", "copy"),
+        ("start", "fresh"),
+        ("create_tables", "yes"),
         ("ddl", "ignore"),
         ("partitioner", "No name"),
         ("store", "memory"),

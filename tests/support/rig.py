@@ -15,8 +15,11 @@ from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.compare import Comparison, compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying, CopyProgress
 from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.source.protocol import Prepared
 from airflow_parallel_apply.router.plan import plan
+from tests.support.local_copier import LocalCopier
 from tests.support.local_stage import LocalStage
 
 _runs = count()
@@ -24,12 +27,13 @@ _runs = count()
 
 @dataclass(frozen=True, kw_only=True)
 class Rig:
-    """One pipeline. `stage` makes a lane's stage; the default stages without Spark."""
+    """One pipeline. `stage` makes a lane's stage, `copier` an initial copy's; the defaults do without Spark."""
 
     config: PipelineConfig
     source_dsn: str
     target_dsn: str
     stage: Callable[[run.OpenedRun], Stage] | None = None
+    copier: Callable[[Rig], Copier] | None = None
 
     @property
     def source(self) -> Endpoint:
@@ -43,8 +47,17 @@ class Rig:
         """The same pipeline with other parameters."""
         return replace(self, config=replace(self.config, **changes))
 
-    def prepare(self) -> None:
-        run.prepare(self.config, self.source, self.target)
+    def prepare(self) -> Prepared:
+        return run.prepare(self.config, self.source, self.target, copying=self.copying())
+
+    def copying(
+        self,
+        *,
+        report: Callable[[CopyProgress], None] = lambda progress: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Copying:
+        copier = self.copier(self) if self.copier else LocalCopier(source=self.source, target=self.target)
+        return Copying(copier=copier, report=report, cancelled=cancelled)
 
     def both(self, *statements: str) -> None:
         """Run statements on source and target: how tables come into being on both sides."""
@@ -90,6 +103,7 @@ class Rig:
             interval=interval,
             cancelled=lambda: False,
             report=lambda step: None,
+            copying=self.copying(),
         )
 
     def apply(

@@ -22,10 +22,14 @@ from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.copy import parts
+from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying
 from airflow_parallel_apply.pipeline.run import preparing
+from airflow_parallel_apply.spark.copier import spark_copier
 from airflow_parallel_apply.spark.server import connect_server
 from airflow_parallel_apply.spark.stage import SparkStage
+from tests.support.local_copier import LocalCopier
 from tests.support.local_stage import LocalStage
 
 
@@ -53,6 +57,7 @@ class Order:
     lane: int = 0
     session_id: str | None = None
     step_changes: int = capture_turn.STEP_CHANGES
+    part_bytes: int = 2**19
     fault: Fault | None = None
 
     def to_line(self) -> bytes:
@@ -74,10 +79,15 @@ def config_to_json(config: PipelineConfig) -> dict[str, Any]:
 
 def _config(value: dict[str, Any]) -> PipelineConfig:
     tables = TablePatterns(**{name: tuple(patterns) for name, patterns in value["tables"].items()})
-    plain = {name: found for name, found in value.items() if name not in ("tables", "lease", "fence_timeout", "ddl")}
+    converted = ("tables", "lease", "fence_timeout", "ddl", "start")
+    plain = {name: found for name, found in value.items() if name not in converted}
     return PipelineConfig(
-        **plain, tables=tables, lease=timedelta(seconds=value["lease"]), ddl=DdlPolicy(value["ddl"])
-    )  # fmt: skip
+        **plain,
+        tables=tables,
+        lease=timedelta(seconds=value["lease"]),
+        ddl=DdlPolicy(value["ddl"]),
+        start=Start(value["start"]),
+    )
 
 
 def main() -> None:
@@ -102,6 +112,7 @@ def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]
     target = Endpoint(conn_id="target", dsn=order.target_dsn)
     capture_turn.STEP_CHANGES = order.step_changes  # type: ignore[misc]
     preparing.FIRST_CAPTURE_CHANGES = order.step_changes  # type: ignore[misc]
+    parts.PART_BYTES = order.part_bytes  # type: ignore[misc]
     if order.step == "capture":
         return run.capture(
             config,
@@ -111,6 +122,11 @@ def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]
             until="",
             cancelled=lambda: bool(cancelled),
             report=lambda step: None,
+            copying=Copying(
+                copier=_copier(order, source, target, stack),
+                report=lambda progress: None,
+                cancelled=lambda: bool(cancelled),
+            ),
         ).to_json()
     if order.opened is None:
         raise ValueError("a lane needs an opened run")
@@ -134,6 +150,12 @@ def _stage(order: Order, config: PipelineConfig, target: Endpoint, stack: ExitSt
     stage = SparkStage(url=url, session_id=order.session_id, config=config, target=target)
     stack.callback(stage.close)
     return stage
+
+
+def _copier(order: Order, source: Endpoint, target: Endpoint, stack: ExitStack) -> Copier:
+    if order.session_id is None:
+        return LocalCopier(source=source, target=target)
+    return stack.enter_context(spark_copier(None, source, target))
 
 
 def _arm(fault: Fault) -> None:

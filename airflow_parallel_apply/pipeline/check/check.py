@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.copy.record import read_progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors
@@ -95,8 +96,14 @@ def _target_findings(config: PipelineConfig, target: Endpoint, relations: Sequen
         is_closed = bool(errors(writing.findings((), channels=config.channels, require_empty=False)))
         fence = writing.fence() if not is_closed and writing.is_installed() else None
         is_new = fence is None and not is_closed
+        copies = is_new and config.start is Start.COPY
+        # What a copy that was cut off left is its own to remove.
+        is_to_be_empty = is_new and config.start is not Start.EQUAL and read_progress(target, config.pipeline) is None
         findings = writing.findings(
-            relations, channels=config.channels, require_empty=is_new and config.start is Start.EMPTY
+            relations,
+            channels=config.channels,
+            require_empty=is_to_be_empty,
+            may_lack_tables=copies and config.create_tables,
         )
         if fence is None or not log_exists(config.log_url):
             return findings

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
 from time import monotonic
 from typing import Final
 
@@ -12,7 +12,10 @@ import pendulum
 
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.copy.initial import InitialCopy
+from airflow_parallel_apply.pipeline.copy.protocol import Copying
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
+from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.readers import register_reader
@@ -31,30 +34,44 @@ FIRST_CAPTURE_CHANGES: Final = 200_000
 """What the capture task itself brings; the lanes capture the rest while they apply."""
 
 
-def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Prepared:
+def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint, *, copying: Copying | None = None) -> Prepared:
     """Check both sides, then create what the pipeline needs on its first run; says what it created.
+
+    `copying`: who copies, if this is a first run with start=copy. A copy that was cut off begins anew here.
 
     Nothing is created before the tables of both sides are checked. The slot comes last: it holds back the source's
     WAL, and everything else left by a failed start is empty and harmless.
     """
-    with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
+    with ExitStack() as stack:
+        reading = stack.enter_context(closing(open_source(source, config)))
+        writing = stack.enter_context(closing(open_session(target, config)))
         fence = writing.fence() if writing.is_installed() else None
         first = fence is None
         if fence is not None:
             _require_log(config, fence.log_id)
-        require_empty = first and config.start is Start.EMPTY
-        if first or config.ddl is DdlPolicy.REFUSE:
+        relations = reading.relations()
+        copy = None
+        if first and config.start is Start.COPY:
+            copy = stack.enter_context(_initial_copy(config, source, target, relations, copying))
+            copy.rehearse()
+        elif first or config.ddl is DdlPolicy.REFUSE:
             # Else the target may lack what DDL on its way will bring.
-            relations = reading.relations()
+            require_empty = first and config.start is Start.EMPTY
             writing.check(relations, channels=config.channels, require_empty=require_empty)
+        if first or config.ddl is DdlPolicy.REFUSE:
             check_routing(routing_of(config, writing.ties(config.tables)), relations)
         created = (*writing.migrate(), *migrate_queue(target.dsn))
-        prepared = reading.prepare()
+        prepared = reading.prepare(copy.run if copy is not None else None)
+        if copy is not None:
+            copy.require_finished(prepared.log_id)
+            created += tuple(copy.told)
         # Before there is a position that a purge must not pass.
         register_reader(config.log_url, reader_entry(writing, target, config.pipeline))
         # Another run may own the pipeline: then it is registered, and routed as its owner likes.
         with suppress(FenceBusy):
             writing.route(None, log_id=prepared.log_id, routing=routing_of(config, writing.ties(config.tables)))
+        if copy is not None:
+            copy.register()
         return Prepared(
             log_id=prepared.log_id,
             slot=prepared.slot,
@@ -74,10 +91,11 @@ def capture(
     interval: Interval | None = None,
     cancelled: Callable[[], bool],
     report: Callable[[CaptureStep], None],
+    copying: Copying | None = None,
 ) -> CaptureReport:
     """Prepare, freeze the run's bound, and bring the first part of the backlog into the log."""
     began = monotonic()
-    prepared = prepare(config, source, target)
+    prepared = prepare(config, source, target, copying=copying)
     with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
         log = open_reader(config.log_url)
         bounds = settle(log, writing, freeze(reading, writing, run_id=run_id, until=until, interval=interval))
@@ -102,6 +120,23 @@ def capture(
             done=bounds.until_seqno is not None,
             seconds=monotonic() - began,
         )
+
+
+def _initial_copy(
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    relations: Sequence[Relation],
+    copying: Copying | None,
+) -> InitialCopy:
+    if copying is None:
+        raise ConfigurationError(
+            "start=copy needs Spark, and this step was given none",
+            op="prepare",
+            pipeline=config.pipeline,
+            hint="Run the task capture, or parallel-apply prepare.",
+        )
+    return InitialCopy(config, source, target, relations, copying)
 
 
 def _is_owned(fence: FenceState | None) -> bool:

@@ -35,11 +35,25 @@ class Prepared:
     created: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What the source held where the stream of a new slot begins: by its name other sessions see it, as long as the
+    call that hands it out lasts. The followed tables keep their definition meanwhile. `log_id`: of the log to be.
+    """
+
+    name: str
+    log_id: str
+
+
 class Source(Protocol):
     """Errors: `Unavailable`, `SourceError`, `LogError`, `ConfigurationError`; nothing moved after any of them."""
 
-    def prepare(self) -> Prepared:
-        """Check the source, create publication, slot and log on the first run; check that they still fit on others."""
+    def prepare(self, copy: Callable[[Snapshot], None] | None = None) -> Prepared:
+        """Check the source, create publication, slot and log on the first run; check that they still fit on others.
+
+        `copy` is called after the slot and before the log, so on a first run only; nothing is captured unless it
+        returns. When it raises the slot is gone, and the next call begins anew.
+        """
         ...
 
     def check(self) -> tuple[Finding, ...]:

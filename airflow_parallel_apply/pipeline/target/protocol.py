@@ -104,7 +104,9 @@ class Target(Protocol):
         """
         ...
 
-    def findings(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> tuple[Finding, ...]:
+    def findings(
+        self, relations: Sequence[Relation], *, channels: int, require_empty: bool, may_lack_tables: bool = False
+    ) -> tuple[Finding, ...]:
         """All that `check` would refuse, and what should be known; reads only."""
         ...
 

@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
@@ -121,7 +121,7 @@ class Scene:
 
 @pytest.fixture
 def scene(source_dsn: str, source_database: str, tmp_path: Path) -> Iterator[Scene]:
-    config = PipelineConfig(pipeline=source_database, log_url=str(tmp_path / "log"))
+    config = PipelineConfig(pipeline=source_database, start=Start.EMPTY, log_url=str(tmp_path / "log"))
     scene = Scene(source_dsn, config)
     yield scene
     scene.close()

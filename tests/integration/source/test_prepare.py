@@ -214,7 +214,7 @@ def _replace_dsn(scene: Scene, dsn: str) -> Scene:
 
 
 def test_an_unreachable_server_is_named_without_its_password(tmp_path: Path) -> None:
-    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"))
+    config = PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log"))
     endpoint = Endpoint(conn_id="source", dsn="host=127.0.0.1 port=1 user=me password=hunter2 dbname=shop")
     source = PostgresSource(endpoint, config)
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1/shop") as refused:
@@ -246,7 +246,7 @@ def test_missing_rights_are_named_with_the_command_that_gives_them(scene: Scene)
 
 def test_a_server_without_logical_wal_is_told_how_to_mend_it(tmp_path: Path) -> None:
     with PostgresServer(tmp_path / "data", settings={"wal_level": "replica", "fsync": "off"}) as server:
-        scene = Scene(server.dsn(), PipelineConfig(pipeline="p", log_url=str(tmp_path / "log")))
+        scene = Scene(server.dsn(), PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log")))
         with pytest.raises(ConfigurationError, match="ALTER SYSTEM SET wal_level = 'logical'"):
             scene.source().prepare()
 
@@ -254,7 +254,7 @@ def test_a_server_without_logical_wal_is_told_how_to_mend_it(tmp_path: Path) -> 
 def test_a_slot_that_lost_its_wal_is_refused_and_an_older_server_serves(tmp_path: Path) -> None:
     settings = {"max_slot_wal_keep_size": "16MB", "max_wal_size": "32MB", "min_wal_size": "32MB", "fsync": "off"}
     with PostgresServer(tmp_path / "data", version=16, settings=settings) as server:
-        scene = Scene(server.dsn(), PipelineConfig(pipeline="p", log_url=str(tmp_path / "log")))
+        scene = Scene(server.dsn(), PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log")))
         scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
         scene.source().prepare()
         scene.execute("INSERT INTO t VALUES (1)")
@@ -270,7 +270,7 @@ def test_a_slot_that_lost_its_wal_is_refused_and_an_older_server_serves(tmp_path
 def test_a_killed_server_is_a_reason_to_try_again_and_loses_nothing(tmp_path: Path) -> None:
     server = PostgresServer(tmp_path / "data")
     with server:
-        scene = Scene(server.dsn(), PipelineConfig(pipeline="p", log_url=str(tmp_path / "log")))
+        scene = Scene(server.dsn(), PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log")))
         scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
         source = scene.source()
         source.prepare()

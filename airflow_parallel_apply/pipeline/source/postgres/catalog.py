@@ -29,6 +29,7 @@ class SourceTable:
     table: str
     replica_identity: str
     has_primary_key: bool
+    is_partitioned: bool
     is_owner: bool
     can_select: bool
     is_published: bool
@@ -58,12 +59,24 @@ def list_tables(connection: psycopg.Connection[Any], publication: str) -> tuple[
             table=table,
             replica_identity=identity if isinstance(identity, str) else identity.decode(),
             has_primary_key=has_primary_key,
+            is_partitioned=is_partitioned,
             is_owner=is_owner,
             can_select=can_select,
             is_published=is_published,
             generated=generated,
         )
-        for oid, schema, table, identity, has_primary_key, is_owner, can_select, is_published, generated in rows
+        for (
+            oid,
+            schema,
+            table,
+            identity,
+            has_primary_key,
+            is_partitioned,
+            is_owner,
+            can_select,
+            is_published,
+            generated,
+        ) in rows
     )
 
 

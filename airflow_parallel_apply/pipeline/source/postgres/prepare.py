@@ -2,7 +2,7 @@
 
 The publication's comment is the record of how far a first run came, since it changes in transactions::
 
-    publication, "log <id>, being prepared" ──▶ slot ──▶ log <id>, captured to the slot's LSN ──▶ comment "log <id>"
+    publication, "log <id>, being prepared" ─▶ slot ─▶ copy ─▶ log <id>, captured to the slot's LSN ─▶ "log <id>"
 
 Nothing is captured before the last step. So a run that finds "being prepared" drops the slot and begins anew, with the
 log's id if there is one already; and a slot whose comment names a log is never touched, be that log here or elsewhere.
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -31,7 +31,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable,
 from airflow_parallel_apply.pipeline.source.postgres.check import server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot import PLUGIN, Slot, lsn_text
-from airflow_parallel_apply.pipeline.source.protocol import Prepared
+from airflow_parallel_apply.pipeline.source.protocol import Prepared, Snapshot
 
 _LOCK_TIMEOUT: Final = "30s"
 _WITH_GENERATED: Final = "publish_generated_columns = stored"
@@ -67,6 +67,7 @@ class Preparation:
     slot: Slot
     publication: str
     config: PipelineConfig
+    copy: Callable[[Snapshot], None] | None = None
     created: list[str] = field(default_factory=list)
 
     def run(self) -> Prepared:
@@ -106,8 +107,8 @@ class Preparation:
             if record is not None and record.is_ready:
                 self._check_identity(server, record)
                 self._check_unmatched(tables, followed)
-            elif self.config.start is Start.EMPTY:
-                self._check_empty(connection, followed)
+            else:
+                self._check_rows(connection, followed)
         except FatalError as error:
             return (*findings, self._as_finding(error))
         return findings
@@ -221,8 +222,11 @@ class Preparation:
         followed: Sequence[SourceTable],
     ) -> LogIdentity:
         """The first run, or one that takes up after a first run that died."""
-        if self.config.start is Start.EMPTY:
-            self._check_empty(connection, followed)
+        if self.config.start is Start.COPY and self.copy is None:
+            raise self._wrong(
+                "is to be copied, and this step cannot copy", "Run the task capture, or use another start."
+            )
+        self._check_rows(connection, followed)
         identity = self._identity(server, record)
         if self.slot.state() is not None:
             self.slot.drop()
@@ -237,7 +241,7 @@ class Preparation:
                 )
             )
             self._comment(connection, f"parallel_apply: log {identity.log_id}, being prepared")
-        start_lsn = self._create_slot(followed)
+        start_lsn = self._create_slot(followed, identity)
         if not log_exists(self.config.log_url):
             create_log(self.config.log_url, identity)
         writer = open_writer(self.config.log_url, expected=identity)
@@ -276,12 +280,13 @@ class Preparation:
             raise self._missing(f"slot {self.slot.name} of log {reader.identity.log_id} was made anew")
         return reader.identity
 
-    def _create_slot(self, followed: Sequence[SourceTable]) -> int:
+    def _create_slot(self, followed: Sequence[SourceTable], identity: LogIdentity) -> int:
         """The slot, and the LSN from which on it holds everything.
 
-        Its snapshot shows the tables exactly as they were then: a row in there would never be captured.
+        Its snapshot shows the tables exactly as they were then: a row in there is never captured, so either there is
+        none, or it is copied.
         """
-        with self.session.replication() as replication:
+        with self._held(followed), self.session.replication() as replication:
             replication.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
             # The older syntax, which version 14 knows and later ones still take.
             command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL {} EXPORT_SNAPSHOT").format(
@@ -291,22 +296,52 @@ class Preparation:
             if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
                 raise psycopg.errors.error_from_result(result)
             snapshot = (result.get_value(0, 2) or b"").decode()
-            connection = self.session.catalog()
-            if self.config.start is Start.EMPTY:
-                try:
-                    with connection.transaction():
-                        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
-                        self._check_empty(connection, followed)
-                except ConfigurationError:
-                    replication.close()
-                    self.slot.drop()
-                    connection.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(self.publication)))
-                    raise
+            try:
+                if self.config.start is Start.EMPTY:
+                    self._check_empty_in(snapshot, followed)
+                if self.copy is not None:
+                    self.copy(Snapshot(name=snapshot, log_id=identity.log_id))
+            except BaseException as error:
+                replication.close()
+                self._withdraw(error)
+                raise
         state = self.slot.state()
         if state is None:
             raise self._missing(f"slot {self.slot.name} went while it was made")
         return state.confirmed_lsn
+
+    @contextmanager
+    def _held(self, followed: Sequence[SourceTable]) -> Iterator[None]:
+        """Keep tables from being rewritten, truncated or redefined between the slot's first moment and the last row of
+        the copy: none of that keeps to a snapshot.
+        """
+        if self.copy is None:
+            yield
+            return
+        with self.session.another() as holding:
+            holding.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
+            names = sql.SQL(", ").join(
+                sql.SQL("{}" if table.is_partitioned else "ONLY {}").format(table.identifier) for table in followed
+            )
+            with holding.transaction():
+                holding.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
+                yield
+
+    def _check_empty_in(self, snapshot: str, followed: Sequence[SourceTable]) -> None:
+        connection = self.session.catalog()
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+            self._check_empty(connection, followed)
+
+    def _withdraw(self, error: BaseException) -> None:
+        """A slot that nobody will read must not hold back the source's WAL. Where even that fails, the next run does
+        it: the publication says that this one did not come to its end.
+        """
+        with suppress(psycopg.Error):
+            self.slot.drop()
+            if isinstance(error, ConfigurationError):
+                self.session.catalog().execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(self.publication)))
 
     def _add_tables(self, connection: psycopg.Connection[Any], tables: Sequence[SourceTable]) -> None:
         """Follow tables that are new. Writers are held off for the moment, so that no row falls between."""
@@ -324,7 +359,7 @@ class Preparation:
                 if has_rows(connection, table):
                     raise self._wrong(
                         f"has a new table with rows, which this pipeline did not see: {table.name}",
-                        "Empty the table, or leave it out with an exclude pattern; copying it comes with start=copy.",
+                        "Empty the table, or leave it out with an exclude pattern: only a first run copies.",
                     )
                 connection.execute(
                     sql.SQL("ALTER PUBLICATION {} ADD TABLE ONLY {}").format(
@@ -342,15 +377,22 @@ class Preparation:
                 f"Keep them in the patterns, or run ALTER PUBLICATION {self.publication} DROP TABLE.",
             )
 
-    def _check_empty(self, connection: psycopg.Connection[Any], followed: Sequence[SourceTable]) -> None:
+    def _check_rows(self, connection: psycopg.Connection[Any], followed: Sequence[SourceTable]) -> None:
+        """What the start asks of the rows that are there now."""
+        if self.config.start is Start.EQUAL:
+            return
         hidden = [table.name for table in followed if not table.can_select]
         if hidden:
             raise self._wrong(f"gives no right to read {_listed(hidden)}", "Grant SELECT, and USAGE on the schema.")
+        if self.config.start is Start.EMPTY:
+            self._check_empty(connection, followed)
+
+    def _check_empty(self, connection: psycopg.Connection[Any], followed: Sequence[SourceTable]) -> None:
         names = [table.name for table in followed if has_rows(connection, table)]
         if names:
             raise self._wrong(
                 f"has tables with rows, and start=empty takes none: {_listed(names)}",
-                "Use start=equal if the target holds the same rows; copying them comes with start=copy.",
+                "Use start=copy, or start=equal if the target holds the same rows.",
             )
 
     def _comment(self, connection: psycopg.Connection[Any], text: str) -> None:

@@ -44,13 +44,17 @@ class Session:
     def catalog(self) -> psycopg.Connection[Any]:
         """The session for short statements, in autocommit."""
         if self._catalog is None or self._catalog.closed:
-            self._catalog = psycopg.connect(self._conninfo(), autocommit=True)
+            self._catalog = self.another()
         return self._catalog
 
     def replication(self) -> psycopg.Connection[Any]:
         """A new session that speaks the replication protocol; the caller closes it."""
         conninfo = make_conninfo(self._conninfo(), replication="database")
         return psycopg.connect(conninfo, autocommit=True)
+
+    def another(self) -> psycopg.Connection[Any]:
+        """A new session like `catalog`'s; the caller closes it."""
+        return psycopg.connect(self._conninfo(), autocommit=True)
 
     def stream(self, query: str, *, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of a query as they arrive. Closing the iterator early drops the connection, which ends the query."""

@@ -42,7 +42,7 @@ from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation,
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, lsn_text
-from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
+from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, Snapshot
 
 BATCH_BYTES: Final = 8 * 2**20
 _READ_BYTES: Final = 384 * 2**20
@@ -68,9 +68,9 @@ class PostgresSource:
         self._message_bytes: float | None = None
         """Of a message, on average; known after the first read."""
 
-    def prepare(self) -> Prepared:
+    def prepare(self, copy: Callable[[Snapshot], None] | None = None) -> Prepared:
         with self._session.errors("prepare"):
-            return Preparation(self._session, self._slot, self._publication, self._config).run()
+            return Preparation(self._session, self._slot, self._publication, self._config, copy).run()
 
     def check(self) -> tuple[Finding, ...]:
         with self._session.errors("check"):

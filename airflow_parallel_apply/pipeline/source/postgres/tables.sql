@@ -5,6 +5,7 @@ SELECT
     c.relname,
     c.relreplident,
     EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) AS has_primary_key,
+    c.relkind = 'p' AS is_partitioned,
     pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner,
     pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_table_privilege(c.oid, 'SELECT') AS can_select,
     EXISTS (

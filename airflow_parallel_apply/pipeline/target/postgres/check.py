@@ -40,8 +40,21 @@ def check_target(session: Session, relations: Sequence[Relation], *, channels: i
         raise ConfigurationError(f"the target: {text}", op="check", hint=hint_of(found))
 
 
+def require_that_empty(connection: Connection, tables: Sequence[TargetTable]) -> None:
+    """Errors: `TargetError` with all tables that have rows; psycopg's own."""
+    found = list(_row_findings(connection, tables))
+    if found:
+        text = "; ".join(finding.what for finding in found)
+        raise TargetError(f"the target cannot take these tables: {text}", op="check", hint=hint_of(found))
+
+
 def find_trouble(
-    session: Session, relations: Sequence[Relation], *, channels: int, require_empty: bool
+    session: Session,
+    relations: Sequence[Relation],
+    *,
+    channels: int,
+    require_empty: bool,
+    may_lack_tables: bool = False,
 ) -> tuple[Finding, ...]:
     """Everything about the server, the role, and the tables that are to take `relations`."""
     with session.transaction("check") as connection:
@@ -49,7 +62,7 @@ def find_trouble(
         findings = list(_server_findings(server, session.schema))
         found = find_tables(connection, relations, schema=session.schema)
         for relation, table in zip(relations, found, strict=True):
-            if table is None:
+            if table is None and not may_lack_tables:
                 findings.append(_missing(connection, relation))
         tables = [table for table in found if table is not None]
         for table in tables:
@@ -272,7 +285,7 @@ def _row_findings(connection: Connection, tables: Sequence[TargetTable]) -> Iter
         if row is not None and row[0]:
             yield _about(
                 table.relation,
-                f"{table.relation.name} has rows, and start=empty was asked for",
+                f"{table.relation.name} has rows, where the first run is to find none",
                 note="Empty it, or use another start.",
             )
 

@@ -45,6 +45,12 @@ def drop_target(session: Session, *, force: bool) -> Removal:
         drop_foreign_staging(connection, schema=session.schema, pipeline=session.pipeline, channels=None, but_token="")
         connection.execute(session.sql("drop", "delete"), names)
         removed = Removal(done=(f"removed pipeline {session.pipeline} from the target",)) if row else Removal()
+        has_copies = connection.execute(session.sql("drop", "has_copies"), {"schema": session.schema}).fetchone()
+        if has_copies == (True,):
+            connection.execute(session.sql("drop", "delete_copy"), names)
+            if connection.execute(session.sql("drop", "other_copies")).fetchone() != (0,):
+                # Of pipelines that are registered once their copy is there.
+                return removed
         return removed + _drop_schema(connection, session)
 
 

@@ -73,3 +73,28 @@ ALTER TABLE {schema}.run ADD COLUMN from_time timestamptz, ADD COLUMN until_time
 -- name: upgrade_3
 -- NULL in rows of earlier releases: by key, nothing tied.
 ALTER TABLE {schema}.pipeline ADD COLUMN routing jsonb;
+
+-- name: upgrade_4
+CREATE TABLE {schema}.copy (
+    pipeline text PRIMARY KEY,
+    copy_id text NOT NULL,
+    log_id text NOT NULL DEFAULT '',
+    began timestamptz NOT NULL DEFAULT now(),
+    loaded timestamptz,
+    finished timestamptz,
+    registered timestamptz,
+    failure text,
+    made jsonb NOT NULL DEFAULT '[]'
+);
+
+CREATE TABLE {schema}.copy_part (
+    copy_id text NOT NULL,
+    part integer NOT NULL,
+    pipeline text NOT NULL REFERENCES {schema}.copy ON DELETE CASCADE,
+    target_oid oid NOT NULL,
+    task jsonb NOT NULL,
+    weight bigint NOT NULL,
+    rows bigint,
+    bytes bigint,
+    PRIMARY KEY (copy_id, part)
+);

@@ -91,8 +91,16 @@ class PostgresTarget:
     def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:
         check_target(self._session, relations, channels=channels, require_empty=require_empty)
 
-    def findings(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> tuple[Finding, ...]:
-        return find_trouble(self._session, relations, channels=channels, require_empty=require_empty)
+    def findings(
+        self, relations: Sequence[Relation], *, channels: int, require_empty: bool, may_lack_tables: bool = False
+    ) -> tuple[Finding, ...]:
+        return find_trouble(
+            self._session,
+            relations,
+            channels=channels,
+            require_empty=require_empty,
+            may_lack_tables=may_lack_tables,
+        )
 
     # --- fence ---
     def fence(self) -> FenceState | None:

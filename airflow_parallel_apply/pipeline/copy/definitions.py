@@ -1,0 +1,153 @@
+"""The source's tables as statements that make them at the target: what a COPY needs first, the rest after the load.
+
+The server writes them itself (`pg_get_expr` and its like), under an empty search path, so that every name is qualified.
+Not made: owners, privileges, comments, triggers, rules, policies, statistics objects, and defaults that call functions
+or sequences of the source's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDefinition:
+    """A table, or a partition of one that comes before it."""
+
+    schema: str
+    table: str
+    is_partition: bool
+    text: str
+    defaults_left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeDefinition:
+    """An enum, domain, composite or range."""
+
+    schema: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceDefinition:
+    """The sequence of a serial or identity column; that of an identity column comes with its table."""
+
+    schema: str
+    name: str
+    table: tuple[str, str]
+    column: str
+    is_identity: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addition:
+    """A constraint, an index or a tie between tables, made after the load. `needs`: a table, quoted."""
+
+    table: tuple[str, str]
+    text: str
+    needs: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definitions:
+    """All that is to be made, in order. `indexes`: primary keys, unique and exclusion constraints, indexes; `checks`
+    take no order; `ties`: foreign keys and inheritance, once the indexes of all tables are there.
+    """
+
+    schemas: tuple[str, ...]
+    types: tuple[TypeDefinition, ...]
+    sequences: tuple[SequenceDefinition, ...]
+    tables: tuple[TableDefinition, ...]
+    indexes: tuple[Addition, ...]
+    checks: tuple[Addition, ...]
+    ties: tuple[Addition, ...]
+
+
+def read_definitions(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> Definitions:
+    """Of these tables of the source. Errors: psycopg's own."""
+    names = {
+        "schemas": [relation.schema for relation in relations],
+        "tables": [relation.table for relation in relations],
+    }
+    oids = [oid for (oid,) in connection.execute(_sql("tree"), names)]
+    wanted = {"oids": oids}
+    tables = tuple(
+        TableDefinition(
+            schema=schema, table=table, is_partition=is_partition, text=text, defaults_left_out=tuple(left_out)
+        )
+        for schema, table, is_partition, text, left_out in connection.execute(_sql("tables"), wanted)
+    )
+    types = tuple(
+        TypeDefinition(schema=schema, name=name, text=text)
+        for schema, name, text in connection.execute(_sql("types"), wanted)
+    )
+    sequences = tuple(
+        SequenceDefinition(
+            schema=schema,
+            name=name,
+            table=(table_schema, table),
+            column=column,
+            is_identity=is_identity,
+            text=text,
+        )
+        for schema, name, table_schema, table, column, is_identity, text in connection.execute(
+            _sql("sequences"), wanted
+        )
+    )
+    constraints = connection.execute(_sql("constraints"), wanted).fetchall()
+    indexes = connection.execute(_sql("indexes"), wanted).fetchall()
+    inheritance = connection.execute(_sql("inheritance"), wanted).fetchall()
+    return Definitions(
+        schemas=tuple(
+            sorted(
+                {table.schema for table in tables}
+                | {kind.schema for kind in types}
+                | {sequence.schema for sequence in sequences}
+            )
+        ),
+        types=types,
+        sequences=sequences,
+        tables=tables,
+        indexes=(
+            *(
+                Addition(table=(schema, table), text=text)
+                for schema, table, kind, text, _ in constraints
+                if kind not in "cf"
+            ),
+            *(Addition(table=(schema, table), text=text) for schema, table, text in indexes),
+        ),
+        checks=tuple(
+            Addition(table=(schema, table), text=text) for schema, table, kind, text, _ in constraints if kind == "c"
+        ),
+        ties=(
+            *(
+                Addition(table=(schema, table), text=text, needs=needs)
+                for schema, table, kind, text, needs in constraints
+                if kind == "f"
+            ),
+            *(Addition(table=("", ""), text=text, needs=needs) for needs, text in inheritance),
+        ),
+    )
+
+
+def sequence_value(connection: psycopg.Connection[Any], sequence: SequenceDefinition) -> tuple[int, bool]:
+    """The last value that it gave, and whether it gave it yet. Errors: psycopg's own."""
+    row = connection.execute(
+        sql.SQL("SELECT last_value, is_called FROM {}").format(sql.Identifier(sequence.schema, sequence.name))
+    ).fetchone()
+    return (row[0], row[1]) if row is not None else (1, False)
+
+
+def _sql(name: str) -> sql.Composed:
+    return statement("definitions", name, schema="pg_catalog", package=__package__)

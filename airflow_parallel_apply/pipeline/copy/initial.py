@@ -1,0 +1,285 @@
+"""The first run's copy, from the rehearsal before anything is made to the last index: `InitialCopy`.
+
+What a crash at each step leaves, and what the next run does with it. The publication says *being prepared* to the end::
+
+    rehearse         nothing: all of it is rolled back
+    begin            a record, so that what follows can be told from what was there before
+    clear and make   one transaction: empty tables, which the record names       dropped
+    load             parts with their marks; Spark tasks that go on for a while  ended, then emptied or dropped
+    make the rest    some indexes                                                dropped with their tables
+    finish           all of it, without a log                                    copied anew: its slot held nothing back
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import Final, Self
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.apply.retry import retrying
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.copy.definitions import Definitions, read_definitions, sequence_value
+from airflow_parallel_apply.pipeline.copy.load import cut_off, see_snapshot
+from airflow_parallel_apply.pipeline.copy.making import make_rest, make_rest_after_load, make_tables
+from airflow_parallel_apply.pipeline.copy.parts import Destination, plan_parts, stored_tables
+from airflow_parallel_apply.pipeline.copy.protocol import Copying, CopyOrder
+from airflow_parallel_apply.pipeline.copy.record import CopyRecord
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    OwnershipLost,
+    ParallelApplyError,
+    Unavailable,
+)
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
+from airflow_parallel_apply.pipeline.source.protocol import Snapshot
+from airflow_parallel_apply.pipeline.target.postgres.check import check_target, require_that_empty
+from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables, find_tables
+
+_logger = logging.getLogger(__name__)
+
+_SCHEMA: Final = "parallel_apply"
+_LOOK_SECONDS: Final = 0.5
+_LOOKS_PER_REPORT: Final = 4
+_LOCK_TIMEOUT: Final = "10s"
+
+
+class InitialCopy:
+    """One attempt at a first run's copy; a context manager. While it is open no other one of this pipeline begins."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        source: Endpoint,
+        target: Endpoint,
+        relations: Sequence[Relation],
+        copying: Copying,
+    ) -> None:
+        self._config = config
+        self._target = target
+        self._relations = tuple(relations)
+        self._copying = copying
+        self._reading = SourceSession(source, application_name=f"parallel_apply {config.pipeline} copy")
+        self._writing = self._open_target()
+        self._record = CopyRecord(self._writing)
+        self._holding = self._open_target()
+        self.told: list[str] = []
+        """What was made, in sentences for the user."""
+
+    def __enter__(self) -> Self:
+        CopyRecord(self._holding).hold()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for session in (self._reading, self._writing, self._holding):
+            session.close()
+
+    def rehearse(self) -> None:
+        """Refuse by name, before anything is made: tables that are missing or have rows of somebody else's, or that
+        could not be made or followed. Makes all of it, and rolls back.
+        """
+        self._copying.copier.begin()
+        has_record = self._record.state() is not None
+        # Of a copy that was cut off: its Spark tasks may go on for a while, and hold its tables.
+        self._record.end_sessions()
+        with self._writing.transaction("check", is_brief=False) as connection:
+            _wait_briefly(connection)
+            if has_record:
+                self._record.clear(connection, None)
+            definitions = self._definitions(connection)
+            self._require_replica(connection)
+            make_tables(connection, definitions)
+            make_rest(connection, definitions)
+            self._check()
+            raise psycopg.Rollback
+
+    def run(self, snapshot: Snapshot) -> None:
+        """Copy what the snapshot shows. Errors: `Unavailable` when it was cut off, for good: a new one is needed."""
+        copy_id = uuid4().hex
+        self._record.begin(copy_id, snapshot.log_id)
+        with self._writing.transaction("copy", is_brief=False) as connection:
+            _wait_briefly(connection)
+            self.told += self._record.clear(connection, copy_id)
+            definitions = self._definitions(connection)
+            made = make_tables(connection, definitions)
+            self._record.set_made(copy_id, made)
+            require_that_empty(connection, describe_tables(connection, self._relations, schema=_SCHEMA))
+            destinations = self._destinations(connection)
+        with self._reading.errors("copy"):
+            stored = stored_tables(self._reading.catalog(), self._relations)
+        self._record.add_parts(copy_id, plan_parts(stored, destinations))
+        order = CopyOrder(pipeline=self._config.pipeline, copy_id=copy_id, snapshot=snapshot.name, schema=_SCHEMA)
+        try:
+            with self._watched():
+                self._load(order)
+                self._make_rest(definitions)
+                self._analyze()
+        except ParallelApplyError as error:
+            self._record.fail(copy_id, str(error))
+            raise
+        self._record.finish(copy_id)
+        self._tell(definitions, len(made))
+
+    def require_finished(self, log_id: str) -> None:
+        """That the target holds the copy which this log goes on from. Errors: `ConfigurationError`."""
+        state = self._record.state()
+        if state is None or not state.is_finished or state.log_id != log_id:
+            raise ConfigurationError(
+                f"log {log_id} goes on from a copy that this target does not hold",
+                op="copy",
+                pipeline=self._config.pipeline,
+                hint="Use the target, or the start, that the pipeline began with. To begin anew drop its slot and "
+                "publication, and choose a new log_url.",
+            )
+
+    def register(self) -> None:
+        """See `CopyRecord.register`: once the target knows the pipeline."""
+        self._record.register()
+
+    def _load(self, order: CopyOrder) -> None:
+        is_cut_off = False
+
+        def once() -> None:
+            nonlocal is_cut_off
+            missing = self._record.missing(order.copy_id)
+            if missing and not self._is_there(order.snapshot):
+                # No further try of ours helps.
+                is_cut_off = True
+                return
+            if missing:
+                self._copying.copier.copy(order, missing)
+            if not self._record.loaded(order.copy_id):
+                raise Unavailable("some parts were not copied", op="copy", pipeline=order.pipeline)
+
+        def tell(error: BaseException) -> None:
+            if self._copying.cancelled():
+                raise OwnershipLost("the copy was cancelled", op="copy") from error
+            _logger.warning("copy: trying the parts that are missing again: %s", error)
+
+        retrying(once, on_retry=tell, progress=lambda: self._record.missing(order.copy_id))
+        if is_cut_off:
+            raise cut_off(order.pipeline)
+
+    def _is_there(self, snapshot: str) -> bool:
+        """Whether the source still knows the snapshot."""
+        with self._reading.errors("copy"), self._reading.another() as looking:
+            return see_snapshot(looking, snapshot)
+
+    def _definitions(self, connection: Connection) -> Definitions:
+        """Of the tables that are missing at the target, where they are to be made."""
+        missing: list[Relation] = []
+        if self._config.create_tables:
+            found = find_tables(connection, self._relations, schema=_SCHEMA)
+            missing = [relation for relation, table in zip(self._relations, found, strict=True) if table is None]
+        with self._reading.errors("copy"):
+            return read_definitions(self._reading.catalog(), missing)
+
+    def _check(self) -> None:
+        check_target(self._writing, self._relations, channels=self._config.channels, require_empty=True)
+
+    def _require_replica(self, connection: Connection) -> None:
+        """Tables are filled in no order, so foreign keys must not be looked at meanwhile."""
+        if be_replica(connection, self._writing):
+            return
+        found = find_tables(connection, self._relations, schema=_SCHEMA)
+        oids = [table.oid for table in found if table is not None]
+        keys = connection.execute(self._writing.sql("tables", "foreign_keys"), {"oids": oids}).fetchall()
+        if keys:
+            raise ConfigurationError(
+                f"the target's tables have foreign keys, which a copy in parallel cannot keep: {keys[0][0]}",
+                op="copy",
+                pipeline=self._config.pipeline,
+                hint="GRANT SET ON PARAMETER session_replication_role to the role, drop them until the copy is there, "
+                "or let create_tables make the tables.",
+            )
+
+    def _destinations(self, connection: Connection) -> list[Destination]:
+        """Columns that the target computes itself are not sent."""
+        tables = describe_tables(connection, self._relations, schema=_SCHEMA)
+        return [
+            Destination(
+                relation=table.relation,
+                oid=table.oid,
+                columns=tuple(
+                    column.name for column in table.relation.columns if not table.columns[column.name].generated
+                ),
+            )
+            for table in tables
+        ]
+
+    def _make_rest(self, definitions: Definitions) -> None:
+        with self._reading.errors("copy"):
+            connection = self._reading.catalog()
+            values = [(sequence, *sequence_value(connection, sequence)) for sequence in definitions.sequences]
+        make_rest_after_load(self._open_target, definitions, values)
+
+    def _analyze(self) -> None:
+        """The first units' plans, and people's, are made of what it finds."""
+        with self._writing.errors("analyze"):
+            for relation in self._relations:
+                table = sql.Identifier(relation.schema, relation.table)
+                self._writing.connection().execute(sql.SQL("ANALYZE {}").format(table))
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Tell of the progress meanwhile, and pass a cancellation on."""
+        ended = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(ended,), name="watch copy", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+    def _watch(self, ended: threading.Event) -> None:
+        with closing(self._open_target()) as session:
+            record = CopyRecord(session)
+            rounds = 0
+            while not ended.wait(_LOOK_SECONDS):
+                rounds += 1
+                if self._copying.cancelled():
+                    self._copying.copier.cancel()
+                elif rounds % _LOOKS_PER_REPORT == 0:
+                    self._report(record)
+            self._report(record)
+
+    def _report(self, record: CopyRecord) -> None:
+        with suppress(ParallelApplyError):
+            progress = record.progress()
+            if progress is not None:
+                self._copying.report(progress)
+
+    def _tell(self, definitions: Definitions, made_count: int) -> None:
+        if made_count:
+            self.told.append(f"Made {made_count} tables as the source has them, with their indexes and constraints.")
+        left_out = [
+            f"{table.schema}.{table.table}.{column}"
+            for table in definitions.tables
+            for column in table.defaults_left_out
+        ]
+        if left_out:
+            self.told.append(
+                f"Left out defaults that call functions or sequences of the source's own: {', '.join(left_out)}."
+            )
+        progress = self._record.progress()
+        if progress is not None:
+            self.told.append(
+                f"Copied {progress.rows:,} rows of {len(self._relations)} tables, {progress.bytes / 1e6:,.1f} MB."
+            )
+
+    def _open_target(self) -> Session:
+        return Session(self._target.dsn, pipeline=self._config.pipeline, schema=_SCHEMA)
+
+
+def _wait_briefly(connection: Connection) -> None:
+    """For locks of others, which may be held for long."""
+    connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))

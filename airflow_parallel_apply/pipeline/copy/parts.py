@@ -1,0 +1,79 @@
+"""A copy's parts: every block of every table in exactly one of them, the largest first.
+
+Blocks need no key, cost no sort, and PostgreSQL 14 and later scans a range of them without reading the others. The last
+part of a table has no end, so that what the table grows by before it is read belongs to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.copy.protocol import CopyPart
+from airflow_parallel_apply.pipeline.event import Relation
+
+PART_BYTES: Final = 64 * 2**20
+"""Of a table on disk: some seconds of work, so that neither a retry nor an uneven end costs much."""
+MOST_PARTS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTable:
+    """A table that holds rows of followed table number `relation`. `size_bytes`: with its TOAST."""
+
+    relation: int
+    schema: str
+    table: str
+    is_heap: bool
+    blocks: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where a followed table's rows go, and which columns are sent."""
+
+    relation: Relation
+    oid: int
+    columns: tuple[str, ...]
+
+
+def stored_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> tuple[StoredTable, ...]:
+    """Read the source's catalog. Errors: psycopg's own."""
+    names = {
+        "schemas": [relation.schema for relation in relations],
+        "tables": [relation.table for relation in relations],
+    }
+    rows = connection.execute(files(__package__).joinpath("parts.sql").read_text().encode(), names).fetchall()
+    return tuple(
+        StoredTable(relation=number, schema=schema, table=table, is_heap=is_heap, blocks=blocks, size_bytes=size_bytes)
+        for number, schema, table, is_heap, blocks, size_bytes in rows
+    )
+
+
+def plan_parts(tables: Sequence[StoredTable], destinations: Sequence[Destination]) -> tuple[CopyPart, ...]:
+    """Cut tables into parts of about `PART_BYTES`, or larger ones where they would be too many."""
+    part_bytes = max(PART_BYTES, sum(table.size_bytes for table in tables) // MOST_PARTS)
+    parts = [part for table in tables for part in _cut(table, destinations[table.relation], part_bytes)]
+    return tuple(sorted(parts, key=lambda part: -part.weight))
+
+
+def _cut(table: StoredTable, destination: Destination, part_bytes: int) -> list[CopyPart]:
+    count = min(max(-(-table.size_bytes // part_bytes), 1), max(table.blocks, 1)) if table.is_heap else 1
+    bounds = [table.blocks * number // count for number in range(count)]
+    return [
+        CopyPart(
+            table=(table.schema, table.table),
+            target=(destination.relation.schema, destination.relation.table),
+            target_oid=destination.oid,
+            columns=destination.columns,
+            first_block=first if table.is_heap else None,
+            end_block=end,
+            weight=table.size_bytes // count,
+        )
+        for first, end in zip(bounds, [*bounds[1:], None], strict=True)
+    ]

@@ -1,0 +1,124 @@
+"""What a copy is made of, and who carries its rows: `Copier`, as `Stage` is for the lanes.
+
+Law: a part's rows and its mark commit in one transaction of the target, or not at all; a part that bears a mark is not
+copied again, whatever Spark retries or runs twice; and a mark is refused once another copy began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOrder:
+    """Whose parts are copied. Crosses process borders; carries no secret. `snapshot`: of the source, as exported."""
+
+    pipeline: str
+    copy_id: str
+    snapshot: str
+    schema: str = "parallel_apply"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPart:
+    """Rows of one table of the source: those in its blocks from `first_block` up to, without, `end_block` (None: to the
+    end). No `first_block`: the table is no heap, and comes whole. Tables are (schema, name).
+
+    `table`: where the rows lie, which is a partition's leaf; `target`: where they go. `weight`: its share, in bytes.
+    """
+
+    table: tuple[str, str]
+    target: tuple[str, str]
+    target_oid: int
+    columns: tuple[str, ...]
+    first_block: int | None
+    end_block: int | None
+    weight: int
+
+    def to_json(self) -> dict[str, Any]:
+        """For the record in the target."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> CopyPart:
+        """Inverse of `to_json`."""
+        plain: dict[str, Any] = {
+            name: tuple(found) if isinstance(found, list) else found for name, found in value.items()
+        }
+        return cls(**plain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyProgress:
+    """How far a copy is. `rows`, `bytes`: of COPY text, parts under way included. `fraction`: of the source's bytes.
+
+    `seconds`: since it began, up to the last row. `seconds_left`: None while there is nothing to tell it from.
+    """
+
+    phase: str
+    parts: int
+    parts_done: int
+    rows: int
+    bytes: int
+    seconds: float
+    fraction: float
+    seconds_left: float | None
+    failure: str | None
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Since it began."""
+        return self.bytes / self.seconds if self.seconds > 0 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """For `status --json`."""
+        return {**asdict(self), "bytes_per_second": round(self.bytes_per_second)}
+
+    def __str__(self) -> str:
+        left = "" if self.seconds_left is None else f", about {_duration(self.seconds_left)} left"
+        return (
+            f"{self.phase}: {self.parts_done} of {self.parts} parts, {self.rows:,} rows, {self.bytes / 1e6:,.1f} MB "
+            f"({self.fraction:.0%}) in {_duration(self.seconds)}, {self.bytes_per_second / 1e6:,.1f} MB/s{left}"
+        )
+
+
+class Copier(Protocol):
+    """Copies parts in parallel. Thread-safe."""
+
+    def begin(self) -> None:
+        """A copy is about to come: start what takes time. Returns at once, and raises nothing."""
+        ...
+
+    def copy(self, order: CopyOrder, parts: Sequence[int]) -> None:
+        """Try each of these parts, by their numbers in the record, the first ones first; the record says what was done.
+
+        Errors: `RetryableError` when some may succeed at another try; `TargetError`, `ConfigurationError` when none
+        will; `OwnershipLost` when it was cancelled, or another copy began.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Interrupt it; `copy` then raises. Callable from any thread."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    """How `prepare` copies, if this is a first run with start=copy: who does it, who hears of it, and who stops it."""
+
+    copier: Copier
+    report: Callable[[CopyProgress], None]
+    cancelled: Callable[[], bool]
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, seconds_left = divmod(whole, 60)
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours} h {minutes_left:02} min" if hours else f"{minutes} min {seconds_left:02} s"
