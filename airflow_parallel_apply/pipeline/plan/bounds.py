@@ -83,8 +83,8 @@ class Gap:
     """Transactions that no run has applied, before the interval of one that is to start."""
 
     first_seqno: int
-    last_seqno: int | None
-    """None: not known yet, the log is not captured that far."""
+    last_seqno: int
+    """As far as the log is captured: behind it there may be more."""
     since: datetime
     """Running maximum of commit times at the first of them: the interval that holds it is the one to run first."""
 
@@ -92,12 +92,13 @@ class Gap:
 def gap_before(log: LogReader, applied_seqno: int, start: datetime) -> Gap | None:
     """What lies between the applied transactions and an interval's start; None where nothing is captured there."""
     first = applied_seqno + 1
-    if log.state().last_seqno < first:
+    captured = log.state().last_seqno
+    if captured < first:
         return None
     end = boundary(log, start)
     if end is not None and end <= first:
         return None
-    return Gap(first_seqno=first, last_seqno=None if end is None else end - 1, since=_running_maximum(log, first))
+    return Gap(first_seqno=first, last_seqno=captured if end is None else end - 1, since=_running_maximum(log, first))
 
 
 def _running_maximum(log: LogReader, seqno: int) -> datetime:
