@@ -71,8 +71,6 @@ def find_trouble(
             findings += _key_findings(table, channels)
         findings += _privilege_findings(connection, session, tables, server["role"])
         findings += _guard_findings(connection, session, tables, server["role"])
-        if channels > 1:
-            findings += _foreign_key_findings(connection, session, tables)
         if require_empty and not errors(findings):
             findings += _row_findings(connection, tables)
     return tuple(findings)
@@ -266,17 +264,6 @@ def _guard_findings(
                 severity=Severity.WARNING,
                 note="Right as it is where that is wanted.",
             )
-
-
-def _foreign_key_findings(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> Iterator[Finding]:
-    by_oid = {table.oid: table for table in tables}
-    cursor = connection.cursor(row_factory=dict_row)
-    cursor.execute(session.sql("tables", "foreign_keys"), {"oids": list(by_oid)})
-    for key in cursor.fetchall():
-        yield _about(
-            by_oid.get(key["child"], by_oid.get(key["parent"], tables[0])).relation,
-            f"the foreign key {key['name']} ties {key['child_name']} to {key['parent_name']}: only with channels=1",
-        )
 
 
 def _row_findings(connection: Connection, tables: Sequence[TargetTable]) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.event import Operation, Relation
+from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, find_cascades
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
 from airflow_parallel_apply.pipeline.target.postgres.multiset import image, missing_images
@@ -38,6 +39,8 @@ class _Sent:
     relation: Relation
     seqno: int
     key: tuple[object, ...]
+    may_be_done: bool
+    """Whether the target's own foreign keys may have done it (see `Cascades`)."""
 
 
 class Replay:
@@ -48,7 +51,8 @@ class Replay:
         self._schema = schema
         self._relations = relations
         self._tables: dict[int, TargetTable] = {}
-        self._statements: dict[tuple[int, Operation, tuple[int, ...]], sql.Composed] = {}
+        self._statements: dict[tuple[int, Operation, tuple[int, ...], bool], sql.Composed] = {}
+        self._cascades: Cascades | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Rows in (seqno, fragno) order. Errors: `TargetError` that names table, seqno and key; psycopg's own."""
@@ -60,6 +64,8 @@ class Replay:
 
     def _run_some(self, rows: Iterator[tuple[Any, ...]]) -> None:
         ready = []
+        if self._cascades is None:
+            self._cascades = find_cascades(self._connection, schema=self._schema)
         for seqno, relation_id, letter, values, unsent, old_key in rows:
             operation = Operation(letter)
             if operation is Operation.KEY_LEFT:
@@ -67,7 +73,9 @@ class Replay:
             if not operation.is_row:
                 raise LogError(f"operation {letter} among the rows to replay", seqno=seqno)
             # Looked up before the pipeline opens: what it asks the catalog waits for the answer.
-            ready.append((self._table(relation_id), operation, seqno, values, tuple(unsent or ()), old_key))
+            table = self._table(relation_id)
+            may_be_done = self._cascades.may_have_acted(table.oid, seqno, operation)
+            ready.append((table, operation, seqno, values, tuple(unsent or ()), old_key, may_be_done))
         sent: list[_Sent] = []
         try:
             with self._connection.pipeline():
@@ -75,7 +83,7 @@ class Replay:
         except psycopg.Error as error:
             raise _located(error, sent) from error
         for one in sent:
-            if one.cursor.rowcount != 1:
+            if one.cursor.rowcount != 1 and not (one.may_be_done and one.cursor.rowcount == 0):
                 if one.relation.by_image:
                     found = missing_images(self._table(one.relation.relation_id), 1, [_row_text(one.key)])
                     raise found.at(seqno=one.seqno)
@@ -95,6 +103,7 @@ class Replay:
         values: Sequence[str | None],
         unsent: tuple[int, ...],
         old_key: Sequence[str] | None,
+        may_be_done: bool,
     ) -> _Sent:
         relation = table.relation
         new_key = [values[index] for index in relation.key_indexes] if relation.key_indexes else list(values)
@@ -107,16 +116,20 @@ class Replay:
                 parameters = list(key)
             case _:
                 parameters = [*(values[index] for index in kept), *key]
+        at_new_key = may_be_done and operation is Operation.KEY_ARRIVED and bool(relation.key_indexes)
+        if at_new_key:
+            parameters += new_key
         cursor = psycopg.RawCursor(self._connection)
-        cursor.execute(self._statement(table, operation, unsent, kept), parameters, prepare=True)
-        return _Sent(cursor, relation, seqno, tuple(key))
+        cursor.execute(self._statement(table, operation, unsent, kept, at_new_key), parameters, prepare=True)
+        # A row that has its new key already is found by that.
+        return _Sent(cursor, relation, seqno, tuple(key), may_be_done and not at_new_key)
 
     def _statement(
-        self, table: TargetTable, operation: Operation, unsent: tuple[int, ...], kept: Sequence[int]
+        self, table: TargetTable, operation: Operation, unsent: tuple[int, ...], kept: Sequence[int], at_new_key: bool
     ) -> sql.Composed:
-        place = (table.relation.relation_id, operation, unsent)
+        place = (table.relation.relation_id, operation, unsent, at_new_key)
         if place not in self._statements:
-            self._statements[place] = _build(table, operation, kept)
+            self._statements[place] = _build(table, operation, kept, at_new_key)
         return self._statements[place]
 
     def _table(self, relation_id: int) -> TargetTable:
@@ -136,7 +149,8 @@ def _written(table: TargetTable, operation: Operation) -> list[int]:
     ]
 
 
-def _build(table: TargetTable, operation: Operation, kept: Sequence[int]) -> sql.Composed:
+def _build(table: TargetTable, operation: Operation, kept: Sequence[int], at_new_key: bool) -> sql.Composed:
+    """`at_new_key`: the row may have its new key already, and then is the one to update."""
     columns = [sql.Identifier(table.relation.columns[index].name) for index in kept]
     marks = (sql.SQL(f"${number}") for number in count(1))
     if operation is Operation.INSERT:
@@ -150,11 +164,20 @@ def _build(table: TargetTable, operation: Operation, kept: Sequence[int]) -> sql
         return _build_image(table, values, marks)
     operators = table.key_operators()
     names = [column.name for column in table.relation.columns if column.key]
-    same = sql.SQL(" AND ").join(
-        sql.SQL("{} {} {}").format(sql.Identifier(name), operators[name], _typed(table, name, marks)) for name in names
-    )
+
+    def has_key() -> sql.Composed:
+        return sql.SQL(" AND ").join(
+            sql.SQL("{} {} {}").format(sql.Identifier(name), operators[name], _typed(table, name, marks))
+            for name in names
+        )
+
+    same = has_key()
     if operation is Operation.DELETE:
         return sql.SQL("DELETE FROM {} WHERE {}").format(table.own_rows, same)
+    if at_new_key:
+        same = sql.SQL("({new}) OR (({old}) AND NOT EXISTS (SELECT FROM {table} WHERE {new}))").format(
+            new=has_key(), old=same, table=table.own_rows
+        )
     if not values:
         name = sql.Identifier(names[0])
         values = [sql.SQL("{} = {}").format(name, name)]

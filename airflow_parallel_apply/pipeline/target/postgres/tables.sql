@@ -67,6 +67,13 @@ JOIN pg_namespace pn ON pn.oid = p.relnamespace
 WHERE %(schema)s NOT IN (cn.nspname, pn.nspname)
 ORDER BY 1, 2, 3, 4, 5;
 
+-- name: acting_keys
+-- Foreign keys that change the child when the parent's row goes or gets another key.
+SELECT DISTINCT conrelid::bigint, confrelid::bigint
+FROM pg_constraint
+WHERE contype = 'f' AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))
+  AND current_setting('session_replication_role') <> 'replica';
+
 -- name: missing_privileges
 SELECT t.ordinal - 1, p.privilege
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t(oid, ordinal)

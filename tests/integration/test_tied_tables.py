@@ -1,0 +1,190 @@
+"""A target role without the right to session_replication_role: foreign keys are checked, and act, while changes are
+applied. What they tie together shares a channel, and both sides are equal.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.target.connect import open_target
+from tests.support.rig import Rig, execute
+
+ACTIONS = ("NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT")
+
+
+class PlainRig(Rig):
+    """Applies as a role that has nothing but grants on the tables. `both` makes them as the owner."""
+
+    def both(self, *statements: str) -> None:
+        owner = psycopg.conninfo.make_conninfo(self.target_dsn, user="postgres")
+        role = psycopg.conninfo.conninfo_to_dict(self.target_dsn)["user"]
+        execute(self.source_dsn, *statements)
+        execute(owner, *statements)
+        execute(owner, f"GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA public TO {role}")
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Iterator[PlainRig]:
+    role = f"plain_{uuid.uuid4().hex[:8]}"
+    database = psycopg.conninfo.conninfo_to_dict(target_dsn)["dbname"]
+    execute(target_dsn, f"CREATE ROLE {role} LOGIN", f"GRANT CREATE ON DATABASE {database} TO {role}")
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        channels=8,
+        lanes=2,
+        tables=TablePatterns(include=("public.*",)),
+        epoch_max_changes=40,
+    )
+    plain = psycopg.conninfo.make_conninfo(target_dsn, user=role)
+    yield PlainRig(config=config, source_dsn=source_dsn, target_dsn=plain)
+    execute(target_dsn, f"DROP OWNED BY {role} CASCADE", f"DROP ROLE {role}")
+
+
+def ties(rig: Rig) -> tuple[tuple[str, ...], ...]:
+    target = open_target(rig.target, "p")
+    try:
+        return target.ties(rig.config.tables)
+    finally:
+        target.close()
+
+
+def test_tables_tied_by_foreign_keys_are_found_and_nothing_is_tied_with_the_right(rig: PlainRig) -> None:
+    rig.both(
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "CREATE TABLE b (id int PRIMARY KEY, a int REFERENCES a)",
+        "CREATE TABLE c (id int PRIMARY KEY, b int REFERENCES b)",
+        "CREATE TABLE alone (id int PRIMARY KEY)",
+        "CREATE TABLE tree (id int PRIMARY KEY, up int REFERENCES tree)",
+        "CREATE TABLE parts (id int PRIMARY KEY, a int) PARTITION BY RANGE (id)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE unkeyed (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE unkeyed_1 PARTITION OF unkeyed FOR VALUES FROM (0) TO (10)",
+        "ALTER TABLE parts ADD FOREIGN KEY (a) REFERENCES a",
+    )
+    assert ties(rig) == (
+        ("public.a", "public.b", "public.c", "public.parts", "public.parts_1"),
+        ("public.tree",),
+    )
+    assert ties(rig.having(tables=TablePatterns(include=("public.b", "public.c")))) == (("public.b", "public.c"),)
+    owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
+    assert ties(Rig(config=rig.config, source_dsn=rig.source_dsn, target_dsn=owner)) == ()
+
+
+def random_family(rig: Rig, seed: int, transactions: int) -> None:
+    """Transactions of random changes that the source's own constraints accept; what it refuses is rolled back there."""
+    source = random.Random(seed)
+
+    def statement() -> str:
+        parent, child, other = (source.randint(1, 6) for _ in range(3))
+        key = source.choice([str(parent), "NULL", "0"])
+        return source.choice(
+            [
+                f"INSERT INTO parent VALUES ({parent}, 'p{source.random()}')",
+                f"UPDATE parent SET v = 'q{source.random()}' WHERE id = {parent}",
+                f"UPDATE parent SET id = {other} WHERE id = {parent}",
+                f"DELETE FROM parent WHERE id = {parent}",
+                f"INSERT INTO child VALUES ({child}, {key}, 'c')",
+                f"INSERT INTO child VALUES ({child}, {parent}, 'c')",
+                f"UPDATE child SET parent = {key}, v = 'd{source.random()}' WHERE id = {child}",
+                f"UPDATE child SET id = {other} WHERE id = {child}",
+                f"DELETE FROM child WHERE id = {child}",
+                f"INSERT INTO grandchild VALUES ({parent}, {child}, 'g')",
+                f"UPDATE grandchild SET v = 'h{source.random()}' WHERE child = {child}",
+                f"DELETE FROM grandchild WHERE n = {parent}",
+                f"INSERT INTO lonely VALUES ({source.randint(1, 10**6)}) ON CONFLICT DO NOTHING",
+                "UPDATE lonely SET id = id + 1000000 WHERE id = (SELECT min(id) FROM lonely)",
+            ]
+        )
+
+    with psycopg.connect(rig.source_dsn, autocommit=True) as connection:
+        for _ in range(transactions):
+            # A deferred constraint refuses the whole at its end.
+            with suppress(psycopg.Error), connection.transaction():
+                for _ in range(source.randint(1, 4)):
+                    with suppress(psycopg.Error), connection.transaction():
+                        connection.execute(statement())
+
+
+@pytest.mark.parametrize("deferrable", ["", "DEFERRABLE INITIALLY DEFERRED"], ids=["immediate", "deferred"])
+@pytest.mark.parametrize("on_update", ["NO ACTION", "CASCADE", "SET NULL"])
+@pytest.mark.parametrize("on_delete", ACTIONS)
+def test_random_parents_and_children_arrive_equal_in_eight_channels(
+    rig: PlainRig, on_delete: str, on_update: str, deferrable: str
+) -> None:
+    rig.both(
+        "CREATE TABLE parent (id int PRIMARY KEY, v text)",
+        f"""CREATE TABLE child (id int PRIMARY KEY, parent int DEFAULT 0
+            REFERENCES parent ON DELETE {on_delete} ON UPDATE {on_update} {deferrable}, v text)""",
+        """CREATE TABLE grandchild (n int, child int REFERENCES child ON DELETE CASCADE ON UPDATE CASCADE, v text,
+            PRIMARY KEY (child, n))""",
+        "CREATE TABLE lonely (id int PRIMARY KEY)",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO parent VALUES (0, 'default')")
+    random_family(rig, seed=len(on_delete) * 31 + len(on_update), transactions=150)
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+@pytest.mark.parametrize("action", ["NO ACTION DEFERRABLE", "CASCADE", "SET NULL"])
+def test_a_tree_and_a_circle_of_tables_arrive_equal(rig: PlainRig, action: str) -> None:
+    rig.both(
+        f"CREATE TABLE tree (id int PRIMARY KEY, up int REFERENCES tree ON DELETE {action})",
+        "CREATE TABLE one (id int PRIMARY KEY, other int)",
+        f"CREATE TABLE two (id int PRIMARY KEY, other int REFERENCES one ON DELETE {action})",
+        "ALTER TABLE one ADD FOREIGN KEY (other) REFERENCES two DEFERRABLE INITIALLY DEFERRED",
+    )
+    rig.prepare()
+    for number in range(30):
+        up = "NULL" if number < 3 else str(number // 3)
+        rig.write(f"INSERT INTO tree VALUES ({number}, {up})")
+    for number in range(10):
+        rig.transaction(f"INSERT INTO one VALUES ({number}, {number})", f"INSERT INTO two VALUES ({number}, {number})")
+    rig.transaction("UPDATE one SET other = 9 - id", "UPDATE two SET other = 9 - id")
+    rig.transaction("UPDATE one SET other = NULL", "DELETE FROM two WHERE id < 5", "DELETE FROM one WHERE id = 7")
+    rig.transaction("UPDATE tree SET up = NULL WHERE id % 5 = 0", "DELETE FROM tree WHERE id > 20")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_child_that_somebody_else_deleted_is_an_error_that_names_it(rig: PlainRig) -> None:
+    rig.both(
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        "CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent ON DELETE CASCADE)",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO parent VALUES (1)", "INSERT INTO child VALUES (7, 1)")
+    rig.run()
+    execute(rig.target_dsn, "DELETE FROM child")
+    rig.write("DELETE FROM child WHERE id = 7")
+    with pytest.raises(Exception, match="id=7"):
+        rig.run()
+
+
+def test_a_new_foreign_key_is_another_routing(rig: PlainRig) -> None:
+    rig.both("CREATE TABLE parent (id int PRIMARY KEY)", "CREATE TABLE child (id int PRIMARY KEY, parent int)")
+    rig.prepare()
+    rig.write(
+        "INSERT INTO parent SELECT generate_series(1, 20)",
+        "INSERT INTO child SELECT n, n FROM generate_series(1, 20) n",
+    )
+    rig.run()
+    rig.both("ALTER TABLE child ADD FOREIGN KEY (parent) REFERENCES parent ON DELETE CASCADE")
+    rig.write("DELETE FROM parent WHERE id < 10", "INSERT INTO parent VALUES (99)", "INSERT INTO child VALUES (99, 99)")
+    rig.run()
+    assert rig.comparison().equal
+    rig.both("ALTER TABLE child DROP CONSTRAINT child_parent_fkey")
+    execute(rig.target_dsn, "UPDATE parallel_apply.position SET seqno = seqno - 1 WHERE channel = 2")
+    with pytest.raises(PlanError, match="the routing changed"):
+        rig.prepare()
