@@ -49,8 +49,10 @@ class _Outline:
     tables_redefined: bool
 
 
-def serial_steps(unit: Unit, log: LogReader, stage: Stage, ddl: DdlPolicy) -> tuple[SerialStep, ...]:
-    """Stage what is set-based and say what to run, in order. Errors: `PlanError` for DDL that the pipeline refuses."""
+def serial_steps(
+    unit: Unit, log: LogReader, stage: Stage, ddl: DdlPolicy, *, exactly: bool = False
+) -> tuple[SerialStep, ...]:
+    """Stage what is set-based and say what to run, in order. `exactly`: change by change, nothing as a set. Errors: `PlanError` for DDL that the pipeline refuses."""
     outline = _outline(unit, log)
     for found in outline.breaks:
         if found.operation is Operation.MESSAGE and ddl is DdlPolicy.REFUSE:
@@ -62,7 +64,12 @@ def serial_steps(unit: Unit, log: LogReader, stage: Stage, ddl: DdlPolicy) -> tu
                 hint="Run the pipeline with ddl=apply, and the target will run this text.",
             )
     statements = [found for found in outline.breaks if found.operation is not Operation.KEY_ARRIVED]
-    in_sets = outline.row_count > _REPLAY_ROWS and len(outline.breaks) <= _MAX_SETS and not outline.tables_redefined
+    in_sets = (
+        not exactly
+        and outline.row_count > _REPLAY_ROWS
+        and len(outline.breaks) <= _MAX_SETS
+        and not outline.tables_redefined
+    )
     breaks = outline.breaks if in_sets else statements
     return tuple(_steps(unit, log, stage, breaks, outline.fragnos, in_sets=in_sets))
 
