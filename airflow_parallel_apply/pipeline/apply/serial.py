@@ -52,7 +52,10 @@ class _Outline:
 def serial_steps(
     unit: Unit, log: LogReader, stage: Stage, ddl: DdlPolicy, *, exactly: bool = False
 ) -> tuple[SerialStep, ...]:
-    """Stage what is set-based and say what to run, in order. `exactly`: change by change, nothing as a set. Errors: `PlanError` for DDL that the pipeline refuses."""
+    """Stage what is set-based and say what to run, in order. `exactly`: change by change, nothing as a set.
+
+    Errors: `PlanError` for DDL that the pipeline refuses.
+    """
     outline = _outline(unit, log)
     for found in outline.breaks:
         if found.operation is Operation.MESSAGE and ddl is DdlPolicy.REFUSE:
