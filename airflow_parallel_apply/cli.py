@@ -1,4 +1,4 @@
-"""`parallel-apply`: what a person asks of a pipeline outside a run: check, prepare, status, compare, stop, drop."""
+"""`parallel-apply`: what a person asks of a pipeline outside its runs, from the first check to its removal."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import typer
@@ -277,6 +278,38 @@ def drop(
             if leftover.command:
                 typer.echo(f"  {leftover.side}: {leftover.command}")
     sys.exit(1 if any(leftover.side in (Side.SOURCE, Side.TARGET) for leftover in removal.left) else 0)
+
+
+@app.command()
+def purge(
+    target: TargetOption,
+    log_url: LogUrl,
+    other_target: Annotated[
+        list[str], typer.Option("--other-target", help="Where other pipelines apply this log; may be repeated.")
+    ] = [],  # noqa: B006
+    keep: Annotated[int, typer.Option(min=0, help="Keep the log's last so many transactions.")] = 0,
+    keep_hours: Annotated[float, typer.Option(min=0, help="Keep what was committed within so many hours.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Remove from a log what every pipeline that reads it has applied, and the plans of that; runs may go on.
+
+    Refused when a pipeline that reads the log is not at one of the targets. Files go ten minutes later, with the next
+    capture or purge, so that nobody who still scans them is disturbed.
+    """
+    from airflow_parallel_apply.pipeline.purge import purge_log
+
+    with _told():
+        ends = [_endpoint(target, "target"), *(_endpoint(other, "other-target") for other in other_target)]
+        older_than = datetime.now(UTC) - timedelta(hours=keep_hours) if keep_hours else None
+        purged = purge_log(log_url, ends, keep_transactions=keep, older_than=older_than)
+    if as_json:
+        typer.echo(json.dumps(purged.to_json()))
+        return
+    typer.echo(f"every pipeline has applied up to seqno {purged.needed_seqno}")
+    typer.echo(
+        f"purged {purged.segments} segments ({purged.file_bytes / 2**20:,.1f} MB of rows) and {purged.epochs} epochs; "
+        f"the log begins behind seqno {purged.purged_seqno}"
+    )
 
 
 @contextmanager

@@ -76,10 +76,11 @@ class Explanation:
 def explain(log_url: str, *, routing: Routing, limits: EpochLimits, after_seqno: int = NO_SEQNO) -> Explanation:
     """Plan the log from `after_seqno` on, as a pipeline with this routing would. Errors: `LogError`."""
     log = open_reader(log_url)
+    state = log.state()
     epochs = plan_epochs(
         log,
-        after_seqno=after_seqno,
-        last_seqno=log.state().last_seqno,
+        after_seqno=max(after_seqno, state.purged_seqno),
+        last_seqno=state.last_seqno,
         first_number=0,
         routing=routing,
         limits=limits,

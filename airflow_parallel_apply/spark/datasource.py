@@ -51,7 +51,9 @@ class LogFile(InputPartition):  # type: ignore[misc]
 
 
 class LogDataSource(DataSource):  # type: ignore[misc]
-    """Options: `path` (the log's directory, seen by every worker), `from_seqno`, `to_seqno` (both inclusive)."""
+    """Options: `path` (the log's directory, seen by every worker), `from_seqno`, `to_seqno` (both inclusive;
+    without `from_seqno` what the log still has).
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -65,7 +67,8 @@ class LogDataSource(DataSource):  # type: ignore[misc]
         path = self.options.get("path")
         if not path:
             raise ConfigurationError(f"{NAME}: no log is named", hint="Set the option path to the log's directory.")
-        return LogDataSourceReader(path, self._number("from_seqno", 0), self._number("to_seqno", LAST_SEQNO))
+        first_seqno = open_reader(path).state().purged_seqno + 1
+        return LogDataSourceReader(path, self._number("from_seqno", first_seqno), self._number("to_seqno", LAST_SEQNO))
 
     def _number(self, option: str, default: int) -> int:
         text = self.options.get(option, str(default))

@@ -52,6 +52,7 @@ class Manifest:
     captured_lsn: int
     last_seqno: int
     last_commit_time: datetime | None
+    purged_time: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,7 @@ def advance(view: LogView, manifest: Manifest) -> LogView:
             last_commit_time=manifest.last_commit_time,
             segments=segments,
             relations=relations,
+            purged_time=manifest.purged_time or view.state.purged_time,
         ),
         retired=retired,
     )
@@ -143,6 +145,8 @@ def read_manifest(directory: LogDirectory, version: int) -> Manifest:
             captured_lsn=body["captured_lsn"],
             last_seqno=body["last_seqno"],
             last_commit_time=_time_from_json(body["last_commit_time"]),
+            # Older versions of the software did not purge.
+            purged_time=_time_from_json(body.get("purged_time")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"{path} is not a manifest of this version of the software: {error!r}") from error
@@ -166,6 +170,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
             "captured_lsn": manifest.captured_lsn,
             "last_seqno": manifest.last_seqno,
             "last_commit_time": manifest.last_commit_time.isoformat() if manifest.last_commit_time else None,
+            "purged_time": manifest.purged_time.isoformat() if manifest.purged_time else None,
         }
     )
 
@@ -177,6 +182,7 @@ def as_checkpoint(manifest: Manifest, view: LogView, *, retired_after: datetime)
         checkpoint=True,
         added=view.state.segments,
         relations=view.state.relations,
+        purged_time=view.state.purged_time,
         retired=tuple(retired for retired in view.retired if retired.since > retired_after),
     )
 

@@ -63,6 +63,11 @@ class Segment:
     """The greatest commit time up to its end, as in `LogState`."""
     row_groups: tuple[RowGroup, ...]
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether its first transaction began in the segment before it."""
+        return self.first_fragno > 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
@@ -73,6 +78,26 @@ class LogState:
     last_commit_time: datetime | None
     segments: tuple[Segment, ...]
     relations: tuple[Relation, ...]
+    purged_time: datetime | None = None
+    """The greatest commit time of what was purged; None of a log that was never purged."""
+
+    @property
+    def purged_seqno(self) -> int:
+        """Rows at and below it are not here any more; NO_SEQNO of a log that was never purged."""
+        if not self.segments:
+            return self.last_seqno
+        first = self.segments[0]
+        # A transaction that began in a segment which is gone is gone, though its last rows are here.
+        return first.first_seqno if first.is_cut else first.first_seqno - 1
+
+    def require_kept(self, after_seqno: int) -> None:
+        """`LogError` where what follows a seqno was purged."""
+        if after_seqno < self.purged_seqno:
+            raise LogError(
+                f"seqnos {after_seqno + 1} to {self.purged_seqno} were purged from the log",
+                seqno=after_seqno,
+                hint="What stands before them cannot go on with this log: drop the pipeline and start it anew.",
+            )
 
     def relation(self, relation_id: int) -> Relation:
         """By id. `LogError` for an id that no manifest names."""
@@ -101,7 +126,7 @@ class LogReader(Protocol):
         ...
 
     def transactions(self, after_seqno: int, last_seqno: int) -> pa.Table:
-        """`TRANSACTIONS` rows in seqno order."""
+        """`TRANSACTIONS` rows in seqno order. `LogError`, here and in the two others, for what was purged."""
         ...
 
     def rows(
@@ -144,6 +169,14 @@ class LogWriter(Protocol):
     def commit(self, captured_lsn: int) -> LogState:
         """Sync what was appended and publish it with one manifest. `Overtaken` when another writer was faster:
         then nothing of ours is visible, and the slot must not move.
+        """
+        ...
+
+    def purge(self, through_seqno: int, *, older_than: datetime | None = None) -> tuple[Segment, ...]:
+        """Forget the leading segments whose transactions all lie at or below a seqno, and were all committed before a
+        time; says which. One manifest makes it so, and law 7's grace holds for their files. `Overtaken` as `commit`.
+
+        The caller has asked every reader, and knows that their positions are on disk.
         """
         ...
 

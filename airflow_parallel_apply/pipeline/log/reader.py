@@ -64,7 +64,8 @@ class DirectoryLogReader:
         return tuple(files)
 
     def transactions(self, after_seqno: int, last_seqno: int) -> pa.Table:
-        tables = [read_transactions(self._directory, segment) for segment in self._segments(after_seqno, last_seqno)]
+        segments = self._segments(after_seqno, last_seqno, is_whole=False)
+        tables = [read_transactions(self._directory, segment) for segment in segments]
         if not tables:
             return TRANSACTIONS.empty_table()
         return pa.concat_tables(tables).filter(
@@ -94,10 +95,16 @@ class DirectoryLogReader:
             for table in _sorted(kept) if in_order else kept:
                 yield from table.select(names).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
-    def _segments(self, after_seqno: int, last_seqno: int) -> list[Segment]:
+    def _segments(self, after_seqno: int, last_seqno: int, *, is_whole: bool = True) -> list[Segment]:
+        """`is_whole`: with all rows. Of a transaction that was purged in part, what tells of it is at its end."""
+        state = self.state()
+        if last_seqno > after_seqno:
+            state.require_kept(
+                after_seqno if is_whole or not state.segments else after_seqno + state.segments[0].is_cut
+            )
         return [
             segment
-            for segment in self.state().segments
+            for segment in state.segments
             if segment.last_seqno > after_seqno and segment.first_seqno <= last_seqno
         ]
 

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from itertools import takewhile
 from typing import Final
 
 import pyarrow as pa
@@ -106,6 +107,29 @@ class DirectoryLogWriter:
             raise self._refuse()
         return self._view.state
 
+    def purge(self, through_seqno: int, *, older_than: datetime | None = None) -> tuple[Segment, ...]:
+        self._check_alive()
+        if self._names or not self._buffer.is_empty:
+            raise LogError("purge: there are rows that were appended and not committed", op="purge")
+        doomed = tuple(
+            takewhile(
+                lambda segment: (
+                    segment.last_seqno <= through_seqno
+                    and (older_than is None or segment.last_commit_time < older_than)
+                ),
+                self._view.state.segments,
+            )
+        )
+        names = tuple(segment.name for segment in doomed)
+        if names and not self._publish(
+            added=(),
+            removed=names,
+            captured_lsn=self._view.state.captured_lsn,
+            purged_time=doomed[-1].last_commit_time,
+        ):
+            raise self._refuse()
+        return doomed
+
     def abandon(self) -> None:
         for name in self._names:
             remove_segment(self._directory, name)
@@ -180,6 +204,7 @@ class DirectoryLogWriter:
         removed: tuple[str, ...] = (),
         relations: tuple[Relation, ...] = (),
         captured_lsn: int,
+        purged_time: datetime | None = None,
     ) -> bool:
         """Make the next version; False when another writer has made it, and then nothing has changed."""
         state = self._view.state
@@ -197,6 +222,7 @@ class DirectoryLogWriter:
             captured_lsn=captured_lsn,
             last_seqno=last.last_seqno if last else state.last_seqno,
             last_commit_time=last.last_commit_time if last else state.last_commit_time,
+            purged_time=purged_time,
         )
         view = advance(self._view, manifest)
         if manifest.version % self._options.checkpoint_every == 0:

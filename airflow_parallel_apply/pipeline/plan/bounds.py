@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 
@@ -45,12 +44,16 @@ def last_seqno_at(log: LogReader, until_lsn: int) -> int | None:
         inside = transactions.filter(pc.less_equal(transactions.column("end_lsn"), until_lsn))
         if inside.num_rows:
             return int(pc.max(inside.column("seqno")).as_py())
-    return NO_SEQNO
+    return state.purged_seqno
 
 
 def boundary(log: LogReader, time: datetime) -> int | None:
     """The first transaction whose running maximum of commit times reaches `time`; None while none of the log does."""
-    segments = log.state().segments
+    state = log.state()
+    if state.purged_time is not None and time <= state.purged_time:
+        # In what was purged, and so below every position: which one it was makes no difference any more.
+        return state.purged_seqno
+    segments = state.segments
     # A segment knows the maximum up to its end, so one of them has to be read.
     index = bisect_left(segments, time, key=lambda segment: segment.last_commit_time)
     if index == len(segments):
@@ -103,8 +106,10 @@ def gap_before(log: LogReader, applied_seqno: int, start: datetime) -> Gap | Non
 
 def _running_maximum(log: LogReader, seqno: int) -> datetime:
     """Of the commit times up to `seqno`, which the log has."""
-    segments = log.state().segments
+    state = log.state()
+    segments = state.segments
     index = bisect_left(segments, seqno, key=lambda segment: segment.last_seqno)
     times = log.transactions(segments[index].first_seqno - 1, seqno).column("commit_time")
     latest: datetime = pc.max(times).as_py()
-    return latest if index == 0 else max(latest, segments[index - 1].last_commit_time)
+    before = state.purged_time if index == 0 else segments[index - 1].last_commit_time
+    return latest if before is None else max(latest, before)

@@ -139,8 +139,9 @@ def _seed(
     if bounds.until_seqno is not None:
         # Who planned may not have known of this run.
         target.cut_plan(bounds.until_seqno)
-    extend_plan(log, target, config)
     low = low_watermark(target.positions())
+    log.state().require_kept(low)
+    extend_plan(log, target, config)
     until = bounds.until_seqno
     names = Names(pipeline=config.pipeline, generation=generation)
     state = CoordinatorState(

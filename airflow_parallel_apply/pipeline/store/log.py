@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.event import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -59,9 +59,7 @@ class LogStore:
         """The log outlives its channels: other pipelines may read it, and purging it is a person's."""
 
     def stats(self) -> StoreStats:
-        segments = self._log.state().segments
-        kept = segments[0].first_seqno - 1 if segments else NO_SEQNO
-        return StoreStats(kept_seqno=kept, held_rows=0, held_bytes=0)
+        return StoreStats(kept_seqno=self._log.state().purged_seqno, held_rows=0, held_bytes=0)
 
     def close(self) -> None:
         """Holds nothing."""

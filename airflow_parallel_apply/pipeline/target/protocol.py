@@ -203,7 +203,19 @@ class Target(Protocol):
         """By channel, of the planned rows: those that it has committed, and those that it has not."""
         ...
 
+    def purge_plan(self, through_seqno: int) -> int:
+        """Forget the epochs that end at or below a seqno at which every channel is, but for the last of them, whose
+        number the next ones follow. Says how many. The bounds of runs stay (law 11).
+        """
+        ...
+
     # --- positions ---
+    def settled_positions(self) -> tuple[Position, ...]:
+        """As `positions`, and not before they are on the target's disk: no crash of the target takes them back,
+        whatever `synchronous_commit` they were committed under (law 7).
+        """
+        ...
+
     def positions(self) -> tuple[Position, ...]: ...
 
     def take(self, channel: int | None, *, generation: int, token: str) -> Position:

@@ -78,6 +78,11 @@ class PlanTable:
             )
             return tuple((int(committed), int(waiting)) for committed, waiting in rows)
 
+    def purge(self, through_seqno: int) -> int:
+        with self._session.transaction("purge plan", is_brief=False) as connection:
+            names = {"pipeline": self._session.pipeline, "through_seqno": through_seqno}
+            return connection.execute(self._session.sql("plan", "purge"), names).rowcount
+
     def _row(self, epoch: Epoch) -> dict[str, object]:
         return {
             "number": epoch.number,

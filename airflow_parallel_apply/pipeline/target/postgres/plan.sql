@@ -46,3 +46,11 @@ WHERE pipeline = %(pipeline)s
       WHERE e.pipeline = %(pipeline)s AND e.first_seqno <= %(seqno)s AND e.last_seqno > %(seqno)s
         AND e.first_seqno > (SELECT max(p.seqno) FROM {schema}.position p WHERE p.pipeline = %(pipeline)s)
   );
+
+-- name: purge
+DELETE FROM {schema}.epoch
+WHERE pipeline = %(pipeline)s
+  AND last_seqno <= least(%(through_seqno)s, (SELECT min(seqno) FROM {schema}.position WHERE pipeline = %(pipeline)s))
+  AND number < (
+      SELECT max(number) FROM {schema}.epoch WHERE pipeline = %(pipeline)s AND last_seqno <= %(through_seqno)s
+  );

@@ -27,3 +27,10 @@ UPDATE {schema}.position
 SET seqno = %(last_seqno)s
 WHERE pipeline = %(pipeline)s
   AND seqno = %(after_seqno)s AND generation = %(generation)s AND claim = %(token)s;
+
+-- name: wait_for_disk
+SET LOCAL synchronous_commit = on;
+
+-- name: write
+-- A transaction that wrote nothing would not wait.
+SELECT pg_logical_emit_message(true, 'parallel_apply.settle', '');

@@ -162,7 +162,18 @@ class PostgresTarget:
     def channel_rows(self) -> tuple[tuple[int, int], ...]:
         return self._plan.channel_rows()
 
+    def purge_plan(self, through_seqno: int) -> int:
+        return self._plan.purge(through_seqno)
+
     # --- positions ---
+    def settled_positions(self) -> tuple[Position, ...]:
+        with self._session.transaction("settle positions") as connection:
+            found = read_positions(connection, self._session)
+            # What we see committed has its commit record before ours in the WAL, and ours waits for the disk.
+            connection.execute(self._session.sql("positions", "wait_for_disk"))
+            connection.execute(self._session.sql("positions", "write"))
+        return found
+
     def positions(self) -> tuple[Position, ...]:
         with self._session.errors("read positions"):
             return read_positions(self._session.connection(), self._session)
