@@ -154,17 +154,24 @@ def status(
     pipeline: Pipeline,
     target: TargetOption,
     log_url: Annotated[str | None, typer.Option("--log-url", help="The log, for lag behind what is captured.")] = None,
+    source: Annotated[
+        str | None, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"For what its slot holds back. {_SOURCE_HELP}")
+    ] = None,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option(help="Show it anew every second until Ctrl-C.")] = False,
 ) -> None:
-    """Per channel: committed seqno, lag, state and what it waits for."""
-    from airflow_parallel_apply.pipeline.status import read_status
+    """Per channel: committed seqno, lag, state and what it waits for; below it warnings of slot, log and disk."""
+    from airflow_parallel_apply.pipeline.status import PipelineStatus, read_status
     from airflow_parallel_apply.pipeline.status_view import Rates, status_view
 
     with _told():
-        endpoint = _endpoint(target, "target")
+        ends = _endpoint(target, "target"), _endpoint(source, "source") if source else None
+
+        def look() -> PipelineStatus:
+            return read_status(ends[0], pipeline, log_url, ends[1])
+
         rates = Rates()
-        first = read_status(endpoint, pipeline, log_url)
+        first = look()
         if not watch:
             if as_json:
                 typer.echo(json.dumps(first.to_json()))
@@ -173,12 +180,12 @@ def status(
             return
         if as_json:
             while True:
-                typer.echo(json.dumps(read_status(endpoint, pipeline, log_url).to_json()))
+                typer.echo(json.dumps(look().to_json()))
                 time.sleep(1)
         with Live(status_view(first, rates.of(first, time.monotonic())), auto_refresh=False) as live:
             while True:
                 time.sleep(1)
-                now = read_status(endpoint, pipeline, log_url)
+                now = look()
                 live.update(status_view(now, rates.of(now, time.monotonic())), refresh=True)
 
 

@@ -17,9 +17,17 @@ from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
 from airflow_parallel_apply.pipeline.copy.record import read_progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
+from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.status_warnings import (
+    MUCH_WAL_BYTES,
+    disk_warnings,
+    slot_warnings,
+    torn_warnings,
+)
 from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.protocol import FenceState
 from airflow_parallel_apply.queue.connect import open_queue
 from airflow_parallel_apply.queue.model import Task
 from airflow_parallel_apply.queue.protocol import Queue
@@ -65,6 +73,11 @@ class PipelineStatus:
     torn_from: int | None
     torn_to: int | None
     failure: str | None
+    oldest_time: datetime | None = None
+    """Commit time of the first transaction that some channel lacks; None without the log, or when there is none."""
+    log_bytes: int | None = None
+    """Of the log's row files; None without the log."""
+    warnings: tuple[Finding, ...] = ()
     channels: tuple[ChannelStatus, ...]
     copy: CopyProgress | None = None
     """The initial copy, where there was one. While it goes on there is nothing else to tell."""
@@ -73,11 +86,22 @@ class PipelineStatus:
         """Times as ISO 8601."""
         told = asdict(self)
         told["copy"] = self.copy.to_json() if self.copy is not None else None
+        told["warnings"] = [warning.to_json() for warning in self.warnings]
         return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in told.items()}
 
 
-def read_status(target: Endpoint, pipeline: str, log_url: str | None = None) -> PipelineStatus:
-    """Read it. Errors: `ConfigurationError` when the target knows no such pipeline."""
+def read_status(
+    target: Endpoint,
+    pipeline: str,
+    log_url: str | None = None,
+    source: Endpoint | None = None,
+    *,
+    much_wal_bytes: int = MUCH_WAL_BYTES,
+) -> PipelineStatus:
+    """Read it. With `source`, warn of its slot; of WAL that it holds back from `much_wal_bytes` on.
+
+    Errors: `ConfigurationError` when the target knows no such pipeline.
+    """
     with closing(open_target(target, pipeline)) as reading, closing(open_queue(target.dsn)) as queue:
         fence = reading.fence() if reading.is_installed() else None
         copy = read_progress(target, pipeline)
@@ -92,11 +116,19 @@ def read_status(target: Endpoint, pipeline: str, log_url: str | None = None) -> 
         rows = reading.channel_rows()
         names = Names(pipeline=pipeline, generation=fence.generation)
         state = _coordinator(queue, names)
-        captured, captured_time = planned, None
-        if log_url is not None:
-            log = open_reader(log_url).state()
-            captured, captured_time = log.last_seqno, log.last_commit_time
         low, high = low_watermark(positions), max((position.seqno for position in positions), default=-1)
+        captured, captured_time, oldest_time, log_bytes = planned, None, None, None
+        warnings = list(torn_warnings(low, high, is_owned=_is_owned(fence)))
+        if log_url is not None:
+            reader = open_reader(log_url)
+            log = reader.state()
+            captured, captured_time = log.last_seqno, log.last_commit_time
+            log_bytes = sum(segment.file_bytes for segment in log.segments)
+            if log.purged_seqno <= low < captured:
+                oldest_time = reader.transactions(low, low + 1).column("commit_time")[0].as_py()
+            warnings += disk_warnings(log_url, log_bytes)
+        if source is not None:
+            warnings += slot_warnings(source, pipeline, much_wal_bytes=much_wal_bytes)
         return PipelineStatus(
             pipeline=pipeline,
             owner=fence.owner,
@@ -110,6 +142,9 @@ def read_status(target: Endpoint, pipeline: str, log_url: str | None = None) -> 
             torn_from=low + 1 if high > low else None,
             torn_to=high if high > low else None,
             failure=state.failure.message if state is not None and state.failure is not None else None,
+            oldest_time=oldest_time,
+            log_bytes=log_bytes,
+            warnings=tuple(warnings),
             channels=tuple(
                 _channel(queue, names, position, counts, captured, state, stopped=fence.clean_stop_seqno is not None)
                 # A routing that changed between the two reads may leave one of them longer.
@@ -142,6 +177,10 @@ def _copying(pipeline: str, copy: CopyProgress) -> PipelineStatus:
 def _coordinator(queue: Queue, names: Names) -> CoordinatorState | None:
     found = queue.tasks(names.coordinator, ids=[names.coordinator_id])
     return CoordinatorState.from_json(found[0].value) if found else None
+
+
+def _is_owned(fence: FenceState) -> bool:
+    return fence.owner is not None and fence.lease_until is not None and fence.lease_until > pendulum.now("UTC")
 
 
 def _phase(state: CoordinatorState | None, clean_stop_seqno: int | None) -> str:

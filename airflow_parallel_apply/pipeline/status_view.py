@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from airflow_parallel_apply.pipeline.finding import Severity, Side
 from airflow_parallel_apply.pipeline.status import ChannelState, PipelineStatus
 
 _STYLES = {
@@ -62,8 +64,19 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
             Text(channel.waits_for),
         )
     notes: list[RenderableType] = []
-    if status.torn_from is not None:
+    if status.oldest_time is not None:
+        age = datetime.now(UTC) - status.oldest_time
+        notes.append(f"the oldest transaction that is not in every channel was committed {_age(age)} ago")
+    if status.torn_from is not None and not any(warning.side is Side.TARGET for warning in status.warnings):
         notes.append(f"transactions {status.torn_from} to {status.torn_to} are in some channels and not yet in others")
     if status.failure is not None:
         notes.append(Text(status.failure, style="bold red"))
+    for warning in status.warnings:
+        style = "bold red" if warning.severity is Severity.ERROR else "yellow"
+        notes.append(Text(f"{warning.severity}: {warning.what}. {warning.note}", style=style))
+        notes += [Text(f"  {warning.side}: {command}", no_wrap=True, overflow="ignore") for command in warning.mend]
     return Group(table, *notes)
+
+
+def _age(age: timedelta) -> str:
+    return str(timedelta(seconds=max(int(age.total_seconds()), 0)))

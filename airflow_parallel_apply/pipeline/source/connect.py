@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
 from airflow_parallel_apply.pipeline.source.postgres.drop import drop_commands, drop_source
 from airflow_parallel_apply.pipeline.source.postgres.prepare import slot_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.slot_watch import slot_trouble
 from airflow_parallel_apply.pipeline.source.protocol import Source
 
 
@@ -22,6 +24,16 @@ def drop_at_source(endpoint: Endpoint, pipeline: str, *, force: bool) -> Removal
     try:
         with session.errors("drop"):
             return drop_source(session, slot_name(pipeline), force=force)
+    finally:
+        session.close()
+
+
+def watch_slot(endpoint: Endpoint, pipeline: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
+    """What the pipeline's slot does to its source. Errors: `Unavailable`, `ConfigurationError`."""
+    session = Session(endpoint, application_name=f"parallel_apply {pipeline} status")
+    try:
+        with session.errors("status"):
+            return slot_trouble(session, slot_name(pipeline), much_wal_bytes=much_wal_bytes)
     finally:
         session.close()
 

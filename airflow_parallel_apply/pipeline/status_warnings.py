@@ -1,0 +1,67 @@
+"""What a person should know of a pipeline before it becomes trouble: its slot, its log's disk, torn transactions."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import Final
+
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
+from airflow_parallel_apply.pipeline.source.connect import watch_slot
+
+MUCH_WAL_BYTES: Final = 2 * 2**30
+_LITTLE_DISK: Final = 0.1
+"""Of the file system's size."""
+
+
+def torn_warnings(low: int, high: int, *, is_owned: bool) -> Sequence[Finding]:
+    """Law 4: while a run goes on, parts of transactions are on their way; without one they stay torn until the next."""
+    if high <= low or is_owned:
+        return ()
+    return (
+        Finding(
+            severity=Severity.WARNING,
+            side=Side.TARGET,
+            where=f"seqno {low + 1} to {high}",
+            what=f"transactions {low + 1} to {high} are torn: some channels have them, others not, and no run is alive",
+            note="The next run makes them whole.",
+        ),
+    )
+
+
+def disk_warnings(log_url: str, log_bytes: int) -> Sequence[Finding]:
+    """Whether the log's file system is nearly full, as this process sees it."""
+    root = LogDirectory.from_url(log_url).root
+    with file_errors(root):
+        disk = shutil.disk_usage(root)
+    if disk.free >= disk.total * _LITTLE_DISK:
+        return ()
+    return (
+        Finding(
+            severity=Severity.WARNING,
+            side=Side.LOG,
+            where=str(root),
+            what=f"the log's disk is nearly full: {disk.free / 2**20:,.0f} MB of {disk.total / 2**20:,.0f} MB are "
+            f"free, the log takes {log_bytes / 2**20:,.0f} MB",
+            note="parallel-apply purge removes what is applied.",
+        ),
+    )
+
+
+def slot_warnings(source: Endpoint, pipeline: str, *, much_wal_bytes: int) -> Sequence[Finding]:
+    """A source that does not answer is told of, and the rest of the status all the same."""
+    try:
+        return watch_slot(source, pipeline, much_wal_bytes=much_wal_bytes)
+    except ParallelApplyError as error:
+        return (
+            Finding(
+                severity=Severity.WARNING,
+                side=Side.SOURCE,
+                where=source.place,
+                what=error.message,
+                note=error.hint or "",
+            ),
+        )
