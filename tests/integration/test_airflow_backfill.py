@@ -16,7 +16,7 @@ import pytest
 from airflow_parallel_apply.demo.airflow import AirflowOptions, AirflowServices
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.status import read_status
 from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
@@ -110,7 +110,7 @@ def scene(
     execute(source_dsn, TABLE)
     rigs = {
         name: Rig(
-            config=PipelineConfig(pipeline=name, log_url=str(directory / "logs" / name), channels=1),
+            config=PipelineConfig(pipeline=name, log_url=str(directory / "logs" / name), start=Start.EMPTY, channels=1),
             source_dsn=source_dsn,
             target_dsn=target_server.create_database(name),
         )

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead, Unavailable
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
@@ -29,7 +29,7 @@ TICK = timedelta(microseconds=1)
 
 @pytest.fixture
 def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=2)
+    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=2)
     made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
     made.both("CREATE TABLE t (id int PRIMARY KEY)")
     made.prepare()
