@@ -79,7 +79,7 @@ def config_to_json(config: PipelineConfig) -> dict[str, Any]:
 
 def _config(value: dict[str, Any]) -> PipelineConfig:
     tables = TablePatterns(**{name: tuple(patterns) for name, patterns in value["tables"].items()})
-    converted = ("tables", "lease", "fence_timeout", "ddl", "start")
+    converted = ("tables", "lease", "fence_timeout", "ddl", "start", "shard_by")
     plain = {name: found for name, found in value.items() if name not in converted}
     return PipelineConfig(
         **plain,
@@ -87,6 +87,7 @@ def _config(value: dict[str, Any]) -> PipelineConfig:
         lease=timedelta(seconds=value["lease"]),
         ddl=DdlPolicy(value["ddl"]),
         start=Start(value["start"]),
+        shard_by=tuple((pattern, expression) for pattern, expression in value["shard_by"]),
     )
 
 
