@@ -1,4 +1,4 @@
-"""`python -m benchmarks` (or `make bench`): ratios against PostgreSQL's own replication; `… parse`: the DAG's cost."""
+"""`python -m benchmarks` (or `make bench`): ratios against PostgreSQL's own replication; `… copy`, `… parse`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,20 @@ def apply(
     print_result(console, result)
     if json_file is not None:
         json_file.write_text(to_json(result) + "\n")
+
+
+@app.command()
+def copy() -> None:
+    """The initial copy against `pg_dump | psql` and pgcopydb. BENCH_SCALE: 100,000 rows each; BENCH_REPEATS."""
+    from benchmarks.copying import copy_lines, measure_copies
+    from benchmarks.settings import BenchSettings
+
+    console = Console()
+    settings = BenchSettings.from_environment(os.environ)
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
+        result = measure_copies(Path(directory), settings, lambda line: console.print(f"… {line}", highlight=False))
+    for line in copy_lines(result):
+        console.print(line, highlight=False)
 
 
 @app.command()

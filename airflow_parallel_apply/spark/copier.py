@@ -111,7 +111,7 @@ class SparkCopier:
 
     def begin(self) -> None:
         """Open the session and start its Python workers, which takes seconds."""
-        threading.Thread(target=self._warm_up, name="warm up spark", daemon=True).start()
+        threading.Thread(target=self.warm_up, name="warm up spark", daemon=True).start()
 
     def copy(self, order: CopyOrder, parts: Sequence[int]) -> None:
         tag = f"{order.pipeline}-copy-{uuid4().hex}"
@@ -174,8 +174,8 @@ class SparkCopier:
                 self._session = open_session(self._url if isinstance(self._url, str) else self._url(), self._session_id)
             return self._session
 
-    def _warm_up(self) -> None:
-        """Trouble shows again, and is told, when there is something to copy."""
+    def warm_up(self) -> None:
+        """What `begin` begins, to its end. Trouble shows again, and is told, when there is something to copy."""
         # A channel that was closed meanwhile is a ValueError.
         with contextlib.suppress(ParallelApplyError, ValueError), spark_errors("warm up Spark"):
             session = self._open()
