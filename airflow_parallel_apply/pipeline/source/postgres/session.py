@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.keepalive import with_keepalives
 
 _EXACT_TEXT: Final = (
     "-c datestyle=ISO,YMD -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex "
-    "-c xmloption=content -c lc_monetary=C -c search_path= "
+    "-c xmloption=content -c lc_monetary=C -c quote_all_identifiers=off -c array_nulls=on -c search_path= "
     "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c client_connection_check_interval=5s"
 )
 """A value's text depends on its reader's settings; both ends use these. By the last one a dead reader is noticed."""

@@ -3,4 +3,6 @@
 SELECT
     set_config('default_transaction_isolation', 'read committed', false),
     set_config('idle_in_transaction_session_timeout', '10s', false),
-    set_config('timezone', 'UTC', false)
+    set_config('timezone', 'UTC', false),
+    set_config('datestyle', 'ISO, YMD', false),
+    set_config('array_nulls', 'on', false)
