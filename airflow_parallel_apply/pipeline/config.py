@@ -32,10 +32,16 @@ class Start(StrEnum):
 
 
 class DdlPolicy(StrEnum):
-    """What happens at a DDL message (`pg_logical_emit_message(true, 'parallel_apply.ddl', …)`)."""
+    """What happens at a DDL message (`pg_logical_emit_message(true, 'parallel_apply.ddl', …)`), and where a table's
+    columns were changed at the source without one.
+    """
 
     REFUSE = "refuse"
+    """The run stops there."""
     APPLY = "apply"
+    """The target follows, as far as the log tells what to do."""
+    SKIP = "skip"
+    """Messages are passed over: somebody changes the target by hand. Columns that he forgot stop the run."""
 
 
 class PartitionerName(StrEnum):

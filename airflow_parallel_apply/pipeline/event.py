@@ -53,11 +53,23 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of a relation, as the source describes it."""
+    """One column of a relation, as the source describes it.
+
+    `number`: which column of the table it is, through all renaming; None where the source's catalog had gone on before
+    it was asked. `fill`: the SQL literal that rows older than the column have; None where that is not known.
+    """
 
     name: str
     type_name: str
     key: bool = False
+    number: int | None = None
+    fill: str | None = None
+
+    def is_as(self, other: Column) -> bool:
+        """Whether both may be one column, unchanged. What older rows have of it does not count."""
+        return (self.name, self.type_name, self.key) == (other.name, other.type_name, other.key) and (
+            self.number == other.number or self.number is None or other.number is None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +113,9 @@ class Relation:
             "table": self.table,
             "replica_identity": self.replica_identity,
             "canonical": self.canonical,
-            "columns": [[column.name, column.type_name, column.key] for column in self.columns],
+            "columns": [
+                [column.name, column.type_name, column.key, column.number, column.fill] for column in self.columns
+            ],
         }
 
     @classmethod
@@ -113,5 +127,23 @@ class Relation:
             table=value["table"],
             replica_identity=value["replica_identity"],
             canonical=value["canonical"],
-            columns=tuple(Column(name=name, type_name=type_name, key=key) for name, type_name, key in value["columns"]),
+            columns=tuple(
+                Column(
+                    name=name,
+                    type_name=type_name,
+                    key=key,
+                    number=next(iter(more), None),
+                    fill=next(iter(more[1:]), None),
+                )
+                for name, type_name, key, *more in value["columns"]
+            ),
+        )
+
+    def is_as(self, other: Relation) -> bool:
+        """Whether both define a table alike, as far as each knows; ids do not count."""
+        return (
+            (self.schema, self.table, self.replica_identity, self.canonical)
+            == (other.schema, other.table, other.replica_identity, other.canonical)
+            and len(self.columns) == len(other.columns)
+            and all(one.is_as(another) for one, another in zip(self.columns, other.columns, strict=True))
         )

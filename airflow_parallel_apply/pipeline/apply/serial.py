@@ -3,11 +3,13 @@
 A large load behind a TRUNCATE stays set-based: the rows between two statements are staged and merged like any unit.
 After DDL the target's tables are others than staging could know, so what follows is replayed change by change; so is
 a transaction that is small, or that changes the definition of a table it writes, or that has many unsent key changes.
+
+Before the first row under a newer definition the target is brought to it, or the transaction stops there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +20,7 @@ from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import PlanError
-from airflow_parallel_apply.pipeline.event import Operation
+from airflow_parallel_apply.pipeline.event import Mark, Operation, Relation
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.target.protocol import SerialStep
 
@@ -31,10 +33,12 @@ _MAX_SETS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Break:
-    """A place where a set of rows ends: a statement, or a change that only a replay gets right."""
+    """A place where a set of rows ends: a statement, a change that only a replay gets right, or, without an operation,
+    the first row under a newer definition.
+    """
 
     fragno: int
-    operation: Operation
+    operation: Operation | None
     relation_id: int
     values: tuple[str, ...]
 
@@ -64,7 +68,8 @@ def serial_steps(
                 op="apply",
                 pipeline=unit.pipeline,
                 seqno=unit.last_seqno,
-                hint="Run the pipeline with ddl=apply, and the target will run this text.",
+                hint="Run the pipeline with ddl=apply, and the target will run this text; or run it there by hand and "
+                "the pipeline with ddl=skip.",
             )
     statements = [found for found in outline.breaks if found.operation is not Operation.KEY_ARRIVED]
     in_sets = (
@@ -74,7 +79,7 @@ def serial_steps(
         and not outline.tables_redefined
     )
     breaks = outline.breaks if in_sets else statements
-    return tuple(_steps(unit, log, stage, breaks, outline.fragnos, in_sets=in_sets))
+    return tuple(_steps(unit, log, stage, breaks, outline.fragnos, in_sets=in_sets, ddl=ddl))
 
 
 def _steps(
@@ -85,6 +90,7 @@ def _steps(
     fragnos: tuple[int, int],
     *,
     in_sets: bool,
+    ddl: DdlPolicy,
 ) -> Iterator[SerialStep]:
     at = fragnos[0]
     staging = in_sets
@@ -92,6 +98,11 @@ def _steps(
         # The half that leaves the old key lies just before the one that arrives; the replayed update does both.
         begins = found.fragno - 1 if found.operation is Operation.KEY_ARRIVED else found.fragno
         yield from _rows(unit, log, stage, at, begins - 1, staging=staging)
+        if found.operation is None:
+            newest = log.state().relation(found.relation_id)
+            yield SerialStep(redefined=(_older(newest, log).relation_id, newest.relation_id), ddl=ddl)
+            at, staging = found.fragno, False
+            continue
         at = found.fragno + 1
         match found.operation:
             case Operation.TRUNCATE:
@@ -99,6 +110,8 @@ def _steps(
                 if index and _adjacent(breaks[index - 1], found):
                     continue
                 yield _truncate(found, together)
+            case Operation.MESSAGE if ddl is DdlPolicy.SKIP:
+                continue
             case Operation.MESSAGE:
                 yield SerialStep(statement=found.values[1])
                 staging = False
@@ -184,12 +197,52 @@ def _outline(unit: Unit, log: LogReader) -> _Outline:
             breaks.append(_Break(row["fragno"], Operation(row["operation"]), row["relation_id"], ()))
     state = log.state()
     tables = [state.relation(number).name for number in relations if number >= 0]
+    breaks = list(_with_values(breaks, unit, log))
+    if _is_redefined(unit, log):
+        breaks += _redefinitions(relations, unit, log)
     return _Outline(
-        breaks=_with_values(sorted(breaks, key=lambda found: found.fragno), unit, log),
+        # A definition is needed for the statement in the same place.
+        breaks=tuple(sorted(breaks, key=lambda found: (found.fragno, found.operation is not None))),
         fragnos=(least, most),
         row_count=row_count,
         tables_redefined=len(tables) != len(set(tables)),
     )
+
+
+def _is_redefined(unit: Unit, log: LogReader) -> bool:
+    marks = log.transactions(unit.last_seqno - 1, unit.last_seqno).column("marks").to_pylist()
+    return any(Mark.RELATION in found for found in marks if found)
+
+
+def _redefinitions(relations: Iterable[int], unit: Unit, log: LogReader) -> Iterator[_Break]:
+    """The first row of each relation whose columns are others than those of the version before."""
+    state = log.state()
+    newer = {
+        number
+        for number in relations
+        if number >= 0 and _columns(_older(state.relation(number), log)) != _columns(state.relation(number))
+    }
+    first: dict[int, int] = {}
+    for batch in log.rows(unit.after_seqno, unit.last_seqno, columns=["fragno", "relation_id"]) if newer else ():
+        for number in newer.intersection(pc.unique(batch.column("relation_id")).to_pylist()):
+            found = batch.filter(pc.equal(batch.column("relation_id"), number)).column("fragno")
+            first[number] = min(first.get(number, 2**62), pc.min(found).as_py())
+    for number, fragno in first.items():
+        yield _Break(fragno, None, number, ())
+
+
+def _older(relation: Relation, log: LogReader) -> Relation:
+    """The version before, or this one where it is the first."""
+    versions = [
+        other
+        for other in log.state().relations
+        if (other.schema, other.table) == (relation.schema, relation.table) and other.relation_id < relation.relation_id
+    ]
+    return max(versions, key=lambda other: other.relation_id, default=relation)
+
+
+def _columns(relation: Relation) -> list[tuple[str, str, int | None]]:
+    return [(column.name, column.type_name, column.number) for column in relation.columns]
 
 
 def _with_values(breaks: Sequence[_Break], unit: Unit, log: LogReader) -> tuple[_Break, ...]:

@@ -67,7 +67,7 @@ class DirectoryLogWriter:
         known = [*self._view.state.relations, *self._relations]
         same_table = (old for old in reversed(known) if (old.schema, old.table) == (relation.schema, relation.table))
         latest = next(same_table, None)
-        if latest is not None and latest == replace(relation, relation_id=latest.relation_id):
+        if latest is not None and latest.is_as(relation):
             return latest.relation_id, False
         number = 1 + max((old.relation_id for old in known), default=0)
         self._relations.append(replace(relation, relation_id=number))

@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.partition.open import check_routing, routin
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.run.bounds import freeze, refuse_gap, settle, stopped_at
+from airflow_parallel_apply.pipeline.run.definitions import settled
 from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.sweep import sweep
@@ -67,7 +68,7 @@ def open_run(
                 if not catch_up:
                     _bring_next(log, writing, reading, bounds)
                 if config.ddl is DdlPolicy.REFUSE:
-                    relations = reading.relations()
+                    relations = settled(config, reading.relations())
                     writing.check(relations, channels=config.channels, require_empty=False)
                     check_routing(routing_of(config, writing.ties(config.tables)), relations)
                 return _seed(config, log, writing, queue, fence.generation, bounds, catch_up=catch_up)

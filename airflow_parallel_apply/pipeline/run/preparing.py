@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.readers import register_reader
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
 from airflow_parallel_apply.pipeline.run.bounds import freeze, settle
+from airflow_parallel_apply.pipeline.run.definitions import settled
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
 from airflow_parallel_apply.pipeline.source.connect import open_source
@@ -57,6 +58,7 @@ def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint, *, copyi
         elif first or config.ddl is DdlPolicy.REFUSE:
             # Else the target may lack what DDL on its way will bring.
             require_empty = first and config.start is Start.EMPTY
+            relations = relations if first else settled(config, relations)
             writing.check(relations, channels=config.channels, require_empty=require_empty)
         if first or config.ddl is DdlPolicy.REFUSE:
             check_routing(routing_of(config, writing.ties(config.tables)), relations)

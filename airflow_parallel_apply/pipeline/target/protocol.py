@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
 from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
@@ -68,7 +68,8 @@ class SerialStep:
 
     `staged`: net changes to merge. `truncate`: relation ids, with `restart_identity`; never cascading. `statement`: DDL
     text. `replay`: log rows in (seqno, fragno) order to apply one by one (KEY_LEFT rows are skipped, KEY_ARRIVED is
-    an update of the row with the old key).
+    an update of the row with the old key). `redefined`: ids of an older and a newer relation of one table, to which the
+    target is brought as `ddl` says; what is left is a `PlanError`.
     """
 
     staged: StagedUnit | None = None
@@ -76,6 +77,8 @@ class SerialStep:
     restart_identity: bool = False
     statement: str | None = None
     replay: Callable[[], Iterator[pa.RecordBatch]] | None = None
+    redefined: tuple[int, int] | None = None
+    ddl: DdlPolicy = DdlPolicy.REFUSE
 
 
 class Target(Protocol):

@@ -140,9 +140,11 @@ def describe(connection: psycopg.Connection[Any], wire: WireRelation) -> Followe
         raise SourceError("a column's type is gone from the source's catalog", op="capture", table=name)
     columns: list[Column] = []
     kinds: list[KeyKind] = []
-    for column, (type_name, base_type, is_enum, is_deterministic, in_key) in zip(wire.columns, rows, strict=True):
+    for column, (type_name, base_type, is_enum, is_deterministic, in_key, number, fill) in zip(
+        wire.columns, rows, strict=True
+    ):
         is_key = in_key if identity == _FULL else column.key
-        columns.append(Column(name=column.name, type_name=type_name, key=is_key))
+        columns.append(Column(name=column.name, type_name=type_name, key=is_key, number=number, fill=fill))
         if is_key:
             kinds.append(key_kind(base_type, is_enum=is_enum, is_deterministic=is_deterministic))
     if identity == _FULL and not kinds and not leaves_are_full:

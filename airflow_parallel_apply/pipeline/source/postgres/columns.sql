@@ -30,7 +30,14 @@ SELECT
     format_type(t.oid, NULL),
     t.typtype = 'e',
     coalesce(c.collisdeterministic, true),
-    coalesce(a.attnum = ANY (i.columns), false)
+    coalesce(a.attnum = ANY (i.columns), false),
+    CASE WHEN a.atttypid = w.type THEN a.attnum END,
+    CASE
+        WHEN a.atttypid <> w.type THEN NULL
+        WHEN a.atthasmissing THEN quote_literal((a.attmissingval::text::text[])[1])
+        -- A default without a value for older rows: it was set later, or made a value for each.
+        WHEN NOT a.atthasdef AND a.attidentity = '' THEN 'NULL'
+    END
 FROM wire w
 JOIN base b USING (number)
 JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'

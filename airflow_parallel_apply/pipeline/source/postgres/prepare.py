@@ -27,7 +27,15 @@ from airflow_parallel_apply.pipeline.event import BUCKET_COUNT, NO_SEQNO
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, hint_of
 from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
-from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable, has_rows, list_tables, matching
+from airflow_parallel_apply.pipeline.source.postgres.catalog import (
+    SourceTable,
+    describe,
+    has_rows,
+    list_tables,
+    matching,
+    sends_generated,
+    wire_relation,
+)
 from airflow_parallel_apply.pipeline.source.postgres.check import server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot import PLUGIN, Slot, lsn_text
@@ -245,6 +253,12 @@ class Preparation:
         if not log_exists(self.config.log_url):
             create_log(self.config.log_url, identity)
         writer = open_writer(self.config.log_url, expected=identity)
+        generated = sends_generated(connection, self.publication, followed)
+        for table in followed:
+            # What a first change is sent with may be described when the catalog has gone on.
+            writer.relation_id(
+                describe(connection, wire_relation(connection, table, with_generated=generated)).relation
+            )
         writer.commit(start_lsn)
         self._comment(connection, f"parallel_apply: log {identity.log_id}")
         self.created += [

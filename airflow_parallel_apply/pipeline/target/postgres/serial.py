@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyErro
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import describe_parts, merge_parts
+from airflow_parallel_apply.pipeline.target.postgres.redefine import follow
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replay
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
@@ -35,6 +36,9 @@ def run_step(connection: Connection, session: Session, step: SerialStep, relatio
         _truncate(connection, session, step, [relations(number) for number in step.truncate])
     elif step.statement is not None:
         _run_statement(connection, step.statement)
+    elif step.redefined is not None:
+        old, new = (relations(number) for number in step.redefined)
+        follow(connection, session, old, new, ddl=step.ddl)
     elif step.replay is not None:
         Replay(connection, schema=session.schema, relations=relations).run(step.replay())
     else:

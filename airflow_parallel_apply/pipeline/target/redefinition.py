@@ -1,0 +1,72 @@
+"""What became of a table's columns between two versions of its definition.
+
+A column is known by its number at the source, which no renaming changes and no new column takes over. Numbers grow in
+the order of the columns, so one that the catalog could not tell any more is often fixed by its neighbours. Where it is
+not, a new name in place of an old one may be a renaming or another column: that is not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from airflow_parallel_apply.pipeline.event import Column, Relation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChange:
+    """`old` None: added. `new` None: dropped. Else renamed, of another type, or both."""
+
+    old: Column | None
+    new: Column | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redefinition:
+    """The changes, and those columns, old and new, of which it is not known whether they are the same."""
+
+    changes: tuple[ColumnChange, ...]
+    uncertain: tuple[Column, ...] = ()
+
+
+def compare_definitions(old: Relation, new: Relation) -> Redefinition:
+    """Changes in the order in which they can be made: dropped, renamed or retyped, added."""
+    before, after = _numbered(old.columns), _numbered(new.columns)
+    pairs: list[tuple[Column, Column]] = []
+    for column in after:
+        same = [one for one in before if _is_same(one, column)]
+        if same:
+            pairs.append((same[0], column))
+            before.remove(same[0])
+    taken = [column for _, column in pairs]
+    added = [column for column in after if column not in taken]
+    if before and added and any(column.number is None for column in (*before, *added)):
+        return Redefinition(changes=(), uncertain=(*before, *added))
+    return Redefinition(
+        changes=(
+            *(ColumnChange(old=column, new=None) for column in before),
+            *(
+                ColumnChange(old=one, new=other)
+                for one, other in pairs
+                if (one.name, one.type_name) != (other.name, other.type_name)
+            ),
+            *(ColumnChange(old=None, new=column) for column in added),
+        )
+    )
+
+
+def _is_same(old: Column, new: Column) -> bool:
+    if old.number is not None and new.number is not None:
+        return old.number == new.number
+    return (old.name, old.type_name) == (new.name, new.type_name)
+
+
+def _numbered(columns: Sequence[Column]) -> list[Column]:
+    """Numbers that can only be one, between those of the neighbours."""
+    numbers = [column.number for column in columns]
+    for place, number in enumerate(numbers):
+        following = next((other for other in numbers[place + 1 :] if other is not None), None)
+        lower = 0 if place == 0 else numbers[place - 1]
+        if number is None and lower is not None and following is not None and following - lower == 2:
+            numbers[place] = lower + 1
+    return [replace(column, number=number) for column, number in zip(columns, numbers, strict=True)]

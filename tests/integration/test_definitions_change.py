@@ -1,0 +1,166 @@
+"""Columns added, dropped, renamed and retyped at the source while a pipeline runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.rig import Rig, execute
+
+_TABLE = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, c numeric(6,2))"
+
+CHANGES = {
+    "added": ["ALTER TABLE t ADD COLUMN d integer"],
+    "added with a default": ["ALTER TABLE t ADD COLUMN d text NOT NULL DEFAULT 'it''s, \"so\"'"],
+    "added with an array as default": ["ALTER TABLE t ADD COLUMN d integer[] DEFAULT '{1,NULL}'"],
+    "dropped": ["ALTER TABLE t DROP COLUMN a"],
+    "the last one dropped": ["ALTER TABLE t DROP COLUMN c"],
+    "renamed": ['ALTER TABLE t RENAME COLUMN b TO "B b"'],
+    "the last one renamed": ["ALTER TABLE t RENAME COLUMN c TO d"],
+    "the key renamed": ["ALTER TABLE t RENAME COLUMN id TO number"],
+    "dropped and another added": ["ALTER TABLE t DROP COLUMN c", "ALTER TABLE t ADD COLUMN d numeric(6,2) DEFAULT 7"],
+    "retyped": ["ALTER TABLE t ALTER COLUMN b TYPE bigint", "ALTER TABLE t ALTER COLUMN c TYPE numeric(12,4)"],
+    "all of it": [
+        "ALTER TABLE t RENAME COLUMN a TO z", "ALTER TABLE t DROP COLUMN b", "ALTER TABLE t ADD COLUMN a date",
+        "ALTER TABLE t ALTER COLUMN z TYPE varchar(9)",
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        channels=4,
+        lanes=2,
+        tables=TablePatterns(include=("*.*",)),
+        epoch_max_changes=20,
+    )
+    made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    made.both(_TABLE)
+    made.prepare()
+    made.write("INSERT INTO t SELECT i, 'a' || i, i, i / 8.0 FROM generate_series(1, 60) i")
+    return made
+
+
+def write_on(rig: Rig) -> None:
+    """Rows old and new, whatever the columns are called now."""
+    key = rig.rows("SELECT attname FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum = 1", side="source")[0][
+        0
+    ]
+    rig.write(
+        f"INSERT INTO t ({key}) SELECT i FROM generate_series(100, 130) i",
+        f"DELETE FROM t WHERE {key} % 7 = 0",
+        f"UPDATE t SET {key} = {key} + 1000 WHERE {key} % 5 = 0",
+    )
+
+
+def assert_equal(rig: Rig) -> None:
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+    columns = "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 't'::regclass"
+    visible = f"{columns} AND attnum > 0 AND NOT attisdropped ORDER BY 1"
+    assert rig.rows(visible) == rig.rows(visible, side="source")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_ddl_apply_follows_columns(rig: Rig, change: str) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.write(*CHANGES[change])
+    write_on(rig)
+    rig.run()
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize("change", ["added", "dropped", "the last one renamed", "retyped", "all of it"])
+def test_without_it_the_run_stops_there_names_the_column_and_goes_on_after_a_change_by_hand(
+    rig: Rig, change: str
+) -> None:
+    rig.write(*CHANGES[change])
+    write_on(rig)
+    for _ in range(2):
+        with pytest.raises(FatalError, match=r"(?s)column.*table public\.t, column .*Hint: .*ALTER TABLE") as stopped:
+            rig.run()
+        assert rig.rows("SELECT count(*) FROM t") == [(60,)]
+    execute(rig.target_dsn, *CHANGES[change])
+    rig.run()
+    assert_equal(rig)
+    assert "seqno 1" in str(stopped.value)
+
+
+def test_a_column_whose_older_rows_have_values_of_their_own_is_left_to_a_person(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.write("ALTER TABLE t ADD COLUMN d uuid DEFAULT gen_random_uuid()")
+    write_on(rig)
+    with pytest.raises(FatalError, match=r"column d of public\.t was added as uuid, with a value of its own"):
+        rig.run()
+    assert rig.rows("SELECT count(*) FROM t") == [(60,)]
+
+
+def test_a_change_of_type_that_only_its_author_can_make_is_left_to_him(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.write("ALTER TABLE t ALTER COLUMN a TYPE integer USING substr(a, 2)::integer")
+    write_on(rig)
+    with pytest.raises(FatalError, match=r"column a of public\.t became integer"):
+        rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t ALTER COLUMN a TYPE integer USING substr(a, 2)::integer")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_columns_that_swapped_names_are_not_guessed(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.run()
+    swap = (
+        "ALTER TABLE t RENAME COLUMN a TO x",
+        "ALTER TABLE t RENAME COLUMN b TO a",
+        "ALTER TABLE t RENAME COLUMN x TO b",
+    )
+    rig.write(*swap)
+    write_on(rig)
+    with pytest.raises(FatalError, match=r"public\.t"):
+        rig.run()
+    execute(rig.target_dsn, *swap)
+    rig.run()
+    assert_equal(rig)
+
+
+def test_what_a_message_did_already_is_not_done_again(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    for ddl in ("ALTER TABLE t ADD COLUMN d integer DEFAULT 5", "ALTER TABLE t RENAME a TO e", "ALTER TABLE t DROP b"):
+        rig.transaction(ddl, f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{ddl}')")
+    write_on(rig)
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_refused_message_that_was_run_by_hand_is_skipped(rig: Rig) -> None:
+    ddl = "ALTER TABLE t ADD COLUMN d integer DEFAULT 5"
+    rig.transaction(ddl, f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{ddl}')")
+    write_on(rig)
+    with pytest.raises(FatalError, match="ddl=skip"):
+        rig.run()
+    with pytest.raises(FatalError, match="column d"):
+        rig.having(ddl=DdlPolicy.SKIP).run()
+    execute(rig.target_dsn, ddl)
+    rig.having(ddl=DdlPolicy.SKIP).run()
+    assert_equal(rig)
+
+
+def test_a_change_in_the_middle_of_a_transaction_and_a_large_load_behind_it(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.transaction(
+        "UPDATE t SET b = 0 WHERE id < 10",
+        "ALTER TABLE t ADD COLUMN d integer DEFAULT 3",
+        "UPDATE t SET d = 4 WHERE id < 20",
+        "INSERT INTO t SELECT i, NULL, i, 1, i FROM generate_series(5000, 6500) i",
+        "ALTER TABLE t DROP COLUMN a",
+        "DELETE FROM t WHERE id < 15",
+    )
+    write_on(rig)
+    rig.run()
+    assert_equal(rig)
