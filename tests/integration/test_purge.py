@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.purge import Purged, purge_log
@@ -28,7 +28,7 @@ from tests.support.rig import Rig, execute
 @pytest.fixture
 def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     """Five runs of one transaction each, and so five segments."""
-    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=2)
+    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=2, start=Start.EMPTY)
     made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
     made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
     made.prepare()
