@@ -123,7 +123,8 @@ class InitialCopy:
                 self._make_rest(definitions)
                 self._analyze()
         except ParallelApplyError as error:
-            self._record.fail(copy_id, str(error))
+            with suppress(ParallelApplyError):
+                self._record.fail(copy_id, str(error))
             raise
         self._record.finish(copy_id)
         self._tell(definitions, len(made))
@@ -146,9 +147,10 @@ class InitialCopy:
 
     def _load(self, order: CopyOrder) -> None:
         is_cut_off = False
+        missing: tuple[int, ...] = ()
 
         def once() -> None:
-            nonlocal is_cut_off
+            nonlocal is_cut_off, missing
             missing = self._record.missing(order.copy_id)
             if missing and not self._is_there(order.snapshot):
                 # No further try of ours helps.
@@ -164,7 +166,7 @@ class InitialCopy:
                 raise OwnershipLost("the copy was cancelled", op="copy") from error
             _logger.warning("copy: trying the parts that are missing again: %s", error)
 
-        retrying(once, on_retry=tell, progress=lambda: self._record.missing(order.copy_id))
+        retrying(once, on_retry=tell, progress=lambda: missing)
         if is_cut_off:
             raise cut_off(order.pipeline)
 
