@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.config import (
     shard_pairs,
 )
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
-from airflow_parallel_apply.pipeline.finding import Side
+from airflow_parallel_apply.pipeline.finding import Finding, Side
 from airflow_parallel_apply.queue.model import QueueError
 
 app = typer.Typer(
@@ -120,6 +120,10 @@ def check(
     partitioner: Partitioner = PartitionerName.KEY,
     shard_by: ShardBy = [],  # noqa: B006
     shard_file: ShardFile = "",
+    spark: Annotated[
+        str,
+        typer.Option(envvar="PARALLEL_APPLY_SPARK", help="Spark Connect URL: look from its executors, too."),
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Look for what would stand in a run's way, on both sides and in the log; exit 1 when there is an error.
@@ -141,7 +145,14 @@ def check(
             shard_by=shard_pairs(shard_by),
             shard_file=shard_file,
         )
-        checked = check_pipeline(config, _endpoint(source, "source"), _endpoint(target, "target"))
+        ends = _endpoint(source, "source"), _endpoint(target, "target")
+
+        def from_workers() -> Sequence[Finding]:
+            from airflow_parallel_apply.spark.preflight import worker_findings
+
+            return worker_findings(spark, log_url, ends[1])
+
+        checked = check_pipeline(config, *ends, elsewhere=from_workers if spark else tuple)
     if as_json:
         typer.echo(json.dumps(checked.to_json()))
     else:

@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_parallel_apply.operators.earlier import wait_or_refuse
 from airflow_parallel_apply.operators.fence import FencedTask
-from airflow_parallel_apply.operators.spark import release
+from airflow_parallel_apply.operators.spark import check_workers, release
 from airflow_parallel_apply.pipeline.errors import FatalError, GapAhead, ParallelApplyError
 from airflow_parallel_apply.task import ERROR_KEY, Settings, run_identity
 
@@ -88,6 +88,8 @@ class CoordinatorOperator(FencedTask):
         from airflow_parallel_apply.pipeline.run import open_run
 
         identity = run_identity(context)
+        # Before the fence: what cannot apply keeps nobody else from it. The lanes find the session warm.
+        session_id = check_workers(told.spark, told.config, told.target)
 
         def open_it(*, catch_up: bool) -> OpenedRun:
             return open_run(
@@ -98,6 +100,7 @@ class CoordinatorOperator(FencedTask):
                 run_id=identity.run_id,
                 interval=identity.interval,
                 catch_up=catch_up,
+                session_id=session_id,
             )
 
         try:
@@ -106,6 +109,8 @@ class CoordinatorOperator(FencedTask):
             wait_or_refuse(context, gap)
             self.log.info("%s: the runs for it have not started, so this one applies it", gap.message)
             opened = open_it(catch_up=True)
+        if opened.nothing_to_do and told.spark.url is not None:
+            release(told.spark, session_id)
         ti = context["ti"]
         ti.xcom_push(STATE_KEY, opened.coordinator_state)
         ti.xcom_push(STOP_KEY, {"stop": False})

@@ -61,6 +61,20 @@ def _start_embedded() -> None:
         _logger.warning("the embedded Spark did not start yet: %s", error)
 
 
+def check_workers(spark: SparkEndpoint, config: PipelineConfig, target: Endpoint) -> str:
+    """Refuse a cluster whose executors do not reach the target, see the log or have this package. Returns the id of the
+    session that it was asked in. The embedded server's workers are of this host, user and Python: they are not asked.
+    """
+    from uuid import uuid4
+
+    session_id = str(uuid4())
+    if spark.url is not None:
+        from airflow_parallel_apply.spark.preflight import require_workers
+
+        require_workers(spark.url, session_id, config.log_url, target)
+    return session_id
+
+
 def release(spark: SparkEndpoint, session_id: str) -> None:
     """End the run's session for all its clients, and with it what a killed lane left running there.
 

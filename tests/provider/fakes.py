@@ -91,7 +91,7 @@ class FakePipeline:
         self._step("route", config=config)
         return PlanReport(planned_seqno=9, epochs=1, critical=0, rows=100, left_to_open=False)
 
-    def open_run(self, config, source, target, *, owner, run_id, interval, catch_up):
+    def open_run(self, config, source, target, *, owner, run_id, interval, catch_up, session_id):
         self._step("open", config=config, owner=owner, run_id=run_id, interval=interval, catch_up=catch_up)
         return OpenedRun(
             pipeline=config.pipeline,
@@ -101,7 +101,7 @@ class FakePipeline:
             until_lsn=1,
             until_seqno=9,
             nothing_to_do=self.nothing_to_do,
-            session_id="7f0c1c9e-0000-0000-0000-000000000000",
+            session_id=session_id,
             lanes=0 if self.nothing_to_do else self.lanes,
             coordinator_state=STATE,
         )

@@ -44,11 +44,12 @@ def open_run(
     run_id: str,
     interval: Interval | None = None,
     catch_up: bool = False,
+    session_id: str = "",
 ) -> OpenedRun:
     """Take the fence, recover from positions and plan, seed the queue.
 
-    `catch_up`: what lies before the interval is this run's to apply, too. Errors: `FenceBusy` while another run is
-    alive, `GapAhead`.
+    `session_id`: of a Spark session that the run shall share; empty: a new one. `catch_up`: what lies before the
+    interval is this run's to apply, too. Errors: `FenceBusy` while another run is alive, `GapAhead`.
     """
     log = open_reader(config.log_url)
     with closing(open_session(target, config)) as writing, closing(open_queue(target.dsn)) as queue:
@@ -71,7 +72,9 @@ def open_run(
                     relations = settled(config, reading.relations())
                     writing.check(relations, channels=config.channels, require_empty=False)
                     check_routing(routing_of(config, writing.ties(config.tables)), relations)
-                return _seed(config, log, writing, queue, fence.generation, bounds, catch_up=catch_up)
+                return _seed(
+                    config, log, writing, queue, fence.generation, bounds, catch_up=catch_up, session_id=session_id
+                )
         except BaseException:
             # Nothing was begun: the next run need not wait for a lease to end.
             with suppress(ParallelApplyError):
@@ -131,6 +134,7 @@ def _seed(
     bounds: RunBounds,
     *,
     catch_up: bool,
+    session_id: str,
 ) -> OpenedRun:
     """Under the fence: route, plan, and put into the queue what positions and plan say is left."""
     target.route(generation, log_id=log.identity.log_id, routing=routing_of(config, target.ties(config.tables)))
@@ -167,7 +171,7 @@ def _seed(
         until_time=None if bounds.until_time is None else bounds.until_time.isoformat(),
         until_seqno=until,
         nothing_to_do=nothing_to_do,
-        session_id=str(uuid4()),
+        session_id=session_id or str(uuid4()),
         lanes=0 if nothing_to_do else config.lane_count,
         coordinator_state=state.to_json(),
     )

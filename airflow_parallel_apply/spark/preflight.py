@@ -1,0 +1,136 @@
+"""What Spark's executors see: the target, the log, and a Python that can apply.
+
+The function that looks travels by value, since it is also to find a worker where this package is not installed: it
+refers to nothing of this module and imports what it needs where it runs. The target's secret travels in it, pickled, as
+that of an apply job does.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.check.directory import nearest, probe
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, hint_of
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory
+from airflow_parallel_apply.pipeline.log.open import log_exists
+from airflow_parallel_apply.spark.faults import spark_errors
+from airflow_parallel_apply.spark.session import close_session, open_session, release_session
+from airflow_parallel_apply.spark.worker import RESULT_SCHEMA
+
+_PACKAGE: Final = "airflow-provider-parallel-apply"
+_TASKS: Final = 8
+"""Spark spreads them as it likes; on a small cluster they reach every executor."""
+
+
+def worker_findings(url: str, log_url: str, target: Endpoint) -> tuple[Finding, ...]:
+    """Look from the executors behind a Spark Connect URL, in a session of its own. Errors: Spark's own."""
+    session_id = str(uuid4())
+    try:
+        return _ask(url, session_id, log_url, target)
+    finally:
+        release_session(url, session_id)
+
+
+def require_workers(url: str, session_id: str, log_url: str, target: Endpoint) -> None:
+    """The same in a session that stays, and its workers warm, for who applies next. `ConfigurationError` with all that
+    are errors; then the session is released.
+    """
+    try:
+        found = errors(_ask(url, session_id, log_url, target))
+        if found:
+            what = "; ".join(finding.what for finding in found)
+            raise ConfigurationError(what, op="check Spark's workers", hint=hint_of(found))
+    except ParallelApplyError:
+        release_session(url, session_id)
+        raise
+
+
+def _ask(url: str, session_id: str, log_url: str, target: Endpoint) -> tuple[Finding, ...]:
+    root = LogDirectory.from_url(log_url).root
+    with ExitStack() as stack:
+        session = open_session(url, session_id)
+        stack.callback(close_session, session)
+        # Where there is no log yet, a file of the moment tells whether a directory is shared.
+        seen = root / "log.json" if log_exists(log_url) else stack.enter_context(probe(nearest(root)))
+        look = _look(target.dsn, str(seen), seen.read_bytes(), _PACKAGE)
+        with spark_errors("check"):
+            results = session.range(0, _TASKS, 1, _TASKS).mapInArrow(look, RESULT_SCHEMA).toArrow()
+    reports = [json.loads(text) for text in results.column("result").to_pylist()]
+    found = (finding for report in reports for finding in _findings(report, seen, target))
+    return tuple(dict.fromkeys(found))
+
+
+def _look(dsn: str, path: str, content: bytes, package: str) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    def look(batches: Any) -> Iterator[Any]:
+        import importlib
+        import importlib.metadata
+        import json
+        import pathlib
+        import socket
+        import sys
+
+        for _ in batches:
+            pass
+        import pyarrow
+
+        report: dict[str, Any] = {"host": socket.gethostname(), "python": sys.executable, "lacks": [], "version": None}
+        for name in ("pyarrow", "psycopg", "numpy", "xxhash"):
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                report["lacks"].append(name)
+        try:
+            report["version"] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            report["lacks"].append(package)
+        try:
+            report["log"] = "same" if pathlib.Path(path).read_bytes() == content else "other"
+        except OSError as error:
+            report["log"] = error.strerror or str(error)
+        if "psycopg" not in report["lacks"]:
+            import psycopg
+
+            try:
+                psycopg.connect(dsn, connect_timeout=10).close()
+            except psycopg.Error as error:
+                report["target"] = " ".join(str(error).split())
+        yield pyarrow.record_batch([pyarrow.array([json.dumps(report)])], names=["result"])
+
+    return look
+
+
+def _findings(report: dict[str, Any], seen: Path, target: Endpoint) -> Iterator[Finding]:
+    host, ours = report["host"], version(_PACKAGE)
+    install = f"{shlex.quote(report['python'])} -m pip install {shlex.quote(f'{_PACKAGE}[spark]=={ours}')}"
+    if report["lacks"]:
+        yield _finding(host, f"the Python of Spark's workers on {host} lacks {', '.join(report['lacks'])}", install)
+    elif report["version"] != ours:
+        yield _finding(host, f"Spark's workers on {host} have {_PACKAGE} {report['version']}, here is {ours}", install)
+    if report["log"] != "same":
+        what = "another one" if report["log"] == "other" else report["log"]
+        yield _finding(
+            host,
+            f"Spark's workers on {host} do not see the log's directory: {seen}: {what}",
+            note="log_url must be one directory that every worker sees, such as a network file system.",
+        )
+    if "target" in report:
+        yield _finding(
+            host,
+            f"Spark's workers on {host} cannot connect to the target {target.place}: {report['target']}",
+            note="They load the rows: let them reach the target's port, and log in as the connection does.",
+        )
+
+
+def _finding(where: str, what: str, *mend: str, note: str = "") -> Finding:
+    return Finding(severity=Severity.ERROR, side=Side.SPARK, where=where, what=what, mend=mend, note=note)

@@ -1,0 +1,112 @@
+"""What Spark's executors do not see, reach or have is told before a run starts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from pyspark import cloudpickle
+
+from airflow_parallel_apply.hooks.connections import SparkEndpoint
+from airflow_parallel_apply.operators.spark import check_workers
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.finding import Side
+from airflow_parallel_apply.spark import preflight
+from airflow_parallel_apply.spark.preflight import worker_findings
+from airflow_parallel_apply.spark.server import ServerLease
+from tests.support.rig import Rig
+
+WITHOUT_US = """
+import sys, json
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "airflow_parallel_apply":
+            raise ImportError(name)
+sys.meta_path.insert(0, Hidden())
+from pyspark import cloudpickle
+look = cloudpickle.loads(sys.stdin.buffer.read())
+(batch,) = look(iter([]))
+print(batch.column(0)[0].as_py())
+"""
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(pipeline="seen", log_url=str(tmp_path / "not" / "yet" / "log"), channels=1)
+    made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    made.both("CREATE TABLE t (id int PRIMARY KEY)")
+    return made
+
+
+def test_workers_that_see_everything_have_no_finding_before_the_first_run_and_after(
+    rig: Rig, spark_server: ServerLease, tmp_path: Path
+) -> None:
+    assert worker_findings(spark_server.url, rig.config.log_url, rig.target) == ()
+    assert list(tmp_path.iterdir()) == []
+    rig.having(start=Start.EMPTY).prepare()
+    assert worker_findings(spark_server.url, rig.config.log_url, rig.target) == ()
+
+
+def test_a_target_that_workers_cannot_reach_is_told_and_refused_without_its_password(
+    rig: Rig, spark_server: ServerLease
+) -> None:
+    away = Endpoint(conn_id="target", dsn=make_conninfo(rig.target_dsn, port="1", password="hunter2"))
+    (finding,) = worker_findings(spark_server.url, rig.config.log_url, away)
+    assert "cannot connect to the target 127.0.0.1:1" in finding.what
+    assert "hunter2" not in str(finding)
+    with pytest.raises(ConfigurationError, match="cannot connect to the target"):
+        check_workers(SparkEndpoint(conn_id="spark", url=spark_server.url), rig.config, away)
+    check_workers(SparkEndpoint(conn_id="", url=None), rig.config, away)
+
+
+def test_a_log_that_workers_do_not_see_is_told(
+    rig: Rig, spark_server: ServerLease, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    look = preflight._look
+
+    def elsewhere(dsn: str, path: str, content: bytes, package: str) -> object:
+        return look(dsn, str(tmp_path / "elsewhere"), content, package)
+
+    monkeypatch.setattr(preflight, "_look", elsewhere)
+    checked = check_pipeline(
+        rig.config,
+        rig.source,
+        rig.target,
+        elsewhere=lambda: worker_findings(spark_server.url, rig.config.log_url, rig.target),
+    )
+    (finding,) = checked.findings
+    assert finding.side is Side.SPARK
+    assert "do not see the log's directory" in finding.what
+
+
+def test_a_worker_without_this_package_can_still_say_so(target_dsn: str, tmp_path: Path) -> None:
+    file = tmp_path / "log.json"
+    file.write_text("log")
+    look = preflight._look(target_dsn, str(file), b"log", "airflow-provider-that-nobody-installed")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_US], input=cloudpickle.dumps(look), capture_output=True, check=True
+    )
+    report = json.loads(done.stdout)
+    assert (report["log"], report["lacks"]) == ("same", ["airflow-provider-that-nobody-installed"])
+    (finding,) = preflight._findings(report, file, Endpoint(conn_id="t", dsn=target_dsn))
+    assert "lacks airflow-provider-that-nobody-installed" in finding.what
+    assert finding.mend[0].startswith(f"{sys.executable} -m pip install")
+    (other,) = preflight._findings({**report, "lacks": [], "version": "0.0.1"}, file, Endpoint(conn_id="t", dsn=""))
+    assert "have airflow-provider-parallel-apply 0.0.1" in other.what
+
+
+def test_a_spark_that_is_away_is_a_finding(rig: Rig) -> None:
+    checked = check_pipeline(
+        rig.config,
+        rig.source,
+        rig.target,
+        elsewhere=lambda: worker_findings("sc://127.0.0.1:1", rig.config.log_url, rig.target),
+    )
+    (finding,) = checked.findings
+    assert finding.side is Side.SPARK
