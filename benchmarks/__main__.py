@@ -1,4 +1,4 @@
-"""`python -m benchmarks` (or `make bench`): ratios against PostgreSQL's own replication; `… copy`, `… parse`."""
+"""`python -m benchmarks` (`make bench`): ratios against PostgreSQL's own; `… workloads`, `… copy`, `… parse`."""
 
 from __future__ import annotations
 
@@ -48,6 +48,25 @@ def copy() -> None:
         result = measure_copies(Path(directory), settings, lambda line: console.print(f"… {line}", highlight=False))
     for line in copy_lines(result):
         console.print(line, highlight=False)
+
+
+@app.command()
+def workloads(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="uniform insert hot10 thousand large; all by default")
+    ] = None,
+) -> None:
+    """Other histories than TPC-B, a far target, and memory. BENCH_WORKLOAD_CHANGES, BENCH_REPEATS."""
+    from benchmarks.settings import BenchSettings
+    from benchmarks.workloads import print_workload, run_workloads
+
+    console = Console()
+    settings = BenchSettings.from_environment(os.environ)
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
+        for found in run_workloads(
+            Path(directory), settings, names or [], lambda line: console.print(f"… {line}", highlight=False)
+        ):
+            print_workload(console, found)
 
 
 @app.command()

@@ -22,8 +22,9 @@ def measure_native(world: World, database: Database, slot: str) -> float:
         connection.execute(
             sql.SQL(
                 "CREATE SUBSCRIPTION native CONNECTION {source} PUBLICATION {publication}"
-                " WITH (slot_name = {slot}, create_slot = false, copy_data = false, enabled = false)"
+                " WITH (slot_name = {slot}, create_slot = false, copy_data = false, enabled = false{options})"
             ).format(
+                options=sql.SQL(world.history.native),  # our own text
                 source=sql.Literal(world.source.dsn),
                 publication=sql.Identifier(PUBLICATION),
                 slot=sql.Literal(slot),

@@ -14,10 +14,9 @@ from benchmarks.suite import NATIVE, Result
 
 def print_result(console: Console, result: Result) -> None:
     """Print ratios, where the time went, and under which settings."""
-    changes = result.settings.changes
+    changes = result.history.changes
     console.print(
-        f"pgbench TPC-B, scale {result.settings.scale}: {result.settings.transactions:,} transactions, "
-        f"{changes:,} row changes, {result.net_rows:,} net; {result.cores} cores for everything",
+        f"{result.history.name}: {changes:,} row changes, {result.net_rows:,} net; {result.cores} cores for everything",
         highlight=False,
     )
     for side, told in result.durability.items():
@@ -37,7 +36,7 @@ def to_json(result: Result) -> str:
     native = _native_seconds(result)
     value: dict[str, Any] = {
         "settings": asdict(result.settings),
-        "changes": result.settings.changes,
+        "changes": result.history.changes,
         "net_rows": result.net_rows,
         "cores": result.cores,
         "durability": result.durability,
@@ -48,7 +47,7 @@ def to_json(result: Result) -> str:
                 "name": kind.name,
                 "seconds": kind.seconds,
                 "median_seconds": kind.median_seconds,
-                "changes_per_second": result.settings.changes / kind.median_seconds,
+                "changes_per_second": result.history.changes / kind.median_seconds,
                 "ratio": native / kind.median_seconds,
                 "phases": kind.median_run.phases if kind.median_run else {},
             }
@@ -68,7 +67,7 @@ def _ratios(result: Result) -> Table:
         table.add_row(
             kind.name,
             f"{kind.median_seconds:.2f}",
-            f"{result.settings.changes / kind.median_seconds:,.0f}",
+            f"{result.history.changes / kind.median_seconds:,.0f}",
             f"{native / kind.median_seconds:.2f}",
             " ".join(f"{one:.2f}" for one in kind.seconds),
         )

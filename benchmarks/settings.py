@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from airflow_parallel_apply.pipeline.config import MAX_CHANNELS
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-
-CHANGES_PER_TRANSACTION: Final = 4
-"""Of pgbench's TPC-B: three updates and an insertion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +19,11 @@ class BenchSettings:
     repeats: int = 3
     """Measurements of a kind; the median counts."""
     channels: tuple[int, ...] = (1, 2, 4)
+    workload_changes: int = 300_000
+    """Of each history of `workloads`, but the one with the large transaction."""
 
     def __post_init__(self) -> None:
-        for name in ("transactions", "scale", "repeats"):
+        for name in ("transactions", "scale", "repeats", "workload_changes"):
             if getattr(self, name) < 1:
                 raise _wrong(f"BENCH_{name.upper()}", str(getattr(self, name)), "a positive number")
         if not self.channels or not all(1 <= count <= MAX_CHANNELS for count in self.channels):
@@ -33,7 +31,7 @@ class BenchSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> BenchSettings:
-        """Read BENCH_TRANSACTIONS, BENCH_SCALE, BENCH_REPEATS and BENCH_CHANNELS."""
+        """Read BENCH_TRANSACTIONS, BENCH_SCALE, BENCH_REPEATS, BENCH_CHANNELS and BENCH_WORKLOAD_CHANGES."""
         default = cls()
 
         def number(variable: str, otherwise: int) -> int:
@@ -45,15 +43,11 @@ class BenchSettings:
             transactions=number("BENCH_TRANSACTIONS", default.transactions),
             scale=number("BENCH_SCALE", default.scale),
             repeats=number("BENCH_REPEATS", default.repeats),
+            workload_changes=number("BENCH_WORKLOAD_CHANGES", default.workload_changes),
             channels=tuple(_number("BENCH_CHANNELS", text) for text in channels.split(","))
             if channels
             else default.channels,
         )
-
-    @property
-    def changes(self) -> int:
-        """Row changes in the history."""
-        return self.transactions * CHANGES_PER_TRANSACTION
 
 
 def _number(name: str, text: str) -> int:

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from airflow_parallel_apply.spark.server import connect_server
 from airflow_parallel_apply.spark.session import close_session, open_session, release_session, warm_up
+from benchmarks.histories import History, tpcb
 from benchmarks.inside import measure_inside
 from benchmarks.lanes import LanesRun, SparkAccess, StageKind, measure_from_log, measure_with_capture
 from benchmarks.limit import measure_copy, net_tables
@@ -48,6 +49,7 @@ class Result:
     """All that the report says."""
 
     settings: BenchSettings
+    history: History
     cores: int
     durability: dict[str, dict[str, str]]
     kinds: tuple[Kind, ...]
@@ -58,17 +60,19 @@ class Result:
 
 def run_suite(directory: Path, settings: BenchSettings, say: Callable[[str], None]) -> Result:
     """Everything, with the servers in `directory`."""
-    say(f"two servers, scale {settings.scale}, a history of {settings.transactions:,} transactions")
+    history = tpcb(transactions=settings.transactions, scale=settings.scale)
+    say(f"two servers, a history of {history.name}")
     with (
-        build_world(directory, settings) as world,
+        build_world(directory, history, repeats=settings.repeats) as world,
         warm_spark(directory, max(settings.channels)) as spark,
     ):
-        kinds = tuple(_measure(world, spark, say))
+        kinds = tuple(_measure(world, settings.channels, spark, say))
         say("inside one Spark job")
         with world.database() as database:
             inside = measure_inside(world, database, spark)
         return Result(
             settings=settings,
+            history=history,
             cores=cpu_count(),
             durability=world.durability(),
             kinds=kinds,
@@ -92,10 +96,12 @@ def warm_spark(directory: Path, workers: int) -> Iterator[SparkAccess]:
             release_session(access.url, access.session_id)
 
 
-def _measure(world: World, spark: SparkAccess, say: Callable[[str], None]) -> Iterator[Kind]:
+def _measure(
+    world: World, channel_counts: tuple[int, ...], spark: SparkAccess, say: Callable[[str], None]
+) -> Iterator[Kind]:
     native, limit = Kind(name=NATIVE), Kind(name=LIMIT)
-    from_log = {channels: Kind(name=_ours(channels)) for channels in world.settings.channels}
-    best = 2 if 2 in from_log else world.settings.channels[-1]
+    from_log = {channels: Kind(name=_ours(channels)) for channels in channel_counts}
+    best = 2 if 2 in from_log else channel_counts[-1]
     in_python = Kind(name=f"{_ours(best)}, but Python reads the log inside Spark")
     with_capture = Kind(name=f"ours including capture, {_channels(best)}")
     tables = net_tables(world)
@@ -105,7 +111,7 @@ def _measure(world: World, spark: SparkAccess, say: Callable[[str], None]) -> It
         measure_from_log(world, database, best, spark)
         world.require_equal(database)
     for repeat, (slot, fresh) in enumerate(zip(world.slots, world.fresh, strict=True)):
-        turn = _Turn(world=world, say=say, check=repeat == 0)
+        turn = Turn(world=world, say=say, check=repeat == 0)
         turn.measure(native, partial(measure_native, world, slot=slot))
         for channels, kind in from_log.items():
             turn.measure(kind, partial(measure_from_log, world, channels=channels, spark=spark))
@@ -116,7 +122,7 @@ def _measure(world: World, spark: SparkAccess, say: Callable[[str], None]) -> It
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
+class Turn:
     """`check`: compare source and target afterwards."""
 
     world: World

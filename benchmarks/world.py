@@ -18,7 +18,6 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.demo.history import create_tables, load_tables, run_transactions
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply.capture_turn import READ_CHANGES, STEP_CHANGES
@@ -27,9 +26,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Sta
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.source.connect import open_source
-from benchmarks.settings import BenchSettings
+from benchmarks.histories import History
 
-TABLES: Final = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
 PUBLICATION: Final = "native"
 SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "fsync": "on",
@@ -64,7 +62,7 @@ class World:
     """See the module. `log` is the pipeline whose log is captured, `fresh` those that have captured nothing yet."""
 
     directory: Path
-    settings: BenchSettings
+    history: History
     source_server: PostgresServer
     target_server: PostgresServer
     log: PipelineConfig
@@ -116,7 +114,7 @@ class World:
 
 
 @contextmanager
-def build_world(directory: Path, settings: BenchSettings) -> Iterator[World]:
+def build_world(directory: Path, history: History, *, repeats: int) -> Iterator[World]:
     """Start the servers, load both sides, write the history, capture it once."""
     with (
         PostgresServer(directory / "source", settings=SERVER_SETTINGS) as source,
@@ -124,38 +122,39 @@ def build_world(directory: Path, settings: BenchSettings) -> Iterator[World]:
     ):
         for server in (source, target):
             server.create_database(_DATABASE)
-            create_tables(server, _DATABASE)
-            load_tables(server, _DATABASE, scale=settings.scale)
+            history.prepare(server, _DATABASE)
             with psycopg.connect(server.dsn(_DATABASE), autocommit=True) as connection:
                 connection.execute("VACUUM (FREEZE, ANALYZE)")
         world = World(
             directory=directory,
-            settings=settings,
+            history=history,
             source_server=source,
             target_server=target,
             log=_pipeline(directory, "bench"),
-            fresh=[_pipeline(directory, f"bench_capture_{number}") for number in range(settings.repeats)],
-            slots=[f"native_{number}" for number in range(settings.repeats)],
+            fresh=[_pipeline(directory, f"bench_capture_{number}") for number in range(repeats)],
+            slots=[f"native_{number}" for number in range(repeats)],
         )
         template = Database(name=_DATABASE, dsn=target.dsn(_DATABASE))
         for config in (world.log, *world.fresh):
             run.prepare(config, world.source, template.endpoint)
         _make_slots(world)
-        run_transactions(source, _DATABASE, settings.transactions, on_progress=_tell_nobody)
+        history.write(source, _DATABASE)
         _capture(world)
         world.end_lsn = _end_lsn(world)
         yield world
 
 
 def _pipeline(directory: Path, name: str) -> PipelineConfig:
-    tables = TablePatterns(include=("public.pgbench_*",))
-    return PipelineConfig(pipeline=name, log_url=str(directory / f"log_{name}"), tables=tables, start=Start.EQUAL)
+    return PipelineConfig(
+        pipeline=name, log_url=str(directory / f"log_{name}"), tables=TablePatterns(), start=Start.EQUAL
+    )
 
 
 def _make_slots(world: World) -> None:
     with psycopg.connect(world.source.dsn, autocommit=True) as connection:
-        tables = sql.SQL(", ").join(map(sql.Identifier, TABLES))
-        connection.execute(sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(sql.Identifier(PUBLICATION), tables))
+        connection.execute(
+            sql.SQL("CREATE PUBLICATION {} FOR TABLES IN SCHEMA public").format(sql.Identifier(PUBLICATION))
+        )
         for slot in world.slots:
             connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
 
@@ -172,11 +171,6 @@ def _capture(world: World) -> None:
             ):
                 is_done = step.done
         world.capture_seconds = monotonic() - began
-
-
-def _tell_nobody(done: int) -> None:
-    """The history takes seconds."""
-    del done
 
 
 def _end_lsn(world: World) -> int:
