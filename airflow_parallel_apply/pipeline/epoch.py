@@ -54,8 +54,9 @@ class Unit:
     """What a lane works on: rows of (after_seqno, last_seqno] in some channels.
 
     `channel` is None for a serial unit, which takes every channel's rows of one transaction, between the
-    fragnos `first_fragno` and `last_fragno` inclusive where given. `token` names the claim; staging that bears
-    another token is nobody's.
+    fragnos `first_fragno` and `last_fragno` inclusive where given. `after_seqnos`, by channel, is given for the unit of
+    a merge point: all channels, from each one's own position; `after_seqno` is then the least of them. `token` names
+    the claim; staging that bears another token is nobody's.
     """
 
     pipeline: str
@@ -69,7 +70,12 @@ class Unit:
     first_fragno: int | None = None
     last_fragno: int | None = None
     routing: Routing | None = None
-    """Of a channel's unit: which rows are the channel's. None: by key."""
+    """Which rows are a channel's, in a unit of one channel or of a merge point. None: by key."""
+    after_seqnos: tuple[int, ...] | None = None
+
+    def after(self, channel: int) -> int:
+        """The seqno that a channel has committed before the unit."""
+        return self.after_seqno if self.after_seqnos is None else self.after_seqnos[channel]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@
     ParallelApplyError
     ├── RetryableError            the same call may succeed later: retry it, bounded
     │   ├── Unavailable           a database, Spark or a lock cannot be reached now
+    │   ├── Deadlock              sessions waited for each other's locks, and this one was rolled back
     │   └── FenceBusy             another live run owns the pipeline, or goes first
     ├── OwnershipLost             somebody else goes on with this work: stop, change nothing
     └── FatalError                a person has to act; no position moved
@@ -14,6 +15,7 @@
         ├── LogError              the log is corrupt, foreign, or not visible here
         ├── PlanError             the plan cannot be made: refused DDL, changed routing digest
         └── TargetError           the target refuses a change, or lacks what it needs
+            └── Conflict          a row of another key is in the way: other channels may be what puts it there
 
 The queue below this package has a root of its own, `QueueError`, since it is usable alone.
 """
@@ -21,6 +23,17 @@ The queue below this package has a root of its own, `QueueError`, since it is us
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class ConflictReason(StrEnum):
+    """What a unit met that its channel alone cannot resolve."""
+
+    UNIQUE = "unique"
+    EXCLUSION = "exclusion"
+    FOREIGN_KEY = "foreign key"
+    DEADLOCK = "deadlock"
 
 
 class ParallelApplyError(Exception):
@@ -83,6 +96,10 @@ class Unavailable(RetryableError):
     """A database, Spark or a lock cannot be reached now."""
 
 
+class Deadlock(RetryableError):
+    """Sessions waited for each other's locks, and the server rolled this one back."""
+
+
 class FenceBusy(RetryableError):
     """Another live run owns the pipeline, under `generation`; or others go first, which apply up to `reach_seqno`."""
 
@@ -134,3 +151,11 @@ class PlanError(FatalError):
 
 class TargetError(FatalError):
     """The target refuses a change, or lacks what it needs."""
+
+
+class Conflict(TargetError):
+    """A row of another key is in the way of a change, or a row that it refers to is missing."""
+
+    def __init__(self, message: str, *, reason: ConflictReason = ConflictReason.UNIQUE, **places: Any) -> None:
+        super().__init__(message, **places)
+        self.reason = reason

@@ -51,7 +51,9 @@ class ApplyJob:
 def build_job(session: Any, unit: Unit, branch: Branch, *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
     """Describe the job of a unit; nothing runs yet."""
     counted = read_rows(session, branch.files).where(_unit_filter(unit, branch))
-    needed = counted if unit.channel is None else counted.where(_link_filter(unit))
+    # Inside one transaction links do not tell the first change from the last.
+    is_serial = unit.channel is None and branch.committed is None
+    needed = counted if is_serial else counted.where(_link_filter(unit, branch))
     tasks = -(-unit.row_count // exchange_rows)
     spread = needed.coalesce(1) if tasks <= 1 else _spread(needed, tasks)
     ordered = spread.sortWithinPartitions(_first_sight(), "relation_id", "key", "seqno", "fragno")
@@ -89,6 +91,8 @@ def _unit_filter(unit: Unit, branch: Branch) -> Any:
     from pyspark.sql.connect.functions import col, expr
 
     found = (col("seqno") > unit.after_seqno) & (col("seqno") <= unit.last_seqno)
+    if branch.committed is not None:
+        found = found & expr(f"seqno > ({branch.committed})")
     if branch.condition is not None:
         found = found & expr(branch.condition)
     else:
@@ -100,15 +104,15 @@ def _unit_filter(unit: Unit, branch: Branch) -> Any:
     return found
 
 
-def _link_filter(unit: Unit) -> Any:
+def _link_filter(unit: Unit, branch: Branch) -> Any:
     """Of a key's changes the first and the last are needed. The last term is never true; being neither constant nor
     deterministic it keeps Spark from joining this filter with the unit's, whose output is the count of the unit's rows.
     """
-    from pyspark.sql.connect.functions import col, spark_partition_id
+    from pyspark.sql.connect.functions import col, expr, spark_partition_id
 
-    return (
-        (col("previous_seqno") <= unit.after_seqno) | (col("next_seqno") > unit.last_seqno) | (spark_partition_id() < 0)
-    )
+    committed = str(unit.after_seqno) if branch.committed is None else branch.committed
+    is_first = expr(f"previous_seqno <= ({committed})")
+    return is_first | (col("next_seqno") > unit.last_seqno) | (spark_partition_id() < 0)
 
 
 def _first_sight() -> Any:

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.router.plan import plan
@@ -42,6 +42,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Iterator[PlainRig]:
     config = PipelineConfig(
         pipeline="p",
         log_url=str(tmp_path / "log"),
+        start=Start.EMPTY,
         channels=8,
         lanes=2,
         tables=TablePatterns(include=("public.*",)),

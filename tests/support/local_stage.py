@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,16 +31,21 @@ class LocalStage:
         batches = list(self._log.rows(unit.after_seqno, unit.last_seqno))
         rows = pa.Table.from_batches(batches, schema=ROWS)
         rows = rows.filter(pc.is_in(rows.column("operation"), pa.array(["I", "U", "D", "K", "X"])))
+        channel = self._channels(rows, unit)
+        # By row: the seqno that its channel has committed before the unit.
+        after = np.array([unit.after(number) for number in range(unit.channels)])[np.maximum(channel, 0)]
+        wanted = rows.column("seqno").to_numpy() > after
         if unit.channel is not None:
-            rows = self._of_channel(rows, unit, unit.channel)
+            wanted &= channel == unit.channel
+        rows, after = rows.filter(pa.array(wanted)), after[wanted]
         if unit.first_fragno is not None:
             rows = rows.filter(pc.greater_equal(rows.column("fragno"), unit.first_fragno))
         if unit.last_fragno is not None:
             rows = rows.filter(pc.less_equal(rows.column("fragno"), unit.last_fragno))
         if rows.num_rows != unit.row_count:
             raise LogError(f"the unit has {rows.num_rows} rows, its plan says {unit.row_count}")
-        if unit.channel is not None:
-            before = pc.less_equal(rows.column("previous_seqno"), unit.after_seqno)
+        if unit.channel is not None or unit.after_seqnos is not None:
+            before = pc.less_equal(rows.column("previous_seqno"), pa.array(after))
             rows = rows.filter(pc.or_(before, pc.greater(rows.column("next_seqno"), unit.last_seqno)))
         order = ["key_order", "relation_id", "key", "seqno", "fragno"]
         rows = rows.sort_by([(name, "ascending") for name in order])
@@ -56,12 +62,12 @@ class LocalStage:
         loaded = loader.load(rows.to_batches(max_chunksize=1000))
         return StagedUnit(unit=unit, tables=loaded.tables, row_count=unit.row_count, seconds=0.0)
 
-    def _of_channel(self, rows: pa.Table, unit: Unit, channel: int) -> pa.Table:
-        """By the partitioner's own notation for Arrow, as the planner has it."""
+    def _channels(self, rows: pa.Table, unit: Unit) -> np.ndarray:
+        """By the partitioner's own notation for Arrow, as the planner has it; a row that runs alone is in none."""
         partitioner = open_partitioner(unit.routing or Routing(channels=unit.channels))
         relations = {relation.relation_id: relation for relation in self._log.state().relations}
         (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=ROWS)]
-        return rows.filter(pa.array(partitioner.place(batch, relations).channels == channel))
+        return np.asarray(partitioner.place(batch, relations).channels)
 
     def cancel(self) -> None:
         """Stages run in one piece; the sessions' end interrupts them."""

@@ -19,19 +19,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, TypeVar
 
-from airflow_parallel_apply.pipeline.apply.batch import Batch, ChannelClaim, new_token
+from airflow_parallel_apply.pipeline.apply.batch import Batch, ChannelClaim
 from airflow_parallel_apply.pipeline.apply.channel_rows import channel_rows
+from airflow_parallel_apply.pipeline.apply.fences import Fences
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.retry import retrying
-from airflow_parallel_apply.pipeline.apply.serial import serial_steps
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import Phase, StopReason, UnitFailure
-from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind, SerialWork
-from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind
+from airflow_parallel_apply.pipeline.epoch import StagedUnit
 from airflow_parallel_apply.pipeline.errors import (
+    Conflict,
+    ConflictReason,
+    Deadlock,
     FatalError,
     OwnershipLost,
     ParallelApplyError,
@@ -52,6 +55,9 @@ _POLL: Final = timedelta(seconds=1)
 
 _MAX_UNIT_TASKS: Final = 256
 _FIRST_UNIT_BYTES: Final = 16 * 2**20
+_MAX_DEADLOCKS: Final = 2
+"""So often in a row a unit may lose a deadlock before its channel asks for a merge point."""
+
 _CLAIM: Final = "claim"
 
 
@@ -102,6 +108,17 @@ class Lane:
         self._signals = signals
         self._report = report
         self._background_failure = background_failure
+        self._deadlocks = 0
+        self._fences = Fences(
+            config=config,
+            coordinator=coordinator,
+            target=target,
+            log=log,
+            stage=stage,
+            report=report,
+            retrying=self._retrying,
+            exchange=lambda step: keeper.exchange(_CLAIM, step),
+        )
         self._stagers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stage")
         channels = [(lane + offset) % config.channels for offset in range(config.channels)]
         self._own_first = [self._names.channel(channel) for channel in channels]
@@ -117,6 +134,8 @@ class Lane:
                     self._report.stop_seqno = state.stop_seqno
                     self._report.stop_asked = state.stop_reason is StopReason.ASKED
                     return
+                if state.merging is not None:
+                    self._retrying(self._coordinator.merge_points.gather)
                 task = self._retrying(self._claim)
                 if task is not None:
                     self._serve(task)
@@ -172,14 +191,17 @@ class Lane:
         self._keeper.hold(_CLAIM, task)
         try:
             if task.queue == self._names.serial:
-                self._serve_serial(task)
+                self._fences.serve(task)
                 return
             work = ChannelWork.of_task(task)
             self._report.channels.add(work.channel)
-            if self._retrying(lambda: self._parked_by_failure(work)):
-                self._retrying(lambda: self._keeper.exchange(_CLAIM, self._park))
+            state = self._retrying(self._coordinator.state)
+            if state.fails_below(work.first_seqno):
+                self._exchange(self._coordinator.park)
             elif work.kind is Kind.FENCE:
-                self._retrying(lambda: self._keeper.exchange(_CLAIM, self._arrive))
+                self._exchange(self._coordinator.arrive)
+            elif state.merging is not None:
+                self._exchange(self._coordinator.merge_points.join)
             elif work.kind is Kind.STOP:
                 self._serve_stop(work)
             else:
@@ -201,18 +223,17 @@ class Lane:
         with suppress(DependencyError, OwnershipLost, QueueError):
             self._keeper.exchange(_CLAIM, self._coordinator.give_back)
 
-    def _parked_by_failure(self, work: ChannelWork) -> bool:
-        failure = self._coordinator.state().failure
-        return failure is not None and work.first_seqno > failure.seqno
+    def _exchange(self, step: Callable[[Task], None]) -> None:
+        """Let go of the claimed task by a step of the coordinator's."""
+        self._retrying(lambda: self._keeper.exchange(_CLAIM, step))
+
+    def _is_held_up(self, task: Task) -> bool:
+        """Whether a branch may not be begun now: behind a failure, or while the channels merge."""
+        state = self._coordinator.state()
+        return state.merging is not None or state.fails_below(_work(task).first_seqno)
 
     def _renewed(self, task: Task) -> Task:
         return self._queue.renew(task, claimant=self._claimant, lease=self._config.lease)
-
-    def _park(self, task: Task) -> None:
-        self._coordinator.park(task)
-
-    def _arrive(self, task: Task) -> None:
-        self._coordinator.arrive(task)
 
     def _serve_stop(self, work: ChannelWork) -> None:
         """Move an idle channel's position to the stop's seqno, then acknowledge."""
@@ -230,7 +251,7 @@ class Lane:
         def acknowledge(marker: Task) -> None:
             self._coordinator.acknowledge(marker, work.channel)
 
-        self._retrying(lambda: self._keeper.exchange(_CLAIM, acknowledge))
+        self._exchange(acknowledge)
 
     def _serve_branches(self, channel: int) -> None:
         """Apply units of one channel, staging the next while one merges, until its queue shows something else.
@@ -257,9 +278,12 @@ class Lane:
                         self._commit(staged)
                 except FatalError as error:
                     self._stage.cancel()
-                    self._failed(batch, channel, error)
+                    if isinstance(error, Conflict) and self._config.channels > 1:
+                        self._meet(batch, channel, error)
+                    else:
+                        self._failed(batch, channel, error)
                     return
-                if following is not None and self._parked_by_failure(_work(following.tasks[0])):
+                if following is not None and self._is_held_up(following.tasks[0]):
                     self._stage.cancel()
                     following = None
                 self._finish(batch, following)
@@ -288,11 +312,11 @@ class Lane:
         return claim.batch([held, *behind], after_seqno, limit_bytes=limit_bytes)
 
     def _following(self, claim: ChannelClaim, batch: Batch, limit_bytes: int) -> Batch | None:
-        """The next unit of the channel; None when its queue shows something else, or a failure forbids it."""
+        """The next unit of the channel; None when its queue shows something else, or it is held up."""
         last = batch.tasks[-1]
         waiting = self._queue.tasks(self._names.channel(claim.channel), limit=len(batch.tasks) + _MAX_UNIT_TASKS)
         behind = [task for task in waiting if (task.sequence or 0) > (last.sequence or 0)]
-        if not behind or behind[0].value["kind"] != Kind.BRANCH or self._parked_by_failure(_work(behind[0])):
+        if not behind or behind[0].value["kind"] != Kind.BRANCH or self._is_held_up(behind[0]):
             return None
         return claim.batch(behind, batch.reached, limit_bytes=limit_bytes)
 
@@ -325,6 +349,13 @@ class Lane:
         with self._report.time("commit"):
             try:
                 self._target.commit(staged)
+                self._deadlocks = 0
+            except Deadlock as error:
+                self._deadlocks += 1
+                if staged.unit.channels == 1 or self._deadlocks < _MAX_DEADLOCKS:
+                    raise
+                self._deadlocks = 0
+                raise Conflict(str(error), reason=ConflictReason.DEADLOCK, table=error.table) from error
             except TargetError:
                 # With one channel an exact replay is always right, and where it fails too it names the seqno. With
                 # several it is for foreign keys that are checked here, which tie their tables to one channel.
@@ -352,6 +383,13 @@ class Lane:
 
         self._retrying(lambda: self._keeper.exchange(_CLAIM, finish))
 
+    def _meet(self, batch: Batch, channel: int, conflict: Conflict) -> None:
+        """Rows or locks of other channels are in the way: have all channels merge behind what each has committed."""
+        _logger.info("channel %d asks for a merge point: %s", channel, conflict)
+        after = batch.first_seqno - 1
+        self._retrying(self._target.leave)
+        self._exchange(lambda head: self._coordinator.merge_points.open(head, channel, after, conflict))
+
     def _failed(self, batch: Batch, channel: int, error: FatalError) -> None:
         seqno = batch.first_seqno
         error.at(pipeline=self._config.pipeline, channel=channel, seqno=seqno)
@@ -364,56 +402,6 @@ class Lane:
             self._coordinator.fail(task, failure)
 
         self._keeper.exchange(_CLAIM, fail)
-
-    # --- serialization points ---
-
-    def _serve_serial(self, task: Task) -> None:
-        work = SerialWork.of_task(task)
-        unit = Unit(
-            pipeline=self._config.pipeline,
-            generation=self._names.generation,
-            channel=None,
-            channels=self._config.channels,
-            token=new_token(),
-            after_seqno=work.seqno - 1,
-            last_seqno=work.seqno,
-            row_count=work.rows,
-        )
-        try:
-            self._retrying(lambda: self._apply_serial(unit))
-        except FatalError as error:
-            error.at(pipeline=self._config.pipeline, seqno=work.seqno)
-            failure = UnitFailure(seqno=work.seqno, channel=None, message=str(error))
-            self._retrying(lambda: self._mark_failed(failure))
-            return
-        self._report.serial_units += 1
-        self._report.rows += work.rows
-
-        def finish(held: Task) -> None:
-            self._coordinator.finish_serial(held)
-
-        self._retrying(lambda: self._keeper.exchange(_CLAIM, finish))
-        self._retrying(self._coordinator.feed)
-
-    def _apply_serial(self, unit: Unit) -> None:
-        """Become every channel's owner, stage outside any transaction, then one transaction for all of it."""
-        slowest = self._target.take(None, generation=unit.generation, token=unit.token)
-        if slowest.seqno >= unit.last_seqno:
-            return
-        with self._report.time("stage"):
-            steps = serial_steps(unit, self._log, self._stage, self._config.ddl)
-        with self._report.time("commit"):
-            try:
-                self._target.commit_serial(unit, steps)
-            except TargetError:
-                if not any(step.staged for step in steps):
-                    raise
-                # All channels stand at one seqno, so an exact replay is right whatever the target checks.
-                self._target.discard(unit.token)
-                exact = serial_steps(unit, self._log, self._stage, self._config.ddl, exactly=True)
-                self._target.commit_serial(unit, exact)
-                self._report.replayed_units += 1
-        self._target.leave()
 
     def _retrying(self, call: Callable[[], T]) -> T:
         return retrying(call, on_retry=self._count_retry, progress=lambda: self._report.units)

@@ -19,6 +19,7 @@ class LaneReport:
     units: int = 0
     rows: int = 0
     serial_units: int = 0
+    merge_points: int = 0
     replayed_units: int = 0
     captured_rows: int = 0
     retries: int = 0
@@ -45,6 +46,7 @@ class LaneReport:
             "units": self.units,
             "rows": self.rows,
             "serial_units": self.serial_units,
+            "merge_points": self.merge_points,
             "replayed_units": self.replayed_units,
             "captured_rows": self.captured_rows,
             "retries": self.retries,

@@ -7,11 +7,12 @@ the next caller carries on from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
 
+from airflow_parallel_apply.pipeline.coordinate.cell import MAX_RACES, StateCell
+from airflow_parallel_apply.pipeline.coordinate.merge_points import MergePoints
 from airflow_parallel_apply.pipeline.coordinate.state import (
     CoordinatorState,
     Phase,
@@ -27,14 +28,11 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import (
     SerialWork,
 )
 from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind
-from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
+from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import Change, DependencyError, Insert, Task, TaskRef
 from airflow_parallel_apply.queue.protocol import Queue
-
-_MAX_RACES: Final = 200
-"""How often a state may be found moved by others before something must be wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +60,10 @@ class Coordinator:
         self._target = target
         self._claimant = claimant
         self._limits = limits or FeedLimits()
+        self._cell = StateCell(queue, names, claimant=claimant)
+        self.merge_points = MergePoints(
+            queue, target, names, self._cell, claimant=claimant, limit_bytes=self._limits.bytes_
+        )
 
     def seed(self, state: CoordinatorState, *, capture: bool) -> None:
         """Make the generation's tasks; `capture` where the source's backlog is not in the log yet."""
@@ -88,15 +90,15 @@ class Coordinator:
 
     def state(self) -> CoordinatorState:
         """As it is now. `OwnershipLost` when the generation's tasks are gone."""
-        return self._read()[1]
+        return self._cell.read()[1]
 
     def feed(self) -> CoordinatorState:
         """Put planned epochs into the channels' queues, up to the limits, and stop markers behind the last one."""
-        return self._move(self._fed)
+        return self._cell.move(self._fed)
 
     def settle(self, until_seqno: int) -> CoordinatorState:
         """The run's bound is in the log: `until_seqno` is its last seqno."""
-        return self._move(lambda state: (replace(state, until_seqno=until_seqno), []))
+        return self._cell.move(lambda state: (replace(state, until_seqno=until_seqno), []))
 
     def request_stop(self) -> CoordinatorState:
         """Put a stop marker behind what is fed, in every channel at the same seqno; no-op when one is there."""
@@ -107,18 +109,18 @@ class Coordinator:
             stopping = state.stopping(StopReason.ASKED)
             return stopping, self._stop_markers(stopping)
 
-        return self._move(stop)
+        return self._cell.move(stop)
 
     def acknowledge(self, marker: Task, channel: int) -> CoordinatorState:
         """A channel reached its stop marker."""
-        return self._move(lambda state: (state.acknowledge(channel), []), delete=[marker.ref])
+        return self._cell.move(lambda state: (state.acknowledge(channel), []), delete=[marker.ref])
 
     def fail(self, task: Task, failure: UnitFailure) -> CoordinatorState:
         """Mark the task's channel failed: the task stays the head, parked, and holds up what is behind it."""
         parked = Change(
             ref=task.ref, value=task.value, at=PARKED, claimed=False, attempt=task.attempt + 1, err=failure.message
         )
-        return self._move(lambda state: (state.fail(failure), []), change=[parked])
+        return self._cell.move(lambda state: (state.fail(failure), []), change=[parked])
 
     def park(self, task: Task) -> None:
         """Put back a head that starts above the failure: nobody may take it in this generation."""
@@ -142,7 +144,7 @@ class Coordinator:
     def arrive(self, fence: Task) -> None:
         """A channel is drained up to its fence; the last one to arrive opens the serialization point."""
         work = ChannelWork.of_task(fence)
-        for _ in range(_MAX_RACES):
+        for _ in range(MAX_RACES):
             found = self.queue.tasks(self.names.barrier, ids=[self.names.barrier_id(work.epoch)])
             if not found:
                 return
@@ -189,7 +191,7 @@ class Coordinator:
         self.queue.modify(claimant=self._claimant, delete=done)
 
     def _fed(self, state: CoordinatorState) -> tuple[CoordinatorState, list[Insert]]:
-        if state.phase is not Phase.RUNNING:
+        if state.phase is not Phase.RUNNING or state.merging is not None:
             return state, []
         positions = self._target.positions()
         epochs, complete = self._next_epochs(state, positions)
@@ -269,38 +271,3 @@ class Coordinator:
             )
             for channel in range(state.channels)
         ]
-
-    def _read(self) -> tuple[Task, CoordinatorState]:
-        found = self.queue.tasks(self.names.coordinator, ids=[self.names.coordinator_id])
-        if not found:
-            raise OwnershipLost(
-                f"generation {self.names.generation} is over",
-                op="coordinate",
-                pipeline=self.names.pipeline,
-                hint="Clear the task open with everything downstream of it.",
-            )
-        return found[0], CoordinatorState.from_json(found[0].value)
-
-    def _move(
-        self,
-        step: Callable[[CoordinatorState], tuple[CoordinatorState, list[Insert]]],
-        *,
-        change: Sequence[Change] = (),
-        delete: Sequence[TaskRef] = (),
-    ) -> CoordinatorState:
-        """Read, compute, write if nobody was faster; a refusal of the caller's own tasks is the caller's."""
-        for _ in range(_MAX_RACES):
-            task, before = self._read()
-            after, insert = step(before)
-            if after == before and not (insert or change or delete):
-                return after
-            moved = Change(ref=task.ref, value=after.to_json(), at=PARKED, claimed=False)
-            try:
-                self.queue.modify(claimant=self._claimant, insert=insert, change=[moved, *change], delete=delete)
-            except DependencyError as error:
-                refused = (*error.changes, *error.deletes)
-                if any(failure.task_id != task.task_id for failure in refused):
-                    raise
-                continue
-            return after
-        raise Unavailable("the coordinator's state moves faster than this caller can follow", op="coordinate")

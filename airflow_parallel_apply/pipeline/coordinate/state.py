@@ -8,16 +8,19 @@
            └────────── a unit failed ──────────────┴──▶ FAILED
 
 FAILED and DRAINED end a generation; the next `open` starts another one from positions and plan (law 8).
+
+Beside its phase a generation may be *merging*: from the conflict that opened a merge point to the modify that closes
+it. Then nothing is fed and no branch is begun.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.errors import ConflictReason, FatalError
 
 
 class Phase(StrEnum):
@@ -54,8 +57,24 @@ class UnitFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MergePoint:
+    """A conflict between channels that is being resolved: all of them are brought to `until_seqno` together, or to
+    where the furthest is. `number` counts a generation's merge points from 0; `channel` met the conflict.
+    """
+
+    number: int
+    channel: int
+    reason: ConflictReason
+    table: str | None
+    until_seqno: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorState:
-    """What steers a generation. `until_seqno` is None while the source is being captured up to the run's bound."""
+    """What steers a generation. `until_seqno` is None while the source is being captured up to the run's bound.
+    `merged_count` merge points were closed, the last at epoch `merged_epoch`; `merge_streak` of them lay close to the
+    one before.
+    """
 
     phase: Phase
     channels: int
@@ -66,6 +85,10 @@ class CoordinatorState:
     stop_reason: StopReason | None = None
     acknowledged: tuple[int, ...] = ()
     failure: UnitFailure | None = None
+    merging: MergePoint | None = None
+    merged_count: int = 0
+    merged_epoch: int = -1
+    merge_streak: int = 0
 
     def move(self, phase: Phase) -> CoordinatorState:
         """The one way from phase to phase; raises on any that the diagram does not show."""
@@ -96,6 +119,22 @@ class CoordinatorState:
             return replace(state, failure=failure)
         return state
 
+    def fails_below(self, seqno: int) -> bool:
+        """Whether a unit that starts at a seqno is held up for good (law 4)."""
+        return self.failure is not None and self.failure.seqno < seqno
+
+    def merge(self, point: MergePoint, *, is_dense: bool) -> CoordinatorState:
+        """Open a merge point; `is_dense`: close behind the one before."""
+        if self.merging is not None:
+            raise FatalError(f"merge point {self.merging.number} is open already", op="coordinate")
+        return replace(self, merging=point, merge_streak=self.merge_streak + 1 if is_dense else 0)
+
+    def merged(self, epoch: int) -> CoordinatorState:
+        """Close the merge point: all channels have committed everything up to an epoch."""
+        if self.merging is None:
+            raise FatalError("no merge point is open", op="coordinate")
+        return replace(self, merging=None, merged_count=self.merged_count + 1, merged_epoch=epoch)
+
     def to_json(self) -> dict[str, Any]:
         """The task's value, and what `open` shows in its XCom."""
         return {
@@ -110,12 +149,16 @@ class CoordinatorState:
             "failure": None
             if self.failure is None
             else {"seqno": self.failure.seqno, "channel": self.failure.channel, "message": self.failure.message},
+            "merging": None if self.merging is None else asdict(self.merging),
+            "merged_count": self.merged_count,
+            "merged_epoch": self.merged_epoch,
+            "merge_streak": self.merge_streak,
         }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> CoordinatorState:
         """Inverse of `to_json`."""
-        failure = value["failure"]
+        failure, merging = value["failure"], value["merging"]
         return cls(
             phase=Phase(value["phase"]),
             channels=value["channels"],
@@ -126,4 +169,8 @@ class CoordinatorState:
             stop_reason=None if value["stop_reason"] is None else StopReason(value["stop_reason"]),
             acknowledged=tuple(value["acknowledged"]),
             failure=None if failure is None else UnitFailure(**failure),
+            merging=None if merging is None else MergePoint(**{**merging, "reason": ConflictReason(merging["reason"])}),
+            merged_count=value["merged_count"],
+            merged_epoch=value["merged_epoch"],
+            merge_streak=value["merge_streak"],
         )

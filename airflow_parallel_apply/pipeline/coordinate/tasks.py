@@ -3,7 +3,7 @@
 | queue | kind | holds |
 |---|---|---|
 | `<pipeline>/<generation>/channel/<c>` | strict | the channel's branches, fences and stop marker, in epoch order |
-| `…/serial` | strict | the critical transaction whose fence every channel has reached |
+| `…/serial` | strict | the critical transaction whose fence every channel has reached, or the merge point |
 | `…/barrier` | spread | one parked task a fence: which channels have reached it |
 | `…/capture` | strict | the rest of the source's backlog, as one task that lanes take turns with |
 | `…/coordinator` | spread | the parked `CoordinatorState` |
@@ -21,7 +21,7 @@ from uuid import UUID, uuid5
 import pendulum
 
 from airflow_parallel_apply.pipeline.epoch import Epoch
-from airflow_parallel_apply.queue.model import Task, TaskId
+from airflow_parallel_apply.queue.model import Insert, Task, TaskId
 
 PARKED: Final = pendulum.datetime(9000, 1, 1)
 """An arrival time that never comes."""
@@ -38,8 +38,7 @@ class Kind(StrEnum):
     BRANCH = "branch"
     FENCE = "fence"
     STOP = "stop"
-    SERIAL = "serial"
-    CAPTURE = "capture"
+    MERGE = "merge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,3 +137,18 @@ class SerialWork:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def merge_task(names: Names, number: int) -> Insert:
+    """The task of a merge point, for the queue `serial`, in which nothing else is while channels merge."""
+    return Insert(
+        queue=names.serial,
+        value={"kind": Kind.MERGE, "number": number},
+        sequence=number,
+        task_id=names.task_id(Kind.MERGE, number),
+    )
+
+
+def is_merge(task: Task) -> bool:
+    """Of a task of the queue `serial`."""
+    return bool(task.value.get("kind") == Kind.MERGE)

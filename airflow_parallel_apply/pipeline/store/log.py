@@ -49,11 +49,23 @@ class LogStore:
             after_seqno=unit.after_seqno,
             last_seqno=unit.last_seqno,
             condition=None if unit.channel is None else self._condition(unit, unit.channel, state.relations),
+            committed=None if unit.after_seqnos is None else self._committed(unit, state.relations),
         )
 
     def _condition(self, unit: Unit, channel: int, relations: Sequence[Relation]) -> str:
         routing = unit.routing or Routing(channels=unit.channels)
         return open_partitioner(routing).condition(channel, relations)
+
+    def _committed(self, unit: Unit, relations: Sequence[Relation]) -> str:
+        """One case for each position that channels have; a row of no channel is left out, and missed by the count."""
+        channels_at: dict[int, list[int]] = {}
+        for channel in range(unit.channels):
+            channels_at.setdefault(unit.after(channel), []).append(channel)
+        cases = (
+            f"WHEN {' OR '.join(f'({self._condition(unit, channel, relations)})' for channel in channels)} THEN {seqno}"
+            for seqno, channels in sorted(channels_at.items())
+        )
+        return f"CASE {' '.join(cases)} ELSE {unit.last_seqno} END"
 
     def acknowledge(self, channel: int, seqno: int) -> None:
         """The log outlives its channels: other pipelines may read it, and purging it is a person's."""

@@ -16,13 +16,15 @@ from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 class Branch:
     """Where a unit's rows are: Parquet files, and the filters that leave only its rows of them.
 
-    `condition`: Spark SQL over the log's columns; None where the unit takes every channel's rows.
+    `condition`: Spark SQL over the log's columns; None where the unit takes every channel's rows. `committed`, too, of a
+    merge point: the seqno that the row's channel has committed before.
     """
 
     files: tuple[str, ...]
     after_seqno: int
     last_seqno: int
     condition: str | None
+    committed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
 from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.errors import ConflictReason
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.interval import Interval
@@ -63,6 +64,18 @@ class RunBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConflictCount:
+    """How often a merge point was opened for a reason, on a table (None: the target did not say)."""
+
+    reason: str
+    table: str | None
+    count: int
+    last_seqno: int
+    """Where the channels met, the last time."""
+    last_time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SerialStep:
     """One step of a serial unit, in order: exactly one of the fields is set.
 
@@ -102,8 +115,8 @@ class Target(Protocol):
         ...
 
     def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:
-        """Refuse by name what cannot be applied: missing table, column or privilege; foreign keys or secondary unique
-        constraints with more than one channel; rows where `require_empty`. All findings in one `TargetError`.
+        """Refuse by name what cannot be applied: missing table, column or privilege; foreign keys with more than one
+        channel, where the role may not skip their checks; rows where `require_empty`. All findings in one `TargetError`.
         """
         ...
 
@@ -243,6 +256,18 @@ class Target(Protocol):
         """Lock all positions, require each at unit.last_seqno − 1 and held by unit.token, run the steps, move all, in
         one transaction.
         """
+        ...
+
+    def commit_merge(
+        self, unit: Unit, steps: Sequence[SerialStep], *, reason: ConflictReason, table: str | None
+    ) -> None:
+        """As `commit_serial`, for a merge point: each position at its own of `unit.after_seqnos`, and the conflict that
+        opened it counted.
+        """
+        ...
+
+    def conflicts(self) -> tuple[ConflictCount, ...]:
+        """The merge points of this pipeline, most frequent first."""
         ...
 
     def replay(self, unit: Unit, rows: Iterator[pa.RecordBatch]) -> None:

@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetErr
 from airflow_parallel_apply.pipeline.event import Column, Relation
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, hint_of, quoted
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
 
@@ -199,11 +200,6 @@ def _key_findings(table: TargetTable, channels: int) -> Iterator[Finding]:
                 'COLLATE "default"',
                 column=column,
             )
-    for index in table.unique_indexes:
-        # With the whole key among its columns an index can refuse nothing that the key's own does not.
-        if key and (index.exclusion or not index.usable or not set(key) <= set(index.columns)):
-            kind = "exclusion constraint" if index.exclusion else "secondary unique index"
-            yield _about(table.relation, f"{name} has the {kind} {index.name}: only with channels=1")
 
 
 def _privilege_findings(
@@ -232,7 +228,7 @@ def _guard_findings(
     connection: Connection, session: Session, tables: Sequence[TargetTable], role: str
 ) -> Iterator[Finding]:
     """Row security, triggers, and foreign keys where the role may not apply as a replica does."""
-    may = connection.execute(session.sql("tables", "may_be_replica")).fetchone()
+    as_replica = may_be_replica(connection, session)
     cursor = connection.cursor(row_factory=dict_row)
     cursor.execute(session.sql("check", "guards"), {"oids": [table.oid for table in tables]})
     grant = f"GRANT SET ON PARAMETER session_replication_role TO {quoted(role)}"
@@ -247,7 +243,7 @@ def _guard_findings(
                 note="As a superuser.",
             )
         watching = [*row["triggers"], *row["foreign_keys"]]
-        if watching and may is not None and not may[0]:
+        if watching and not as_replica:
             yield _about(
                 table.relation,
                 f"{name} has triggers or foreign keys ({', '.join(watching)}), and role {role} may not set "

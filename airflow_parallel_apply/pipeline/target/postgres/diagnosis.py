@@ -12,6 +12,9 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
+    Conflict,
+    ConflictReason,
+    Deadlock,
     ParallelApplyError,
     RetryableError,
     TargetError,
@@ -21,12 +24,20 @@ from airflow_parallel_apply.pipeline.errors import (
 _UNAVAILABLE_CLASSES: Final = ("08", "53", "57", "58")
 """Connection, resources, operator intervention, system errors."""
 
-_RETRYABLE: Final = ("40001", "40P01", "40003", "55P03", "25P03")
-"""Serialization, deadlock, unknown outcome, lock timeout, and a transaction that its own process left standing."""
+_RETRYABLE: Final = ("40001", "40003", "55P03", "25P03")
+"""Serialization, unknown outcome, lock timeout, and a transaction that its own process left standing."""
 _LOGIN: Final = ("28", "3D")
+
+_DEADLOCK: Final = "40P01"
+_CONFLICTS: Final = {
+    "23505": ConflictReason.UNIQUE,
+    "23P01": ConflictReason.EXCLUSION,
+    "23503": ConflictReason.FOREIGN_KEY,
+}
 
 _HINTS: Final = {
     "23505": "The row is in the target already. Did somebody else write it, or did the copies differ at the start?",
+    "23P01": "A row in the target excludes this one. Did somebody else write it, or did the copies differ before?",
     "23503": "A row that this one refers to is not in the target. Let the role set session_replication_role.",
     "23502": "The target demands a value that the source has none for.",
     "23514": "The target has a check constraint that the source's row does not meet.",
@@ -67,7 +78,18 @@ def translate(
         return Unavailable(f"the {server} went away: {text}", op=op, pipeline=pipeline)
     if state in _RETRYABLE:
         return RetryableError(f"the {server} rolled back: {text}", op=op, pipeline=pipeline)
+    if state == _DEADLOCK:
+        return Deadlock(f"the {server} rolled back: {text}", op=op, pipeline=pipeline, table=table or _table(error))
     hint = _HINTS.get(state or "") or _HINTS.get((state or "")[:2])
+    if state in _CONFLICTS:
+        return Conflict(
+            f"the {server} refuses: {text}",
+            reason=_CONFLICTS[state],
+            op=op,
+            pipeline=pipeline,
+            table=table or _table(error),
+            hint=hint,
+        )
     kind = ConfigurationError if state in ("42501", "25006") else TargetError
     return kind(
         f"the {server} refuses: {text}",

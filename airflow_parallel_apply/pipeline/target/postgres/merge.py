@@ -1,5 +1,5 @@
-"""Merge staged net changes into the target's tables: deletions, then updates, then insertions, so that values are
-freed before they are taken.
+"""Merge staged net changes into the target's tables: deletions, rows whose unique values change (see `moving`), other
+updates, insertions. So values are freed before they are taken, in whichever part they are.
 
 Staging lies in about the order of the target's index, so the planner is held to index nested loops, which then walk
 index and heap forwards; its own choice for unknown row counts, hashes and sorts, was slower. Every statement's count
@@ -9,30 +9,18 @@ is compared with what was staged: a row that is missing, and staging that a cras
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from psycopg import sql
-from psycopg.rows import dict_row
 
-from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError, Unavailable
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, bring_in, move_out
 from airflow_parallel_apply.pipeline.target.postgres.multiset import Multiset
+from airflow_parallel_apply.pipeline.target.postgres.parts import Part, same_key, sent_value
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, UNSENT_COLUMN, drop_staging
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, drop_staging
 
 _SHOWN_KEYS: Final = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One staging table and the table that it is for."""
-
-    staged: StagedTable
-    table: TargetTable
 
 
 class MissingRows(Exception):
@@ -46,19 +34,10 @@ class MissingRows(Exception):
         self.found = found
 
 
-def describe_parts(
-    connection: Connection, session: Session, staged: Sequence[StagedTable], relations: Sequence[Relation]
-) -> tuple[Part, ...]:
-    """The parts of a merge, parents before children where foreign keys say so. `relations`: one for each staged."""
-    tables = describe_tables(connection, relations, schema=session.schema)
-    rank = _ranks(connection, session, tables)
-    parts = (Part(staged=one, table=table) for one, table in zip(staged, tables, strict=True))
-    return tuple(sorted(parts, key=lambda part: (rank[part.table.oid], part.staged.staging)))
+def merge_parts(connection: Connection, session: Session, parts: Sequence[Part], *, moving: Moving) -> None:
+    """Apply the parts and drop their staging. `moving`: for rows whose unique values change.
 
-
-def merge_parts(connection: Connection, session: Session, parts: Sequence[Part]) -> None:
-    """Apply the parts and drop their staging. Errors: `MissingRows`; `Unavailable` when staging is gone; psycopg's own.
-    The caller rolls back.
+    Errors: `MissingRows`; `Unavailable` when staging is gone; psycopg's own. The caller rolls back.
     """
     _require_staging(connection, session, parts)
     multisets = _multisets(session, parts)
@@ -69,10 +48,14 @@ def merge_parts(connection: Connection, session: Session, parts: Sequence[Part])
     connection.execute(session.sql("merge", "settings"))
     for part in reversed(keyed):
         _run(connection, session, part, "D", part.staged.deletes)
-    for part in keyed:
-        _run(connection, session, part, "U", part.staged.updates)
+    moved = [move_out(connection, session, part) if moving.takes(part) else 0 for part in keyed]
+    for part, count in zip(keyed, moved, strict=True):
+        _run(connection, session, part, "U", part.staged.updates, done=count)
     for part in keyed:
         _run(connection, session, part, "I", part.staged.inserts)
+    for part, count in zip(keyed, moved, strict=True):
+        if count and bring_in(connection, session, part) != count:
+            raise MissingRows(part, "U", part.staged.updates, part.staged.updates - count)
     if multisets:
         connection.execute(session.sql("merge", "default_settings"))
     for multiset in multisets:
@@ -105,7 +88,7 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
             staging=staging,
             operation=OPERATION_COLUMN,
             target=part.table.own_rows,
-            same=_same_key(part.table),
+            same=same_key(part.table),
             limit=_SHOWN_KEYS,
             wanted=sql.Literal(found.operation),
         )
@@ -132,13 +115,18 @@ def key_text(names: Sequence[str], values: Sequence[object]) -> str:
 
 def be_replica(connection: Connection, session: Session) -> bool:
     """Run the rest of the transaction as a replica does (no foreign key checks, no ordinary triggers), if allowed."""
-    allowed = connection.execute(session.sql("tables", "may_be_replica")).fetchone()
-    if allowed is None or not allowed[0]:
+    if not may_be_replica(connection, session):
         # What may be checked at the end is: children may come before their parents then.
         connection.execute("SET CONSTRAINTS ALL DEFERRED")
         return False
     connection.execute(session.sql("merge", "be_replica"))
     return True
+
+
+def may_be_replica(connection: Connection, session: Session) -> bool:
+    """Whether the role has the right to set `session_replication_role`."""
+    allowed = connection.execute(session.sql("tables", "may_be_replica")).fetchone()
+    return allowed is not None and bool(allowed[0])
 
 
 def _multisets(session: Session, parts: Sequence[Part]) -> tuple[Multiset, ...]:
@@ -162,13 +150,14 @@ def _require_staging(connection: Connection, session: Session, parts: Sequence[P
         raise Unavailable(f"staging table {gone[0]} is gone", hint="The unit is staged again.")
 
 
-def _run(connection: Connection, session: Session, part: Part, operation: str, expected: int) -> None:
-    if expected == 0:
+def _run(connection: Connection, session: Session, part: Part, operation: str, expected: int, *, done: int = 0) -> None:
+    """`done`: how many of the expected rows another way has dealt with."""
+    if expected == done:
         return
     build = {"D": _delete, "U": _update, "I": _insert}[operation]
-    done = connection.execute(build(session.schema, part))
-    if done.rowcount != expected:
-        raise MissingRows(part, operation, expected, done.rowcount)
+    found = connection.execute(build(session.schema, part)).rowcount + done
+    if found != expected:
+        raise MissingRows(part, operation, expected, found)
 
 
 def _delete(schema: str, part: Part) -> sql.Composed:
@@ -176,7 +165,7 @@ def _delete(schema: str, part: Part) -> sql.Composed:
         target=part.table.own_rows,
         staging=sql.Identifier(schema, part.staged.staging),
         operation=OPERATION_COLUMN,
-        same=_same_key(part.table),
+        same=same_key(part.table),
     )
 
 
@@ -188,7 +177,7 @@ def _update(schema: str, part: Part) -> sql.Composed:
         assignments=sql.SQL(", ").join(_assignments(part)),
         staging=sql.Identifier(schema, part.staged.staging),
         operation=OPERATION_COLUMN,
-        same=_same_key(part.table),
+        same=same_key(part.table),
     )
 
 
@@ -199,12 +188,7 @@ def _assignments(part: Part) -> list[sql.Composed]:
         found = part.table.columns[column.name]
         if found.generated or found.identity_always or (column.key and found.one_image):
             continue
-        name = sql.Identifier(column.name)
-        if part.staged.has_unsent and not column.key:
-            value = sql.SQL("CASE WHEN substr(s.{unsent}, {place}, 1) = '1' THEN t.{name} ELSE s.{name} END")
-            made.append(sql.SQL("{} = ").format(name) + value.format(unsent=UNSENT_COLUMN, place=index + 1, name=name))
-        else:
-            made.append(sql.SQL("{name} = s.{name}").format(name=name))
+        made.append(sql.SQL("{} = ").format(sql.Identifier(column.name)) + sent_value(part, index))
     if not made:
         # A table of key columns only: the update must still find its row.
         key = next(column.name for column in part.table.relation.columns if column.key)
@@ -226,28 +210,3 @@ def _insert(schema: str, part: Part) -> sql.Composed:
         staging=sql.Identifier(schema, part.staged.staging),
         operation=OPERATION_COLUMN,
     )
-
-
-def _same_key(table: TargetTable) -> sql.Composed:
-    return sql.SQL(" AND ").join(
-        sql.SQL("t.{name} {operator} s.{name}").format(name=sql.Identifier(name), operator=operator)
-        for name, operator in table.key_operators().items()
-    )
-
-
-def _ranks(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> dict[int, int]:
-    """Parents before children; foreign keys in a circle leave the order as it was."""
-    oids = sorted({table.oid for table in tables})
-    ranks = dict.fromkeys(oids, 0)
-    if len(oids) < 2:
-        return ranks
-    cursor = connection.cursor(row_factory=dict_row)
-    keys = cursor.execute(session.sql("tables", "foreign_keys"), {"oids": oids}).fetchall()
-    parents: dict[int, set[int]] = {oid: set() for oid in oids}
-    for key in keys:
-        if key["child"] in parents and key["parent"] in parents and key["child"] != key["parent"]:
-            parents[key["child"]].add(key["parent"])
-    try:
-        return {oid: rank for rank, oid in enumerate(TopologicalSorter(parents).static_order())}
-    except CycleError:
-        return ranks

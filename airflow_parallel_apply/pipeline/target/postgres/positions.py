@@ -46,7 +46,9 @@ def standing(connection: Connection, session: Session, unit: Unit, *, lock: bool
     if positions and all(position.seqno == unit.last_seqno for position in positions):
         return Standing.DONE
     ours = all(
-        position.seqno == unit.after_seqno and position.generation == unit.generation and position.claim == unit.token
+        position.seqno == unit.after(position.channel)
+        and position.generation == unit.generation
+        and position.claim == unit.token
         for position in positions
     )
     return Standing.BEFORE if positions and ours else Standing.LOST
@@ -60,6 +62,7 @@ def move(connection: Connection, session: Session, unit: Unit) -> None:
             "pipeline": session.pipeline,
             "channel": unit.channel,
             "after_seqno": unit.after_seqno,
+            "after_seqnos": [unit.after(channel) for channel in range(unit.channels)],
             "last_seqno": unit.last_seqno,
             "generation": unit.generation,
             "token": unit.token,

@@ -26,7 +26,7 @@ WHERE pipeline = %(pipeline)s AND channel = %(channel)s
 UPDATE {schema}.position
 SET seqno = %(last_seqno)s
 WHERE pipeline = %(pipeline)s
-  AND seqno = %(after_seqno)s AND generation = %(generation)s AND claim = %(token)s;
+  AND seqno = (%(after_seqnos)s::bigint[])[channel + 1] AND generation = %(generation)s AND claim = %(token)s;
 
 -- name: wait_for_disk
 SET LOCAL synchronous_commit = on;

@@ -98,3 +98,15 @@ CREATE TABLE {schema}.copy_part (
     bytes bigint,
     PRIMARY KEY (copy_id, part)
 );
+
+-- name: upgrade_5
+CREATE TABLE {schema}.conflict (
+    pipeline text NOT NULL REFERENCES {schema}.pipeline ON DELETE CASCADE,
+    reason text NOT NULL,
+    -- Empty where the server did not say.
+    table_name text NOT NULL,
+    count bigint NOT NULL,
+    last_seqno bigint NOT NULL,
+    last_time timestamptz NOT NULL,
+    PRIMARY KEY (pipeline, reason, table_name)
+);

@@ -11,7 +11,9 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, PlanError, TargetError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
-from airflow_parallel_apply.pipeline.target.postgres.merge import describe_parts, merge_parts
+from airflow_parallel_apply.pipeline.target.postgres.merge import merge_parts
+from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
+from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.redefine import follow
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replay
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -24,12 +26,19 @@ _NOT_IN_TRANSACTION: Final = ("25001", "2D000", "0A000")
 _SHOWN_LETTERS: Final = 200
 
 
-def run_step(connection: Connection, session: Session, step: SerialStep, relations: Callable[[int], Relation]) -> None:
+def run_step(
+    connection: Connection,
+    session: Session,
+    step: SerialStep,
+    relations: Callable[[int], Relation],
+    *,
+    moving: Moving,
+) -> None:
     """Run one step. Errors: `PlanError` for a statement that cannot run in a transaction; as `merge`, `replay`."""
     if step.staged is not None:
         tables = step.staged.tables
         parts = describe_parts(connection, session, tables, [relations(one.relation_id) for one in tables])
-        merge_parts(connection, session, parts)
+        merge_parts(connection, session, parts, moving=moving)
         # The next step may be a statement that the merge's settings would slow down.
         connection.execute(session.sql("merge", "default_settings"))
     elif step.truncate is not None:

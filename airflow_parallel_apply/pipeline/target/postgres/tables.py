@@ -37,13 +37,17 @@ class TargetColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniqueIndex:
-    """A unique index or exclusion constraint. `usable`: valid, over plain columns, without a condition."""
+    """A unique index or exclusion constraint. `usable`: valid, over plain columns, without a condition. `immediate`: not
+    deferrable. `referenced`: columns that its expressions and its condition read.
+    """
 
     name: str
     usable: bool
     exclusion: bool
+    immediate: bool
     columns: tuple[str | None, ...]
     operators: tuple[str, ...]
+    referenced: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,8 @@ class TargetTable:
     relation: Relation
     columns: Mapping[str, TargetColumn]
     unique_indexes: tuple[UniqueIndex, ...]
+    fires_as_replica: bool
+    """It has triggers that fire even in a replica's transactions."""
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -76,6 +82,27 @@ class TargetTable:
             if index.usable and key and set(index.columns) == key:
                 return index
         return None
+
+    @property
+    def contended(self) -> tuple[str, ...]:
+        """The relation's columns, without its key, by which rows of different keys may refuse each other.
+
+        A deferrable index is not among them: in a replica's transaction nothing checks it. Neither is one that has the
+        whole key among its columns, since it refuses nothing that the key's own does not.
+        """
+        key = {column.name for column in self.relation.columns if column.key}
+        sent = [column.name for column in self.relation.columns if not column.key]
+        read: set[str] = set()
+        for index in self.unique_indexes:
+            harmless = index.usable and not index.exclusion and key and key <= set(index.columns)
+            if harmless or not index.immediate:
+                continue
+            over = {*(column for column in index.columns if column is not None), *index.referenced}
+            if not over or any(self.columns[name].generated for name in over if name in self.columns):
+                # Of a generated column or a whole row: any column may be behind it.
+                over.update(sent)
+            read |= over
+        return tuple(name for name in sent if name in read and not self.columns[name].generated)
 
     @property
     def missing_columns(self) -> tuple[str, ...]:
@@ -120,8 +147,10 @@ def find_tables(
                 name=row["name"],
                 usable=row["usable"],
                 exclusion=row["exclusion"],
+                immediate=row["immediate"],
                 columns=tuple(row["columns"]),
                 operators=tuple(row["operators"]),
+                referenced=tuple(row["referenced"]),
             )
         )
     return tuple(
@@ -173,4 +202,5 @@ def _table(relation: Relation, rows: Sequence[dict[str, Any]], indexes: Mapping[
             for row in rows
         },
         unique_indexes=tuple(indexes.get(rows[0]["oid"], ())),
+        fires_as_replica=rows[0]["fires_as_replica"],
     )

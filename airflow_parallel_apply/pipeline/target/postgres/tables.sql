@@ -9,7 +9,10 @@ SELECT wanted.ordinal - 1 AS index, c.oid, c.relkind::text AS kind,
        coalesce(base.oid, a.atttypid)::bigint AS type_oid,
        a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
        a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
-       coalesce(NOT l.collisdeterministic, false) AS fuzzy
+       coalesce(NOT l.collisdeterministic, false) AS fuzzy,
+       EXISTS (
+           SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgenabled IN ('A', 'R') AND NOT g.tgisinternal
+       ) AS fires_as_replica
 FROM unnest(%(schemas)s::text[], %(tables)s::text[]) WITH ORDINALITY AS wanted(nspname, relname, ordinal)
 JOIN pg_namespace n ON n.nspname = wanted.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
@@ -22,8 +25,16 @@ LEFT JOIN pg_collation l ON l.oid = a.attcollation
 ORDER BY wanted.ordinal, a.attnum;
 
 -- name: unique_indexes
-SELECT i.indrelid::bigint AS oid, c.relname AS name, i.indisexclusion AS exclusion,
+SELECT i.indrelid::bigint AS oid, c.relname AS name, i.indisexclusion AS exclusion, i.indimmediate AS immediate,
        i.indpred IS NULL AND i.indexprs IS NULL AND i.indisunique AND i.indisvalid AS usable,
+       -- Of its expressions and its condition.
+       ARRAY(
+           SELECT r.attname::text
+           FROM pg_depend d
+           JOIN pg_attribute r ON r.attrelid = d.refobjid AND r.attnum = d.refobjsubid
+           WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid AND d.refobjsubid > 0
+       ) AS referenced,
        array_agg(a.attname::text ORDER BY k.ordinal) AS columns,
        array_agg(format('OPERATOR(%%I.%%s)', o.nspname, o.oprname) ORDER BY k.ordinal) AS operators
 FROM pg_index i
@@ -41,7 +52,7 @@ LEFT JOIN LATERAL (
     WHERE oc.oid = k.opclass
 ) o ON true
 WHERE i.indrelid = ANY (%(oids)s) AND (i.indisunique OR i.indisexclusion)
-GROUP BY i.indexrelid, i.indrelid, c.relname, i.indisexclusion, usable, i.indisprimary
+GROUP BY i.indexrelid, i.indrelid, c.relname, i.indisexclusion, i.indimmediate, usable, i.indisprimary
 ORDER BY i.indrelid, i.indisprimary DESC, c.relname;
 
 -- name: foreign_keys

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConflictReason, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.interval import Interval
@@ -20,15 +20,17 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.target.postgres.check import check_target, find_trouble
+from airflow_parallel_apply.pipeline.target.postgres.conflicts import count_conflict, read_conflicts
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
 from airflow_parallel_apply.pipeline.target.postgres.fence import Fence
 from airflow_parallel_apply.pipeline.target.postgres.merge import (
     MissingRows,
     be_replica,
-    describe_parts,
     explain_missing,
     merge_parts,
 )
+from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
+from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.plan import PlanTable
 from airflow_parallel_apply.pipeline.target.postgres.positions import (
     Standing,
@@ -45,7 +47,13 @@ from airflow_parallel_apply.pipeline.target.postgres.serial import run_step
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
 from airflow_parallel_apply.pipeline.target.postgres.ties import find_ties
-from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, SerialStep, TargetIdentity
+from airflow_parallel_apply.pipeline.target.protocol import (
+    ConflictCount,
+    FenceState,
+    RunBounds,
+    SerialStep,
+    TargetIdentity,
+)
 
 DEFAULT_SCHEMA: Final = "parallel_apply"
 
@@ -191,26 +199,32 @@ class PostgresTarget:
             if connection is None:
                 return
             if staged.tables:
-                be_replica(connection, self._session)
+                moving = Moving.UNSEEN if be_replica(connection, self._session) else Moving.NONE
                 relations = [self._relations(table.relation_id) for table in staged.tables]
-                merge_parts(
-                    connection, self._session, describe_parts(connection, self._session, staged.tables, relations)
-                )
+                parts = describe_parts(connection, self._session, staged.tables, relations)
+                merge_parts(connection, self._session, parts, moving=moving)
             move(connection, self._session, staged.unit)
 
     def commit_serial(self, unit: Unit, steps: Sequence[SerialStep]) -> None:
         try:
             with self._applying(unit, "commit serial", lock=True) as connection:
-                if connection is None:
-                    return
-                be_replica(connection, self._session)
-                for step in steps:
-                    run_step(connection, self._session, step, self._relations)
-                move(connection, self._session, unit)
+                if connection is not None:
+                    self._run(connection, unit, steps, Moving.UNSEEN)
         finally:
             if any(step.statement is not None for step in steps):
                 # The text may have changed settings of the session.
                 self._session.close()
+
+    def commit_merge(
+        self, unit: Unit, steps: Sequence[SerialStep], *, reason: ConflictReason, table: str | None
+    ) -> None:
+        with self._applying(unit, "commit merge", lock=True) as connection:
+            if connection is not None:
+                self._run(connection, unit, steps, Moving.ALL)
+                count_conflict(connection, self._session, reason=reason, table=table, seqno=unit.last_seqno)
+
+    def conflicts(self) -> tuple[ConflictCount, ...]:
+        return read_conflicts(self._session)
 
     def replay(self, unit: Unit, rows: Iterator[pa.RecordBatch]) -> None:
         with self._applying(unit, "replay") as connection:
@@ -226,6 +240,13 @@ class PostgresTarget:
 
     def close(self) -> None:
         self._session.close()
+
+    def _run(self, connection: Connection, unit: Unit, steps: Sequence[SerialStep], moving: Moving) -> None:
+        if not be_replica(connection, self._session):
+            moving = Moving.NONE
+        for step in steps:
+            run_step(connection, self._session, step, self._relations, moving=moving)
+        move(connection, self._session, unit)
 
     @contextmanager
     def _applying(self, unit: Unit, op: str, *, lock: bool = False) -> Iterator[Connection | None]:

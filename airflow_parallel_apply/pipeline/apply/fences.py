@@ -1,0 +1,214 @@
+"""What a lane does alone, with all channels drained: critical transactions and merge points.
+
+Both are one transaction at the target that holds every position. A merge point brings the channels, wherever each of
+them is, to one seqno with one set-based merge in which all values are freed before any is taken. What that cannot do
+(triggers that fire in between, foreign keys that are checked) is replayed change by change, which is right once all
+channels are equal: so the second try merges up to where the furthest channel is and replays the rest, in one
+transaction again.
+
+A crash leaves the task of the queue `serial`: before the commit nothing happened, after it the positions say so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol, TypeVar
+
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.apply.batch import new_token
+from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.serial import serial_steps
+from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.state import MergePoint, UnitFailure
+from airflow_parallel_apply.pipeline.coordinate.tasks import SerialWork, is_merge
+from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, TargetError
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
+from airflow_parallel_apply.pipeline.target.protocol import SerialStep, Target
+from airflow_parallel_apply.queue.model import Task
+
+_logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_EPOCHS_AT_ONCE: Final = 256
+
+
+class Retry(Protocol):
+    """Calls until it does not fail with a transient error."""
+
+    def __call__(self, call: Callable[[], T]) -> T: ...
+
+
+class Fences:
+    """Serves the queue `serial` for one lane. `exchange`: runs a step on the newest version of the claimed task."""
+
+    def __init__(
+        self,
+        *,
+        config: PipelineConfig,
+        coordinator: Coordinator,
+        target: Target,
+        log: LogReader,
+        stage: Stage,
+        report: LaneReport,
+        retrying: Retry,
+        exchange: Callable[[Callable[[Task], None]], object],
+    ) -> None:
+        self._config = config
+        self._coordinator = coordinator
+        self._target = target
+        self._log = log
+        self._stage = stage
+        self._report = report
+        self._retrying = retrying
+        self._exchange = exchange
+
+    def serve(self, task: Task) -> None:
+        """Apply it and let the channels go on; a failure is marked in the queue, once."""
+        if is_merge(task):
+            self._serve_merge()
+        else:
+            self._serve_critical(SerialWork.of_task(task))
+        self._retrying(self._coordinator.feed)
+
+    # --- critical transactions ---
+
+    def _serve_critical(self, work: SerialWork) -> None:
+        unit = self._unit(after=[work.seqno - 1] * self._config.channels, last_seqno=work.seqno, row_count=work.rows)
+        try:
+            self._retrying(lambda: self._apply_critical(unit))
+        except FatalError as error:
+            self._fail(error, work.seqno)
+            return
+        self._report.serial_units += 1
+        self._report.rows += work.rows
+        self._retrying(lambda: self._exchange(self._coordinator.finish_serial))
+
+    def _apply_critical(self, unit: Unit) -> None:
+        """Become every channel's owner, stage outside any transaction, then one transaction for all of it."""
+        slowest = self._target.take(None, generation=unit.generation, token=unit.token)
+        if slowest.seqno >= unit.last_seqno:
+            return
+        with self._report.time("stage"):
+            steps = serial_steps(unit, self._log, self._stage, self._config.ddl)
+        with self._report.time("commit"):
+            try:
+                self._target.commit_serial(unit, steps)
+            except TargetError:
+                if not any(step.staged for step in steps):
+                    raise
+                # All channels stand at one seqno, so an exact replay is right whatever the target checks.
+                self._target.discard(unit.token)
+                exact = serial_steps(unit, self._log, self._stage, self._config.ddl, exactly=True)
+                self._target.commit_serial(unit, exact)
+                self._report.replayed_units += 1
+        self._target.leave()
+
+    # --- merge points ---
+
+    def _serve_merge(self) -> None:
+        point = self._retrying(self._coordinator.state).merging
+        if point is None:
+            raise OwnershipLost("the merge point was closed by another lane", op="merge")
+        try:
+            reached = self._retrying(lambda: self._merge(point))
+        except FatalError as error:
+            self._fail(error, low_watermark(self._retrying(self._target.positions)) + 1)
+            return
+
+        def close(held: Task) -> None:
+            self._coordinator.merge_points.close(held, reached)
+
+        self._retrying(lambda: self._exchange(close))
+
+    def _merge(self, point: MergePoint) -> int:
+        """Bring all channels to one seqno, which is returned: nothing is left to do where a former claimant did it."""
+        token = new_token()
+        self._target.take(None, generation=self._coordinator.names.generation, token=token)
+        positions = self._target.positions()
+        highest = max(position.seqno for position in positions)
+        last_seqno = max(highest, point.until_seqno)
+        unit = self._merge_unit(positions, last_seqno, token)
+        if all_equal(positions) and highest == last_seqno:
+            return last_seqno
+        _logger.info(
+            "merging all channels up to seqno %d: %s conflict in channel %d", last_seqno, point.reason, point.channel
+        )
+        steps = [SerialStep(staged=self._staged(unit))]
+        try:
+            self._commit_merge(unit, steps, point)
+        except TargetError as error:
+            if highest == last_seqno:
+                raise
+            _logger.warning("the merge was refused, replaying behind seqno %d: %s", highest, error)
+            self._target.discard(token)
+            self._commit_merge(unit, self._replaying(unit, positions, highest), point)
+            self._report.replayed_units += 1
+        self._target.leave()
+        self._report.merge_points += 1
+        self._report.rows += unit.row_count
+        return last_seqno
+
+    def _commit_merge(self, unit: Unit, steps: Sequence[SerialStep], point: MergePoint) -> None:
+        with self._report.time("commit"):
+            self._target.commit_merge(unit, steps, reason=point.reason, table=point.table)
+
+    def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int) -> list[SerialStep]:
+        """Merge up to the furthest channel, then replay what is left of the unit."""
+        steps = [SerialStep(replay=self._rows(highest, unit.last_seqno))]
+        if not all_equal(positions):
+            steps.insert(0, SerialStep(staged=self._staged(self._merge_unit(positions, highest, unit.token))))
+        return steps
+
+    def _staged(self, unit: Unit) -> StagedUnit:
+        with self._report.time("stage"):
+            return self._stage.stage(unit)
+
+    def _rows(self, after_seqno: int, last_seqno: int) -> Callable[[], Iterator[pa.RecordBatch]]:
+        return lambda: self._log.rows(after_seqno, last_seqno, in_order=True)
+
+    def _merge_unit(self, positions: Sequence[Position], last_seqno: int, token: str) -> Unit:
+        """All channels' rows, each channel's behind its own position."""
+        after = [position.seqno for position in positions]
+        rows, number = 0, -1
+        while epochs := self._target.epochs(after_number=number, above_seqno=min(after), limit=_EPOCHS_AT_ONCE):
+            for epoch in epochs:
+                if epoch.last_seqno <= last_seqno:
+                    left = zip(epoch.rows, after, strict=True)
+                    rows += sum(count for count, seqno in left if epoch.last_seqno > seqno)
+            number = epochs[-1].number
+            if epochs[-1].last_seqno >= last_seqno:
+                break
+        return self._unit(after=after, last_seqno=last_seqno, row_count=rows, token=token)
+
+    # --- both ---
+
+    def _unit(self, *, after: Sequence[int], last_seqno: int, row_count: int, token: str | None = None) -> Unit:
+        return Unit(
+            pipeline=self._config.pipeline,
+            generation=self._coordinator.names.generation,
+            channel=None,
+            channels=self._config.channels,
+            token=token or new_token(),
+            after_seqno=min(after),
+            last_seqno=last_seqno,
+            row_count=row_count,
+            after_seqnos=None if token is None else tuple(after),
+        )
+
+    def _fail(self, error: FatalError, seqno: int) -> None:
+        """`seqno`: the least that the unit would have applied."""
+        error.at(pipeline=self._config.pipeline, seqno=seqno)
+        failure = UnitFailure(seqno=seqno, channel=None, message=str(error))
+        _logger.error("%s", failure.message)
+
+        def fail(held: Task) -> None:
+            self._coordinator.fail(held, failure)
+
+        self._retrying(lambda: self._exchange(fail))

@@ -1,0 +1,31 @@
+"""How often channels were in each other's way, by reason and table: counted in the transaction of each merge point."""
+
+from __future__ import annotations
+
+from psycopg.rows import class_row
+
+from airflow_parallel_apply.pipeline.errors import ConflictReason
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.protocol import ConflictCount
+
+
+def count_conflict(
+    connection: Connection, session: Session, *, reason: ConflictReason, table: str | None, seqno: int
+) -> None:
+    """Errors: psycopg's own."""
+    connection.execute(
+        session.sql("conflicts", "add"),
+        {"pipeline": session.pipeline, "reason": reason, "table": table or "", "seqno": seqno},
+    )
+
+
+def read_conflicts(session: Session) -> tuple[ConflictCount, ...]:
+    """None where a schema of an older release is not upgraded yet."""
+    with session.errors("read conflicts"):
+        connection = session.connection()
+        found = connection.execute(session.sql("conflicts", "exists"), {"schema": session.schema}).fetchone()
+        if found is None or not found[0]:
+            return ()
+        cursor = connection.cursor(row_factory=class_row(ConflictCount))
+        cursor.execute(session.sql("conflicts", "read"), {"pipeline": session.pipeline})
+        return tuple(cursor)
