@@ -6,12 +6,12 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 import pendulum
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names
 from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
 from airflow_parallel_apply.pipeline.copy.record import read_progress
@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.status_warnings import (
     torn_warnings,
 )
 from airflow_parallel_apply.pipeline.target.connect import open_target
-from airflow_parallel_apply.pipeline.target.protocol import FenceState
+from airflow_parallel_apply.pipeline.target.protocol import ConflictCount, FenceState
 from airflow_parallel_apply.queue.connect import open_queue
 from airflow_parallel_apply.queue.model import Task
 from airflow_parallel_apply.queue.protocol import Queue
@@ -40,6 +40,7 @@ class ChannelState(StrEnum):
     WAITING = "waiting"
     APPLYING = "applying"
     AT_FENCE = "at fence"
+    AT_MERGE_POINT = "at merge point"
     FAILED = "failed"
     STOPPED = "stopped"
 
@@ -73,6 +74,7 @@ class PipelineStatus:
     torn_from: int | None
     torn_to: int | None
     failure: str | None
+    conflicts: tuple[ConflictCount, ...] = ()
     oldest_time: datetime | None = None
     """Commit time of the first transaction that some channel lacks; None without the log, or when there is none."""
     log_bytes: int | None = None
@@ -87,7 +89,7 @@ class PipelineStatus:
         told = asdict(self)
         told["copy"] = self.copy.to_json() if self.copy is not None else None
         told["warnings"] = [warning.to_json() for warning in self.warnings]
-        return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in told.items()}
+        return cast("dict[str, Any]", _told(told))
 
 
 def read_status(
@@ -145,6 +147,7 @@ def read_status(
             oldest_time=oldest_time,
             log_bytes=log_bytes,
             warnings=tuple(warnings),
+            conflicts=reading.conflicts(),
             channels=tuple(
                 _channel(queue, names, position, counts, captured, state, stopped=fence.clean_stop_seqno is not None)
                 # A routing that changed between the two reads may leave one of them longer.
@@ -169,9 +172,21 @@ def _copying(pipeline: str, copy: CopyProgress) -> PipelineStatus:
         torn_from=None,
         torn_to=None,
         failure=copy.failure,
+        conflicts=(),
         channels=(),
         copy=copy,
     )
+
+
+def _told(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {name: _told(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_told(part) for part in value]
+    return value
 
 
 def _coordinator(queue: Queue, names: Names) -> CoordinatorState | None:
@@ -221,8 +236,16 @@ def _doing(head: Task | None, state: CoordinatorState | None, *, stopped: bool) 
     if head.err:
         return ChannelState.FAILED, "a person: " + head.err
     if head.at >= PARKED:
-        waits = "the other channels" if head.value["kind"] == Kind.FENCE else "the failed channel"
-        return ChannelState.AT_FENCE, waits
+        if head.value["kind"] == Kind.FENCE:
+            return ChannelState.AT_FENCE, "the other channels"
+        if state is not None and state.merging is not None and state.failure is None:
+            return ChannelState.AT_MERGE_POINT, f"a merge point: {_conflict(state.merging)}"
+        return ChannelState.AT_FENCE, "the failed channel"
     if head.at > pendulum.now("UTC"):
         return ChannelState.APPLYING, ""
     return ChannelState.WAITING, "a lane"
+
+
+def _conflict(point: MergePoint) -> str:
+    table = "" if point.table is None else f" on {point.table}"
+    return f"{point.reason} conflict{table} in channel {point.channel}"

@@ -16,6 +16,7 @@ _STYLES = {
     ChannelState.APPLYING: "green",
     ChannelState.FAILED: "bold red",
     ChannelState.AT_FENCE: "yellow",
+    ChannelState.AT_MERGE_POINT: "yellow",
     ChannelState.WAITING: "cyan",
 }
 
@@ -69,6 +70,11 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
         notes.append(f"the oldest transaction that is not in every channel was committed {_age(age)} ago")
     if status.torn_from is not None and not any(warning.side is Side.TARGET for warning in status.warnings):
         notes.append(f"transactions {status.torn_from} to {status.torn_to} are in some channels and not yet in others")
+    for found in status.conflicts:
+        where = "" if found.table is None else f" on {found.table}"
+        notes.append(
+            f"conflicts between channels: {found.count:,} {found.reason}{where}, last up to seqno {found.last_seqno}"
+        )
     if status.failure is not None:
         notes.append(Text(status.failure, style="bold red"))
     for warning in status.warnings:

@@ -116,7 +116,7 @@ class Target(Protocol):
 
     def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:
         """Refuse by name what cannot be applied: missing table, column or privilege; foreign keys with more than one
-        channel, where the role may not skip their checks; rows where `require_empty`. All findings in one `TargetError`.
+        channel, where the role may not skip their checks; rows where `require_empty`. All in one `TargetError`.
         """
         ...
 

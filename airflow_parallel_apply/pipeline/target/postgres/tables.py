@@ -37,8 +37,8 @@ class TargetColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniqueIndex:
-    """A unique index or exclusion constraint. `usable`: valid, over plain columns, without a condition. `immediate`: not
-    deferrable. `referenced`: columns that its expressions and its condition read.
+    """A unique index or exclusion constraint. `usable`: valid, over plain columns, without a condition. `immediate`:
+    not deferrable. `referenced`: columns that its expressions and its condition read.
     """
 
     name: str

@@ -1,0 +1,377 @@
+"""Channels that are in each other's way: handed-over unique values, exclusions, foreign keys, triggers, deadlocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.status import read_status
+from tests.support.rig import Rig, execute
+
+CHANNELS = 8
+
+
+@pytest.fixture(params=[8, 1], ids=["8 lanes", "1 lane"])
+def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    return make_rig(source_dsn, target_dsn, tmp_path, lanes=request.param)
+
+
+@pytest.fixture
+def one_lane(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    """Serves channel after channel, so that they are apart for certain."""
+    return make_rig(source_dsn, target_dsn, tmp_path, lanes=1)
+
+
+def make_rig(source_dsn: str, target_dsn: str, directory: Path, *, lanes: int) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(directory / "log"),
+        channels=CHANNELS,
+        lanes=lanes,
+        tables=TablePatterns(include=("public.*",)),
+        epoch_max_changes=20,
+    )
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+
+
+def equal_after(rig: Rig, write: Callable[[], None]) -> None:
+    rig.prepare()
+    write()
+    rig.run()
+    require_equal(rig)
+
+
+def require_equal(rig: Rig) -> None:
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+    assert rig.rows("SELECT count(*) FROM pg_class WHERE relname ~ '^[sm]_' AND relkind = 'r'") == [(0,)]
+
+
+def conflicts(rig: Rig) -> dict[tuple[str, str | None], int]:
+    status = read_status(rig.target, "p")
+    return {(found.reason, found.table): found.count for found in status.conflicts}
+
+
+UNIQUE = "CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE, v text)"
+
+
+def test_a_unique_value_handed_over_between_channels_opens_a_merge_point(one_lane: Rig) -> None:
+    """Case 4: every key takes its neighbour's value; a channel that is ahead meets the row of one that is behind."""
+    one_lane.both(UNIQUE)
+    one_lane.prepare()
+    one_lane.write("INSERT INTO t SELECT i, i, 'first' FROM generate_series(1, 60) i")
+    one_lane.run()
+    for key in range(1, 60):
+        one_lane.transaction(
+            f"UPDATE t SET u = NULL WHERE u = {key}", f"UPDATE t SET u = {key}, v = 'next' WHERE u = {key + 1}"
+        )
+    one_lane.run()
+    require_equal(one_lane)
+    assert conflicts(one_lane)[("unique", "public.t")] >= 1
+
+
+def test_rows_deleted_and_inserted_with_the_same_secondary_value_in_parallel(rig: Rig) -> None:
+    """Cases 1 and 10."""
+    rig.both(UNIQUE)
+
+    def write() -> None:
+        rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 40) i")
+        for turn in range(1, 8):
+            rig.write(
+                f"WITH gone AS (DELETE FROM t RETURNING id, u) INSERT INTO t SELECT id + 1000, u, '{turn}' FROM gone"
+            )
+
+    equal_after(rig, write)
+
+
+def test_values_swapped_inside_a_transaction(rig: Rig) -> None:
+    """Cases 2 and 4."""
+    rig.both(UNIQUE)
+
+    def write() -> None:
+        rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 40) i")
+        for low in range(1, 40, 2):
+            rig.transaction(
+                f"UPDATE t SET u = -1 WHERE id = {low}",
+                f"UPDATE t SET u = {low} WHERE id = {low + 1}",
+                f"UPDATE t SET u = {low + 1}, v = 'swapped' WHERE id = {low}",
+            )
+
+    equal_after(rig, write)
+
+
+def test_key_and_value_chains(rig: Rig) -> None:
+    """Case 5: 2 becomes 3, then 1 becomes 2, of the key and of a unique value."""
+    rig.both(UNIQUE)
+
+    def write() -> None:
+        rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 30) i")
+        for _ in range(3):
+            rig.transaction(*(f"UPDATE t SET u = u + 1 WHERE u = {value}" for value in range(40, 0, -1)))
+            rig.transaction(*(f"UPDATE t SET id = id + 1 WHERE id = {value}" for value in range(40, 0, -1)))
+
+    equal_after(rig, write)
+
+
+def test_an_insert_that_meets_another_rows_unique_value_never_changes_that_row(one_lane: Rig) -> None:
+    """Case 3: what an upsert does to the wrong row."""
+    one_lane.both(UNIQUE)
+    one_lane.prepare()
+    one_lane.write("INSERT INTO t VALUES (1, 1, 'mine')")
+    one_lane.run()
+    execute(one_lane.target_dsn, "INSERT INTO t VALUES (500, 5, 'somebody else''s')")
+    one_lane.write("INSERT INTO t SELECT i, i, 'new' FROM generate_series(2, 9) i")
+    with pytest.raises(TargetError, match=r"\(u\)=\(5\) already exists"):
+        one_lane.run()
+    assert one_lane.rows("SELECT id, u, v FROM t WHERE u = 5") == [(500, 5, "somebody else's")]
+    execute(one_lane.target_dsn, "DELETE FROM t WHERE id = 500")
+    one_lane.run()
+    require_equal(one_lane)
+
+
+def test_a_violation_that_no_channel_made_ends_with_one_error_and_no_position_moved_past_it(rig: Rig) -> None:
+    rig.both(UNIQUE)
+    rig.prepare()
+    execute(rig.target_dsn, "INSERT INTO t VALUES (500, 5, 'somebody else''s')")
+    for key in range(1, 10):
+        rig.write(f"INSERT INTO t VALUES ({key}, {key}, 'new')")
+    with pytest.raises(TargetError, match=r"\(u\)=\(5\) already exists.*table public\.t"):
+        rig.run()
+    assert rig.rows("SELECT max(seqno) FROM parallel_apply.position") == [(-1,)]
+    assert rig.rows("SELECT id FROM t") == [(500,)]
+
+
+def test_equal_values_in_different_unique_keys_are_no_conflict(rig: Rig) -> None:
+    """Case 6."""
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, a integer UNIQUE, b integer UNIQUE, c integer, UNIQUE (c, id))")
+
+    def write() -> None:
+        for low in range(0, 200, 10):
+            rig.write(f"INSERT INTO t SELECT i, i, 500 - i, 1 FROM generate_series({low}, {low + 9}) i")
+        rig.write("UPDATE t SET c = c + 1")
+
+    equal_after(rig, write)
+    assert conflicts(rig) == {}
+
+
+def test_exclusion_constraints(rig: Rig) -> None:
+    rig.both(
+        "CREATE TABLE t (id integer PRIMARY KEY, during int4range, v text, EXCLUDE USING gist (during WITH &&))",
+    )
+
+    def write() -> None:
+        rig.write("INSERT INTO t SELECT i, int4range(i * 10, i * 10 + 10), 'a' FROM generate_series(1, 30) i")
+        for turn in range(6):
+            rig.transaction(
+                "DELETE FROM t WHERE id = 1",
+                *(
+                    f"UPDATE t SET v = '{turn}', during = int4range(lower(during) - 10, upper(during) - 10)"
+                    f" WHERE id = {key}"
+                    for key in range(2, 31)
+                ),
+                *(f"UPDATE t SET id = id - 1 WHERE id = {key}" for key in range(2, 31)),
+                "INSERT INTO t VALUES (30, int4range(300, 310), 'again')",
+            )
+
+    equal_after(rig, write)
+
+
+def test_partial_and_expression_indexes_and_generated_columns(rig: Rig) -> None:
+    rig.both(
+        "CREATE TABLE t (id integer PRIMARY KEY, name text, live boolean, n integer,"
+        " twice integer GENERATED ALWAYS AS (n * 2) STORED UNIQUE)",
+        "CREATE UNIQUE INDEX ON t (lower(name)) WHERE live",
+    )
+
+    def write() -> None:
+        rig.write(
+            "INSERT INTO t SELECT i, CASE WHEN i % 2 = 0 THEN 'Name' ELSE 'nAME' END || i / 2, i % 2 = 0, i"
+            " FROM generate_series(2, 41) i"
+        )
+        for _ in range(5):
+            rig.transaction(
+                "UPDATE t SET live = false WHERE id % 2 = 0",
+                "UPDATE t SET live = true WHERE id % 2 = 1",
+                *(f"UPDATE t SET n = 1000 + n WHERE id = {key}" for key in range(2, 42)),
+                *(f"UPDATE t SET n = n - 1001 WHERE id = {key}" for key in range(2, 42)),
+            )
+            rig.transaction("UPDATE t SET live = false WHERE id % 2 = 1", "UPDATE t SET live = true WHERE id % 2 = 0")
+
+    equal_after(rig, write)
+
+
+def test_columns_that_were_not_sent_or_are_the_targets_own_survive_a_hand_over(rig: Rig) -> None:
+    rig.write(
+        "CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE, big text)",
+        "ALTER TABLE t ALTER big SET STORAGE EXTERNAL",
+    )
+    execute(
+        rig.target_dsn,
+        "CREATE TABLE t (own text DEFAULT 'own', id integer PRIMARY KEY, u integer UNIQUE, big text, loaded bigserial)",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, i, repeat(md5(i::text), 300) FROM generate_series(1, 16) i")
+    rig.run()
+    execute(rig.target_dsn, "UPDATE t SET own = 'kept ' || id")
+    before = rig.rows("SELECT id, own, loaded FROM t ORDER BY id")
+    for _ in range(3):
+        rig.transaction(
+            "UPDATE t SET u = u + 1000", *(f"UPDATE t SET u = {key % 16 + 1} WHERE id = {key}" for key in range(1, 17))
+        )
+        rig.transaction(
+            "UPDATE t SET u = u + 1000", *(f"UPDATE t SET u = {18 - key} WHERE id = {key}" for key in range(2, 17))
+        )
+    rig.run()
+    assert rig.rows("SELECT id, own, loaded FROM t ORDER BY id") == before
+    both = "SELECT id, u, md5(big) FROM t ORDER BY id"
+    assert rig.rows(both) == rig.rows(both, side="source")
+
+
+def test_deferrable_constraints(rig: Rig) -> None:
+    rig.both(
+        "CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE DEFERRABLE INITIALLY DEFERRED,"
+        " w integer UNIQUE DEFERRABLE)",
+        "CREATE TABLE c (id integer PRIMARY KEY, t integer REFERENCES t DEFERRABLE INITIALLY DEFERRED)",
+    )
+
+    def write() -> None:
+        rig.transaction(
+            "INSERT INTO c SELECT i, i FROM generate_series(1, 40) i",
+            "INSERT INTO t SELECT i, i, i FROM generate_series(1, 40) i",
+        )
+        for _ in range(4):
+            rig.write("UPDATE t SET u = u + 1, w = 41 - w")
+            rig.transaction(
+                "UPDATE t SET u = 1 WHERE u = 5", "UPDATE t SET u = 5 WHERE u < 4", "UPDATE t SET u = id + 100"
+            )
+
+    equal_after(rig, write)
+
+
+ACTIONS = ("NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT")
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_foreign_keys_of_every_action(one_lane: Rig, action: str) -> None:
+    """Cases 7 and 8: what the source's actions did arrives as changes, and the target's own do nothing."""
+    rig = one_lane
+    rig.both(
+        "CREATE TABLE parent (id integer PRIMARY KEY, code integer UNIQUE)",
+        "CREATE TABLE child (id integer PRIMARY KEY,"
+        f" parent integer DEFAULT 0 REFERENCES parent ON DELETE {action} ON UPDATE {action},"
+        f" code integer DEFAULT 0 REFERENCES parent (code) ON DELETE {action} ON UPDATE {action})",
+    )
+    breaks = action in ("NO ACTION", "RESTRICT")
+
+    def write() -> None:
+        rig.write("INSERT INTO parent SELECT i, i FROM generate_series(0, 40) i")
+        rig.write("INSERT INTO child SELECT i, i % 40 + 1, i % 40 + 1 FROM generate_series(1, 120) i")
+        for key in range(1, 20):
+            if breaks:
+                rig.write(f"UPDATE child SET parent = 0, code = 0 WHERE parent = {key}")
+            rig.write(f"UPDATE parent SET id = id + 100, code = code + 100 WHERE id = {key}")
+        for key in range(30, 40):
+            if breaks:
+                rig.write(f"DELETE FROM child WHERE parent = {key}")
+            rig.write(f"DELETE FROM parent WHERE id = {key}")
+
+    equal_after(rig, write)
+    assert not {reason for reason, _ in conflicts(rig)} & {"foreign key"}
+
+
+def test_foreign_keys_to_the_same_table_and_in_a_circle(rig: Rig) -> None:
+    rig.both(
+        "CREATE TABLE node (id integer PRIMARY KEY, up integer REFERENCES node ON DELETE CASCADE ON UPDATE CASCADE)",
+        "CREATE TABLE a (id integer PRIMARY KEY, b integer)",
+        "CREATE TABLE b (id integer PRIMARY KEY, a integer REFERENCES a ON DELETE CASCADE ON UPDATE CASCADE)",
+        "ALTER TABLE a ADD FOREIGN KEY (b) REFERENCES b ON DELETE SET NULL ON UPDATE CASCADE",
+    )
+
+    def write() -> None:
+        rig.write("INSERT INTO node SELECT i, nullif(i / 2, 0) FROM generate_series(1, 80) i")
+        rig.write("UPDATE node SET id = id + 1000 WHERE id IN (1, 4, 9)", "DELETE FROM node WHERE id IN (3, 1009, 20)")
+        rig.transaction(
+            "INSERT INTO a SELECT i FROM generate_series(1, 40) i",
+            "INSERT INTO b SELECT i, i FROM generate_series(1, 40) i",
+            "UPDATE a SET b = id",
+        )
+        rig.write("UPDATE a SET id = id + 100 WHERE id < 10", "UPDATE b SET id = id + 100 WHERE id % 3 = 0")
+        rig.write("DELETE FROM a WHERE id > 105", "DELETE FROM b WHERE id % 7 = 0")
+
+    equal_after(rig, write)
+
+
+def test_ordinary_triggers_and_rules_stay_silent_and_those_for_replicas_fire(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE)")
+    execute(
+        rig.target_dsn,
+        "CREATE SCHEMA side",
+        "CREATE TABLE side.seen (what text, id integer)",
+        "CREATE FUNCTION side.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " INSERT INTO side.seen VALUES (TG_NAME || ' ' || TG_OP, coalesce(NEW.id, OLD.id)); RETURN NULL; END $$",
+        "CREATE TRIGGER ordinary AFTER INSERT OR UPDATE OR DELETE ON t FOR EACH ROW EXECUTE FUNCTION side.see()",
+        "CREATE TRIGGER always AFTER INSERT OR UPDATE OR DELETE ON t FOR EACH ROW EXECUTE FUNCTION side.see()",
+        "CREATE TRIGGER replica AFTER INSERT OR UPDATE OR DELETE ON t FOR EACH ROW EXECUTE FUNCTION side.see()",
+        "ALTER TABLE t ENABLE ALWAYS TRIGGER always",
+        "ALTER TABLE t ENABLE REPLICA TRIGGER replica",
+        "CREATE RULE nothing AS ON DELETE TO t DO INSTEAD NOTHING",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, i FROM generate_series(1, 9) i")
+    rig.run()
+    rig.write("UPDATE t SET u = -u WHERE id < 4")
+    rig.run()
+    rig.write("DELETE FROM t WHERE id > 7")
+    rig.run()
+    require_equal(rig)
+    assert rig.rows("SELECT what, count(*) FROM side.seen GROUP BY what ORDER BY what") == [
+        (f"{name} {operation}", count)
+        for name in ("always", "replica")
+        for operation, count in (("DELETE", 2), ("INSERT", 9), ("UPDATE", 3))
+    ]
+
+
+def test_a_hand_over_where_triggers_fire_for_replicas_too(one_lane: Rig) -> None:
+    rig = one_lane
+    rig.both(UNIQUE)
+    execute(
+        rig.target_dsn,
+        "CREATE FUNCTION same() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        "CREATE TRIGGER always BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION same()",
+        "ALTER TABLE t ENABLE ALWAYS TRIGGER always",
+    )
+
+    def write() -> None:
+        rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 40) i")
+        for turn in range(1, 5):
+            rig.transaction("UPDATE t SET u = u + 1000", f"UPDATE t SET u = (id + {turn}) % 40")
+
+    equal_after(rig, write)
+
+
+def test_the_status_tells_conflicts_by_reason_and_table(one_lane: Rig) -> None:
+    rig = one_lane
+    rig.both(UNIQUE, "CREATE TABLE x (id integer PRIMARY KEY, r int4range, EXCLUDE USING gist (r WITH &&))")
+
+    def write() -> None:
+        rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 30) i")
+        rig.write("INSERT INTO x SELECT i, int4range(i, i + 1) FROM generate_series(1, 30) i")
+        for turn in range(1, 4):
+            rig.transaction("UPDATE t SET u = u + 1000", f"UPDATE t SET u = (id + {turn}) % 30")
+        for turn in range(1, 4):
+            rig.transaction(
+                "UPDATE x SET r = int4range(-id, -id + 1)",
+                f"UPDATE x SET r = int4range((id + {turn}) % 30, (id + {turn}) % 30 + 1)",
+            )
+
+    equal_after(rig, write)
+    found = conflicts(rig)
+    assert set(found) == {("unique", "public.t"), ("exclusion", "public.x")}
+    with psycopg.connect(rig.target_dsn) as connection:
+        counted = connection.execute("SELECT sum(count) FROM parallel_apply.conflict").fetchone()
+    assert counted == (sum(found.values()),)
