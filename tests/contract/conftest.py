@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.coordinate.coordinator import FeedLimits
 from airflow_parallel_apply.queue import Queue
 from tests.contract.queue_backends import BACKENDS, Open
+from tests.support.generation import Generation
+from tests.support.written_log import TABLE, make_log
 
 
 @pytest.fixture(params=sorted(BACKENDS))
@@ -27,3 +32,26 @@ def open_client(request: pytest.FixtureRequest) -> Iterator[Open]:
 @pytest.fixture
 def queue(open_client: Open) -> Queue:
     return open_client()
+
+
+@pytest.fixture
+def log_url(tmp_path: Path, target_dsn: str) -> str:
+    url = str(tmp_path / "log")
+    make_log(url)
+    with psycopg.connect(target_dsn) as connection:
+        connection.execute(TABLE)
+    return url
+
+
+@pytest.fixture
+def make(target_dsn: str, log_url: str) -> Iterator[Callable[..., Generation]]:
+    made: list[Generation] = []
+
+    def make_generation(channels: int = 4, limits: FeedLimits | None = None) -> Generation:
+        made.append(Generation(target_dsn, log_url, channels, limits=limits))
+        return made[-1]
+
+    yield make_generation
+    for generation in made:
+        generation.queue.close()
+        generation.target.close()

@@ -4,122 +4,17 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.apply.keeper import Keeper
-from airflow_parallel_apply.pipeline.apply.lane import Lane, LaneSignals
-from airflow_parallel_apply.pipeline.apply.report import LaneReport
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator, FeedLimits
-from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
-from airflow_parallel_apply.pipeline.coordinate.tasks import STOP_SEQUENCE, Names
+from airflow_parallel_apply.pipeline.coordinate.coordinator import FeedLimits
+from airflow_parallel_apply.pipeline.coordinate.state import Phase
+from airflow_parallel_apply.pipeline.coordinate.tasks import STOP_SEQUENCE
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
-from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.plan.book import extend_plan
-from airflow_parallel_apply.pipeline.position import low_watermark
-from airflow_parallel_apply.pipeline.store.log import LogStore
-from airflow_parallel_apply.pipeline.target.connect import open_target
-from airflow_parallel_apply.pipeline.target.protocol import Target
-from airflow_parallel_apply.queue.connect import open_queue
-from airflow_parallel_apply.queue.postgres import migrate
-from airflow_parallel_apply.queue.protocol import Queue
-from tests.support.local_stage import LocalStage
-from tests.support.written_log import TABLE, Change, append, make_log
-
-
-class Generation:
-    """One generation of a pipeline over a written log, with as many lanes as a test likes."""
-
-    def __init__(self, dsn: str, log_url: str, channels: int, *, limits: FeedLimits | None = None) -> None:
-        self.endpoint = Endpoint(conn_id="target", dsn=dsn)
-        self.config = PipelineConfig(
-            pipeline="p", log_url=log_url, channels=channels, epoch_max_changes=20, lease=timedelta(seconds=3)
-        )
-        self.limits = limits
-        self.queue: Queue = open_queue(dsn)
-        self.target = self.open_target()
-        self.target.migrate()
-        migrate(dsn)
-        log = open_reader(log_url)
-        fence = self.target.acquire(log_id="log", owner="test", lease=timedelta(seconds=60))
-        self.target.route(fence.generation, log_id="log", routing=Routing(channels=channels))
-        extend_plan(log, self.target, self.config)
-        self.names = Names(pipeline="p", generation=fence.generation)
-        low = low_watermark(self.target.positions())
-        self.coordinator = self.make_coordinator(self.target)
-        self.coordinator.seed(
-            CoordinatorState(
-                phase=Phase.RUNNING,
-                channels=channels,
-                fed_epoch=self.target.last_epoch_at(low),
-                fed_seqno=low,
-                until_seqno=log.state().last_seqno,
-            ),
-            capture=False,
-        )
-        self.coordinator.feed()
-
-    def open_target(self) -> Target:
-        return open_target(self.endpoint, "p", log_url=self.config.log_url)
-
-    def make_coordinator(self, target: Target) -> Coordinator:
-        return Coordinator(self.queue, target, self.names, claimant="test", limits=self.limits)
-
-    def lane(
-        self,
-        number: int = 0,
-        *,
-        cancelled: Callable[[], bool] = lambda: False,
-        stop_requested: Callable[[], bool] = lambda: False,
-    ) -> LaneReport:
-        claimant, target = f"lane {number}", self.open_target()
-        report = LaneReport(lane=number, generation=self.names.generation)
-        renewing = self.open_target()
-        with Keeper(
-            self.queue,
-            claimant=claimant,
-            lease=self.config.lease,
-            renew_fence=lambda: renewing.renew_fence(self.names.generation, self.config.lease),
-            on_lost=lambda what: None,
-        ) as keeper:
-            Lane(
-                config=self.config,
-                routing=target.routing(),
-                lane=number,
-                claimant=claimant,
-                coordinator=Coordinator(
-                    self.queue,
-                    target,
-                    self.names,
-                    claimant=claimant,
-                    limits=self.limits,
-                ),
-                target=target,
-                log=open_reader(self.config.log_url),
-                store=LogStore(open_reader(self.config.log_url)),
-                stage=LocalStage(self.config.log_url, self.endpoint),
-                keeper=keeper,
-                signals=LaneSignals(stop_requested=stop_requested, cancelled=cancelled, report=lambda report: None),
-                report=report,
-                background_failure=lambda: None,
-            ).run()
-        target.close()
-        renewing.close()
-        return report
-
-    def lanes(self, count: int) -> list[LaneReport]:
-        with ThreadPoolExecutor(max_workers=count) as pool:
-            return list(pool.map(self.lane, range(count)))
-
-    def seqnos(self) -> list[int]:
-        return [position.seqno for position in self.target.positions()]
+from tests.support.generation import Generation
+from tests.support.written_log import Change, append
 
 
 def history(count: int, seed: int, *, truncates: bool = True) -> tuple[list[list[Change]], dict[int, str | None]]:
@@ -146,29 +41,6 @@ def history(count: int, seed: int, *, truncates: bool = True) -> tuple[list[list
                 del rows[key]
         transactions.append(changes)
     return transactions, rows
-
-
-@pytest.fixture
-def log_url(tmp_path: Path, target_dsn: str) -> str:
-    url = str(tmp_path / "log")
-    make_log(url)
-    with psycopg.connect(target_dsn) as connection:
-        connection.execute(TABLE)
-    return url
-
-
-@pytest.fixture
-def make(target_dsn: str, log_url: str) -> Iterator[Callable[..., Generation]]:
-    made: list[Generation] = []
-
-    def make_generation(channels: int = 4, limits: FeedLimits | None = None) -> Generation:
-        made.append(Generation(target_dsn, log_url, channels, limits=limits))
-        return made[-1]
-
-    yield make_generation
-    for generation in made:
-        generation.queue.close()
-        generation.target.close()
 
 
 def rows(dsn: str) -> dict[int, str | None]:

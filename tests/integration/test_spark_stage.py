@@ -135,6 +135,22 @@ def test_a_serial_unit_takes_the_fragnos_it_names_and_leaves_out_statements(make
     assert staged_rows(target_dsn, staged) == {"2": ("I", "b")}
 
 
+def test_the_unit_of_a_merge_point_takes_each_channels_rows_behind_its_own_position(make_stage, log_url, target_dsn):
+    stage = make_stage()
+    after = (KEYS - 1, 2 * KEYS + 3)
+    apart = [unit(log_url, channel=channel, after=after[channel]) for channel in (0, 1)]
+    together = replace(
+        apart[0],
+        channel=None,
+        after_seqno=min(after),
+        after_seqnos=after,
+        row_count=sum(part.row_count for part in apart),
+    )
+    merged = staged_rows(target_dsn, stage.stage(together))
+    first, second = (staged_rows(target_dsn, stage.stage(part)) for part in apart)
+    assert merged == first | second
+
+
 def test_a_large_unit_is_spread_over_tasks_and_no_key_over_two(make_stage, log_url, target_dsn):
     whole = unit(log_url, channels=1)
     small, large = make_stage(), make_stage(exchange_rows=100)

@@ -26,7 +26,7 @@ from airflow_parallel_apply.pipeline.coordinate.cell import (
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names, merge_task
 from airflow_parallel_apply.pipeline.epoch import EpochKind
-from airflow_parallel_apply.pipeline.errors import Conflict
+from airflow_parallel_apply.pipeline.errors import Conflict, OwnershipLost
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import Change, DependencyError, Insert, Task
 from airflow_parallel_apply.queue.protocol import Queue
@@ -108,9 +108,13 @@ class MergePoints:
             return
 
     def close(self, task: Task, seqno: int) -> None:
-        """All channels have committed `seqno`: they go on. `task` is the merge task, held by the caller."""
+        """All channels have committed `seqno`: they go on. `task` is the merge task, held by the caller. `OwnershipLost`
+        or `DependencyError` when another one has closed it.
+        """
         for _ in range(MAX_RACES):
             kept, state = self._cell.read()
+            if state.merging is None:
+                raise OwnershipLost("another lane has closed the merge point", op="merge")
             heads = self._heads(state)
             # What else is parked waits for a person.
             freed = [head for head in heads if _waits_for_merge(head)]

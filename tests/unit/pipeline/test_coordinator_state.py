@@ -7,11 +7,12 @@ import pytest
 from airflow_parallel_apply.pipeline.coordinate.state import (
     TRANSITIONS,
     CoordinatorState,
+    MergePoint,
     Phase,
     StopReason,
     UnitFailure,
 )
-from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.errors import ConflictReason, FatalError
 
 
 def state(phase: Phase = Phase.RUNNING, channels: int = 3) -> CoordinatorState:
@@ -60,3 +61,40 @@ def test_json_round_trip() -> None:
     full = state().stopping(StopReason.END).acknowledge(1).fail(UnitFailure(seqno=7, channel=None, message="m"))
     assert CoordinatorState.from_json(full.to_json()) == full
     assert CoordinatorState.from_json(state().to_json()) == state()
+    merging = state().merge(point(), is_dense=True)
+    assert CoordinatorState.from_json(merging.to_json()) == merging
+
+
+def point(number: int = 0) -> MergePoint:
+    return MergePoint(number=number, channel=1, reason=ConflictReason.UNIQUE, table="public.t", until_seqno=50)
+
+
+def test_one_merge_point_at_a_time() -> None:
+    merging = state().merge(point(), is_dense=False)
+    with pytest.raises(FatalError, match="merge point 0 is open already"):
+        merging.merge(point(1), is_dense=False)
+    merged = merging.merged(3)
+    assert (merged.merging, merged.merged_count, merged.merged_epoch) == (None, 1, 3)
+    with pytest.raises(FatalError, match="no merge point is open"):
+        merged.merged(4)
+
+
+def test_merge_points_close_together_make_a_streak_and_others_end_it() -> None:
+    streaks, now = [], state()
+    for is_dense in (False, True, True, False):
+        now = now.merge(point(), is_dense=is_dense)
+        streaks.append(now.merge_streak)
+        now = now.merged(1)
+    assert streaks == [0, 1, 2, 0]
+
+
+def test_a_phase_may_change_while_channels_merge() -> None:
+    merging = state().merge(point(), is_dense=False)
+    assert merging.stopping(StopReason.ASKED).merged(1).phase is Phase.STOPPING
+    assert merging.fail(UnitFailure(seqno=1, channel=0, message="x")).merging == point()
+
+
+def test_only_what_starts_above_the_failure_is_held_up() -> None:
+    failed = state().fail(UnitFailure(seqno=50, channel=1, message="a"))
+    assert [failed.fails_below(seqno) for seqno in (49, 50, 51)] == [False, False, True]
+    assert not state().fails_below(99)
