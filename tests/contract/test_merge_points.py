@@ -1,4 +1,4 @@
-"""Merge points: the state and the tasks that they go through, tried at each step by others, and by lanes on a target."""
+"""Merge points: the state and the tasks that they go through, with others in between, and with lanes on a target."""
 
 from __future__ import annotations
 

@@ -108,8 +108,9 @@ class MergePoints:
             return
 
     def close(self, task: Task, seqno: int) -> None:
-        """All channels have committed `seqno`: they go on. `task` is the merge task, held by the caller. `OwnershipLost`
-        or `DependencyError` when another one has closed it.
+        """All channels have committed `seqno`: they go on. `task` is the merge task, held by the caller.
+
+        Errors: `OwnershipLost` or `DependencyError` when another lane has closed it.
         """
         for _ in range(MAX_RACES):
             kept, state = self._cell.read()

@@ -1,0 +1,85 @@
+"""A lane killed or asleep at each place of a merge point; another one carries on."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.crash.scene import Scene
+from tests.support.step_process import Fault
+
+MERGE_POINTS = "airflow_parallel_apply.pipeline.coordinate.merge_points:MergePoints"
+FENCES = "airflow_parallel_apply.pipeline.apply.fences:Fences"
+TARGET = "airflow_parallel_apply.pipeline.target.postgres.target"
+
+PLACES = {
+    "between conflict and merge point": Fault(at=f"{MERGE_POINTS}.open", when="before"),
+    "between opening and gathering": Fault(at=f"{MERGE_POINTS}.open", when="after"),
+    "between gathering and merging": Fault(at=f"{MERGE_POINTS}.gather", when="after"),
+    "between staging and merging": Fault(at=f"{FENCES}._staged", when="after"),
+    "inside the target's transaction": Fault(at=f"{TARGET}:count_conflict", when="before"),
+    "between merging and closing": Fault(at=f"{TARGET}:PostgresTarget.commit_merge", when="after"),
+    "after closing": Fault(at=f"{MERGE_POINTS}.close", when="after"),
+}
+
+KEYS = 60
+
+
+@pytest.fixture
+def handed_over(scene: Scene) -> Scene:
+    """Each of three channels holds rows whose unique values the others want."""
+    scene.rig.both("CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE, v text)")
+    scene.rig.prepare()
+    scene.rig.write(f"INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, {KEYS}) i")
+    scene.rig.run("first")
+    for step in range(1, 9):
+        scene.rig.transaction(
+            f"UPDATE t SET u = u + {10 * KEYS}", f"UPDATE t SET u = (id + {step}) % {KEYS}, v = v || {step}"
+        )
+    scene.rig = scene.rig.having(epoch_max_changes=150)
+    return scene
+
+
+def merge_points(scene: Scene) -> int:
+    (count,) = scene.rig.rows("SELECT coalesce(sum(count), 0)::integer FROM parallel_apply.conflict")[0]
+    return int(count)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_merge_point_is_carried_on_by_another_lane(handed_over: Scene, place: str) -> None:
+    opened = handed_over.open("run")
+    lane = handed_over.start_lane(opened, fault=PLACES[place])
+    assert lane.wait() == -signal.SIGKILL, lane.tail()
+    handed_over.rig.lane(opened, 1)
+    handed_over.close(opened)
+    handed_over.require_equal()
+    assert handed_over.staged() == []
+    before = merge_points(handed_over)
+    assert before > 0
+    handed_over.rerun("run")
+    assert merge_points(handed_over) == before
+
+
+@pytest.mark.parametrize("place", ["between staging and merging", "inside the target's transaction"])
+def test_a_lane_that_sleeps_through_its_merge_changes_nothing_when_it_wakes(handed_over: Scene, place: str) -> None:
+    fault = PLACES[place]
+    opened = handed_over.open("run")
+    lane = handed_over.start_lane(opened, fault=Fault(at=fault.at, when=fault.when, signal=signal.SIGSTOP))
+    lane.wait_stopped()
+    handed_over.rig.lane(opened, 1)
+    handed_over.close(opened)
+    handed_over.require_equal()
+    before = merge_points(handed_over), handed_over.positions()
+    lane.signal(signal.SIGCONT)
+    lane.wait()
+    assert (merge_points(handed_over), handed_over.positions()) == before
+    handed_over.require_equal()
+
+
+def test_a_run_that_dies_while_its_channels_merge_is_opened_anew(handed_over: Scene) -> None:
+    opened = handed_over.open("run")
+    lane = handed_over.start_lane(opened, fault=PLACES["between gathering and merging"])
+    assert lane.wait() == -signal.SIGKILL, lane.tail()
+    handed_over.rerun("run")
+    handed_over.require_equal()
