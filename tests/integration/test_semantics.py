@@ -257,18 +257,7 @@ def test_an_update_that_finds_no_row_is_an_error_that_names_the_key(wide_rig: Ri
     assert rig.comparison().equal
 
 
-def test_secondary_uniques_are_refused_by_name_with_several_channels(wide_rig: Rig) -> None:
-    wide_rig.both(
-        "CREATE TABLE parent (id integer PRIMARY KEY, code text UNIQUE)",
-        "CREATE TABLE child (id integer PRIMARY KEY, parent integer REFERENCES parent)",
-    )
-    with pytest.raises(FatalError, match="parent has the secondary unique index"):
-        wide_rig.prepare()
-    wide_rig.having(channels=1).prepare()
-
-
-def test_handed_over_unique_values_and_foreign_keys_apply_with_one_channel(wide_rig: Rig) -> None:
-    rig = wide_rig.having(channels=1)
+def test_handed_over_unique_values_and_foreign_keys(rig: Rig) -> None:
     rig.both(
         "CREATE TABLE parent (id integer PRIMARY KEY, code text UNIQUE)",
         "CREATE TABLE child (id integer PRIMARY KEY, parent integer REFERENCES parent ON DELETE CASCADE)",
