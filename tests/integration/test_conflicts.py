@@ -361,18 +361,15 @@ def test_the_status_tells_conflicts_by_reason_and_table(one_lane: Rig) -> None:
     rig = one_lane
     rig.both(UNIQUE, "CREATE TABLE x (id integer PRIMARY KEY, r int4range, EXCLUDE USING gist (r WITH &&))")
 
-    def write() -> None:
-        rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 30) i")
-        rig.write("INSERT INTO x SELECT i, int4range(i, i + 1) FROM generate_series(1, 30) i")
-        for turn in range(1, 4):
-            rig.transaction("UPDATE t SET u = u + 1000", f"UPDATE t SET u = (id + {turn}) % 30")
-        for turn in range(1, 4):
-            rig.transaction(
-                "UPDATE x SET r = int4range(-id, -id + 1)",
-                f"UPDATE x SET r = int4range((id + {turn}) % 30, (id + {turn}) % 30 + 1)",
-            )
-
-    equal_after(rig, write)
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 30) i")
+    rig.write("INSERT INTO x SELECT i, int4range(i, i + 1) FROM generate_series(1, 30) i")
+    rig.run()
+    rig.transaction("UPDATE t SET u = u + 1000", "UPDATE t SET u = (id + 1) % 30")
+    rig.run()
+    rig.transaction("UPDATE x SET r = int4range(-id, -id + 1)", "UPDATE x SET r = int4range(id % 30, id % 30 + 1)")
+    rig.run()
+    require_equal(rig)
     found = conflicts(rig)
     assert set(found) == {("unique", "public.t"), ("exclusion", "public.x")}
     with psycopg.connect(rig.target_dsn) as connection:

@@ -56,8 +56,8 @@ def copy_into_staging(schema: str, staging: str, table: TargetTable, *, with_uns
 
 
 def drop_staging(schema: str, names: Sequence[str]) -> sql.Composed:
-    """Of tables that exist."""
-    return sql.SQL("DROP TABLE {names}").format(
+    """Of tables that another holder of a channel may be dropping, too."""
+    return sql.SQL("DROP TABLE IF EXISTS {names}").format(
         names=sql.SQL(", ").join(sql.Identifier(schema, name) for name in names)
     )
 
