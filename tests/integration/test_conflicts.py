@@ -367,7 +367,9 @@ def test_the_status_tells_conflicts_by_reason_and_table(one_lane: Rig) -> None:
     rig.run()
     rig.transaction("UPDATE t SET u = u + 1000", "UPDATE t SET u = (id + 1) % 30")
     rig.run()
-    rig.transaction("UPDATE x SET r = int4range(-id, -id + 1)", "UPDATE x SET r = int4range(id % 30, id % 30 + 1)")
+    rig.transaction(
+        "UPDATE x SET r = int4range(-id, -id + 1)", "UPDATE x SET r = int4range((id + 1) % 30, (id + 1) % 30 + 1)"
+    )
     rig.run()
     require_equal(rig)
     found = conflicts(rig)
