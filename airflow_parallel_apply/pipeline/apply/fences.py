@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import SerialWork, is_merg
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.target.protocol import SerialStep, Target
 from airflow_parallel_apply.queue.model import Task
@@ -52,6 +53,7 @@ class Fences:
         self,
         *,
         config: PipelineConfig,
+        routing: Routing,
         coordinator: Coordinator,
         target: Target,
         log: LogReader,
@@ -61,6 +63,7 @@ class Fences:
         exchange: Callable[[Callable[[Task], None]], object],
     ) -> None:
         self._config = config
+        self._routing = routing
         self._coordinator = coordinator
         self._target = target
         self._log = log
@@ -200,6 +203,7 @@ class Fences:
             last_seqno=last_seqno,
             row_count=row_count,
             after_seqnos=None if token is None else tuple(after),
+            routing=self._routing,
         )
 
     def _fail(self, error: FatalError, seqno: int) -> None:

@@ -111,6 +111,7 @@ class Lane:
         self._deadlocks = 0
         self._fences = Fences(
             config=config,
+            routing=routing,
             coordinator=coordinator,
             target=target,
             log=log,
