@@ -16,8 +16,8 @@ from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 class Branch:
     """Where a unit's rows are: Parquet files, and the filters that leave only its rows of them.
 
-    `condition`: Spark SQL over the log's columns; None where the unit takes every channel's rows. `committed`, of a merge
-    point: the seqno that the row's channel has committed before, in Spark SQL too.
+    `condition`: Spark SQL over the log's columns; None where the unit takes every channel's rows. `committed`, of a
+    merge point: the seqno that the row's channel has committed before, in Spark SQL too.
     """
 
     files: tuple[str, ...]
