@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.status import read_status
 from tests.support.rig import Rig, execute
@@ -31,6 +32,7 @@ def make_rig(source_dsn: str, target_dsn: str, directory: Path, *, lanes: int) -
     config = PipelineConfig(
         pipeline="p",
         log_url=str(directory / "log"),
+        start=Start.EMPTY,
         channels=CHANNELS,
         lanes=lanes,
         tables=TablePatterns(include=("public.*",)),
@@ -355,6 +357,28 @@ def test_a_hand_over_where_triggers_fire_for_replicas_too(one_lane: Rig) -> None
             rig.transaction("UPDATE t SET u = u + 1000", f"UPDATE t SET u = (id + {turn}) % 40")
 
     equal_after(rig, write)
+
+
+def test_a_role_without_the_right_to_be_a_replica_hands_values_over_too(one_lane: Rig) -> None:
+    one_lane.both(UNIQUE, "CREATE TABLE d (id integer PRIMARY KEY, u integer UNIQUE DEFERRABLE, w integer UNIQUE)")
+    with psycopg.connect(one_lane.target_dsn, autocommit=True) as connection:
+        connection.execute("CREATE ROLE plain LOGIN")
+        connection.execute("GRANT ALL ON SCHEMA public TO plain; GRANT ALL ON t, d TO plain")
+        connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO plain")
+    rig = replace(one_lane, target_dsn=psycopg.conninfo.make_conninfo(one_lane.target_dsn, user="plain"))
+    try:
+        rig.prepare()
+        rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 30) i")
+        rig.write("INSERT INTO d SELECT i, i, i FROM generate_series(1, 30) i")
+        rig.run()
+        for turn in range(1, 4):
+            rig.transaction("UPDATE t SET u = u + 1000", f"UPDATE t SET u = (id + {turn}) % 30")
+            rig.transaction("UPDATE d SET u = 31 - u, w = w + 1000", f"UPDATE d SET w = (id + {turn}) % 30")
+        rig.run()
+        require_equal(rig)
+        assert conflicts(rig)[("unique", "public.t")] >= 1
+    finally:
+        execute(one_lane.target_dsn, "DROP OWNED BY plain CASCADE", "DROP ROLE plain")
 
 
 def test_the_status_tells_conflicts_by_reason_and_table(one_lane: Rig) -> None:

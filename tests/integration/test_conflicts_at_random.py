@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from tests.support.rig import Rig
 
 TABLES = (
@@ -81,6 +81,7 @@ def test_both_sides_are_equal_after_random_conflicts(
     config = PipelineConfig(
         pipeline="p",
         log_url=str(tmp_path / "log"),
+        start=Start.EMPTY,
         channels=8,
         lanes=lanes,
         tables=TablePatterns(include=("public.*",)),

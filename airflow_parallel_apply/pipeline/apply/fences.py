@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.apply.batch import new_token
+from airflow_parallel_apply.pipeline.apply.channel_rows import tied_rows
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.serial import serial_steps
 from airflow_parallel_apply.pipeline.apply.stage import Stage
@@ -147,11 +149,12 @@ class Fences:
         try:
             self._commit_merge(unit, steps, point)
         except TargetError as error:
-            if highest == last_seqno:
+            if highest == last_seqno and not self._routing.ties:
                 raise
-            _logger.warning("the merge was refused, replaying behind seqno %d: %s", highest, error)
+            _logger.warning("the merge was refused, replaying what may be: %s", error)
             self._target.discard(token)
             self._commit_merge(unit, self._replaying(unit, positions, highest), point)
+            self._target.discard(token)
             self._report.replayed_units += 1
         self._target.leave()
         self._report.merge_points += 1
@@ -163,11 +166,26 @@ class Fences:
             self._target.commit_merge(unit, steps, reason=point.reason, table=point.table)
 
     def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int) -> list[SerialStep]:
-        """Merge up to the furthest channel, then replay what is left of the unit."""
-        steps = [SerialStep(replay=self._rows(highest, unit.last_seqno))]
+        """Merge up to the furthest channel, then replay what is left of the unit. Tied tables are not merged but replayed:
+        each of them lies in one channel, whose own order is always right.
+        """
+        steps = []
         if not all_equal(positions):
-            steps.insert(0, SerialStep(staged=self._staged(self._merge_unit(positions, highest, unit.token))))
+            first = self._merge_unit(positions, highest, unit.token)
+            staged = self._staged(first)
+            loose = tuple(table for table in staged.tables if table.relation_id not in self._tied)
+            steps.append(SerialStep(staged=replace(staged, tables=loose)))
+            if self._tied:
+                steps.append(SerialStep(replay=lambda: tied_rows(self._log, first, self._tied)))
+        if highest < unit.last_seqno:
+            steps.append(SerialStep(replay=self._rows(highest, unit.last_seqno)))
         return steps
+
+    @property
+    def _tied(self) -> frozenset[int]:
+        """Ids of all definitions of tied tables."""
+        names = {name for tables in self._routing.ties for name in tables}
+        return frozenset(found.relation_id for found in self._log.state().relations if found.name in names)
 
     def _staged(self, unit: Unit) -> StagedUnit:
         with self._report.time("stage"):

@@ -5,15 +5,15 @@ what another only gives up later in the statement. With such rows taken out firs
 the final rows and none that is in their way, so what the source accepted, the merge never refuses. Exclusion
 constraints are served by the same order. A table without secondary unique indexes costs nothing.
 
-Only in a replica's transaction: elsewhere a foreign key would cascade a deletion that never was. Where triggers fire
-even for a replica they would see one, so that there rows are moved at merge points only, and what conflicts with one
-channel is replayed.
+Not where somebody would see a deletion that never was, and cascade it: foreign keys and triggers of the table, without the
+right to apply as a replica. Of triggers that fire even for a replica that is put up with at merge points, where no other
+way is left. What conflicts elsewhere is replayed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
+from dataclasses import dataclass
 
 from psycopg import sql
 
@@ -22,17 +22,18 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection, 
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, UNSENT_COLUMN
 
 
-class Moving(Enum):
-    """Which rows a merge may move."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moving:
+    """Which rows a merge may move. `as_replica`: what `be_replica` said. `alone`: no other way is left."""
 
-    NONE = "none"
-    UNSEEN = "unseen"
-    """Those of tables without triggers that fire for a replica."""
-    ALL = "all"
+    as_replica: bool
+    alone: bool = False
 
     def takes(self, part: Part) -> bool:
         """Whether rows of the part's table may be moved."""
-        return self is Moving.ALL or (self is Moving.UNSEEN and not part.table.fires_as_replica)
+        if not self.as_replica:
+            return not part.table.fires
+        return self.alone or not part.table.fires_as_replica
 
 
 def move_out(connection: Connection, session: Session, part: Part) -> int:

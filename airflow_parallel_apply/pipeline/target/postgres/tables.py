@@ -59,6 +59,8 @@ class TargetTable:
     relation: Relation
     columns: Mapping[str, TargetColumn]
     unique_indexes: tuple[UniqueIndex, ...]
+    fires: bool
+    """It has triggers, foreign keys (either end) or rules that act on applied rows unless a replica applies them."""
     fires_as_replica: bool
     """It has triggers that fire even in a replica's transactions."""
 
@@ -202,5 +204,6 @@ def _table(relation: Relation, rows: Sequence[dict[str, Any]], indexes: Mapping[
             for row in rows
         },
         unique_indexes=tuple(indexes.get(rows[0]["oid"], ())),
+        fires=rows[0]["fires"],
         fires_as_replica=rows[0]["fires_as_replica"],
     )

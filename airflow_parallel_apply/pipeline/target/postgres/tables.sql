@@ -10,6 +10,10 @@ SELECT wanted.ordinal - 1 AS index, c.oid, c.relkind::text AS kind,
        a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
        a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
        coalesce(NOT l.collisdeterministic, false) AS fuzzy,
+       c.relhasrules OR EXISTS (
+           SELECT FROM pg_trigger g
+           WHERE g.tgrelid = c.oid AND g.tgenabled IN ('O', 'A') AND g.tgfoid <> 'unique_key_recheck'::regproc
+       ) AS fires,
        EXISTS (
            SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgenabled IN ('A', 'R') AND NOT g.tgisinternal
        ) AS fires_as_replica

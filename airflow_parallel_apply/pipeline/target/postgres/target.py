@@ -199,7 +199,7 @@ class PostgresTarget:
             if connection is None:
                 return
             if staged.tables:
-                moving = Moving.UNSEEN if be_replica(connection, self._session) else Moving.NONE
+                moving = Moving(as_replica=be_replica(connection, self._session))
                 relations = [self._relations(table.relation_id) for table in staged.tables]
                 parts = describe_parts(connection, self._session, staged.tables, relations)
                 merge_parts(connection, self._session, parts, moving=moving)
@@ -209,7 +209,7 @@ class PostgresTarget:
         try:
             with self._applying(unit, "commit serial", lock=True) as connection:
                 if connection is not None:
-                    self._run(connection, unit, steps, Moving.UNSEEN)
+                    self._run(connection, unit, steps)
         finally:
             if any(step.statement is not None for step in steps):
                 # The text may have changed settings of the session.
@@ -220,7 +220,7 @@ class PostgresTarget:
     ) -> None:
         with self._applying(unit, "commit merge", lock=True) as connection:
             if connection is not None:
-                self._run(connection, unit, steps, Moving.ALL)
+                self._run(connection, unit, steps, alone=True)
                 count_conflict(connection, self._session, reason=reason, table=table, seqno=unit.last_seqno)
 
     def conflicts(self) -> tuple[ConflictCount, ...]:
@@ -241,9 +241,8 @@ class PostgresTarget:
     def close(self) -> None:
         self._session.close()
 
-    def _run(self, connection: Connection, unit: Unit, steps: Sequence[SerialStep], moving: Moving) -> None:
-        if not be_replica(connection, self._session):
-            moving = Moving.NONE
+    def _run(self, connection: Connection, unit: Unit, steps: Sequence[SerialStep], *, alone: bool = False) -> None:
+        moving = Moving(as_replica=be_replica(connection, self._session), alone=alone)
         for step in steps:
             run_step(connection, self._session, step, self._relations, moving=moving)
         move(connection, self._session, unit)
