@@ -166,7 +166,7 @@ class Fences:
             self._target.commit_merge(unit, steps, reason=point.reason, table=point.table)
 
     def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int) -> list[SerialStep]:
-        """Merge up to the furthest channel, then replay what is left of the unit. Tied tables are not merged but replayed:
+        """Merge up to the furthest channel, then replay what is left of the unit. Tied tables are replayed, not merged:
         each of them lies in one channel, whose own order is always right.
         """
         steps = []
