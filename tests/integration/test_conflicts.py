@@ -376,7 +376,7 @@ def test_a_role_without_the_right_to_be_a_replica_hands_values_over_too(one_lane
             rig.transaction("UPDATE d SET u = 31 - u, w = w + 1000", f"UPDATE d SET w = (id + {turn}) % 30")
         rig.run()
         require_equal(rig)
-        assert conflicts(rig)[("unique", "public.t")] >= 1
+        assert {reason for reason, _ in conflicts(rig)} == {"unique"}
     finally:
         execute(one_lane.target_dsn, "DROP OWNED BY plain CASCADE", "DROP ROLE plain")
 
