@@ -75,6 +75,9 @@ class FenceTrigger(BaseTrigger):
         view: FenceView | None = None
         trouble: ParallelApplyError | None = None
         while True:
+            # Before the first look, too. The task has just looked, and a trigger that fires at once meets a scheduler
+            # that has not heard of the deferral yet: it then takes the resumed task for one that failed.
+            await asyncio.sleep(_POLL_SECONDS)
             try:
                 view = await asyncio.to_thread(self._view)
                 if view.owner in (None, self.owner) and (self._is_our_turn(view) or pendulum.now("UTC") >= look_again):
@@ -92,7 +95,6 @@ class FenceTrigger(BaseTrigger):
                 moved = self.generation is not None and view.generation != self.generation
                 yield self._event("moved") if moved else self._event("busy", owner=view.owner)
                 return
-            await asyncio.sleep(_POLL_SECONDS)
 
     def _view(self) -> FenceView:
         from airflow_parallel_apply.pipeline.watch import fence_view

@@ -19,7 +19,7 @@ _POLL_SECONDS: Final = 1.0
 
 
 class SourceTimeTrigger(BaseTrigger):
-    """Sleep until a time, then ask the source every second whether it is past it, until the deadline.
+    """Sleep until a time, a second at least, then ask the source every second whether it is past it, until the deadline.
 
     Its event says `past`, `early` (deadline reached) or `error` (a person has to act).
     Path and arguments are wire format: deferred tasks of older releases name them.
@@ -51,7 +51,7 @@ class SourceTimeTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event."""
         ahead = (datetime.fromisoformat(self.time) - pendulum.now("UTC")).total_seconds()
-        await asyncio.sleep(max(ahead, 0.0))
+        await asyncio.sleep(max(ahead, _POLL_SECONDS))
         deadline = datetime.fromisoformat(self.deadline)
         try:
             past = await wait_for(self._look, deadline=deadline, poll_seconds=_POLL_SECONDS)

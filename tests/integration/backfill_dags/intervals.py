@@ -44,5 +44,6 @@ for name in ("forwards", "backwards", "gap"):
             log_url=f"{os.environ['BACKFILL_LOGS']}/{name}",
             start="empty",
             channels=1,
-            retries=0,
+            # Airflow takes a task that resumes faster than its scheduler looks for one that failed: it needs its retries.
+            retry_delay=timedelta(seconds=2),
         )
