@@ -19,7 +19,7 @@ _POLL_SECONDS: Final = 1.0
 
 
 class SourceTimeTrigger(BaseTrigger):
-    """Sleep until a time, a second at least, then ask the source every second whether it is past it, until the deadline.
+    """Sleep until a time, a second at least, then ask the source each second whether it is past it, until the deadline.
 
     Its event says `past`, `early` (deadline reached) or `error` (a person has to act).
     Path and arguments are wire format: deferred tasks of older releases name them.

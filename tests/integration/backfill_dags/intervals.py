@@ -44,6 +44,6 @@ for name in ("forwards", "backwards", "gap"):
             log_url=f"{os.environ['BACKFILL_LOGS']}/{name}",
             start="empty",
             channels=1,
-            # Airflow takes a task that resumes faster than its scheduler looks for one that failed: it needs its retries.
+            # With retries: a task that resumes before a busy scheduler heard of its deferral counts as failed.
             retry_delay=timedelta(seconds=2),
         )
