@@ -160,6 +160,17 @@ def test_empty_intervals_between_are_no_gap(rig: Rig) -> None:
     assert each_once(rig)
 
 
+def test_a_run_that_waits_for_the_fence_knows_what_goes_first(rig: Rig) -> None:
+    first, second, third = history(rig, intervals=3)
+    for run_id, interval in (("a", first), ("b", second), ("c", third)):
+        rig.capture(run_id, interval=interval)
+    run.open_run(rig.config, rig.source, rig.target, owner="a", run_id="a", interval=first)
+    for run_id, goes_first in (("b", 4), ("c", 9)):
+        with pytest.raises(FenceBusy) as busy:
+            run.open_run(rig.config, rig.source, rig.target, owner=run_id, run_id=run_id)
+        assert busy.value.reach_seqno == goes_first
+
+
 def test_a_run_that_catches_up_leaves_covered_no_ops(rig: Rig) -> None:
     first, second, third = history(rig, intervals=3)
     assert rig.run("c", interval=third, catch_up=True).stop_seqno == 14
@@ -304,5 +315,6 @@ def test_a_covered_run_does_not_wait_for_the_run_under_way(rig: Rig) -> None:
     with pytest.raises(FenceBusy) as busy:
         run.open_run(rig.config, rig.source, rig.target, owner="c", run_id="c", interval=second)
     assert busy.value.generation == opened.generation
+    assert busy.value.reach_seqno is None, "nothing goes first but the owner"
     run.close_run(opened, rig.config, rig.target, rig.apply(opened))
     assert something(rig, second) is None

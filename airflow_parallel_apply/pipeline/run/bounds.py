@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, GapAhead, Unavailable
 from airflow_parallel_apply.pipeline.interval import Interval, moment
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.plan.bounds import gap_before, last_seqno_of_run, parse_lsn
+from airflow_parallel_apply.pipeline.plan.bounds import Gap, gap_before, last_seqno_of_run, parse_lsn
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
@@ -41,12 +41,15 @@ def freeze(source: Source, target: Target, *, run_id: str, until: str, interval:
     return target.freeze_run(run_id, _until_lsn(until, source.current_lsn()), interval)
 
 
+def gap_ahead(log: LogReader, target: Target, bounds: RunBounds) -> Gap | None:
+    """What lies between the applied transactions and the interval of a run that has one."""
+    return None if bounds.from_time is None else gap_before(log, low_watermark(target.positions()), bounds.from_time)
+
+
 def refuse_gap(log: LogReader, target: Target, bounds: RunBounds, *, generation: int) -> None:
     """Refuse a run whose interval begins behind transactions that nobody has applied. Errors: `GapAhead`."""
-    if bounds.from_time is None:
-        return
-    gap = gap_before(log, low_watermark(target.positions()), bounds.from_time)
-    if gap is None:
+    gap = gap_ahead(log, target, bounds)
+    if gap is None or bounds.from_time is None:
         return
     raise GapAhead(
         f"the run's interval begins at {moment(bounds.from_time)}, and what was committed from {moment(gap.since)} on "

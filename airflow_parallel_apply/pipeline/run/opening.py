@@ -13,14 +13,14 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, Pipeline
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import FenceBusy, ParallelApplyError
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
-from airflow_parallel_apply.pipeline.run.bounds import freeze, refuse_gap, settle, stopped_at
+from airflow_parallel_apply.pipeline.run.bounds import freeze, gap_ahead, refuse_gap, settle, stopped_at
 from airflow_parallel_apply.pipeline.run.definitions import settled
 from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
@@ -56,7 +56,11 @@ def open_run(
         if not catch_up:
             _refuse_known_gap(log, writing, run_id)
         lease = max(config.lease, HANDOVER_LEASE)
-        fence = writing.acquire(log_id=log.identity.log_id, owner=owner, lease=lease)
+        try:
+            fence = writing.acquire(log_id=log.identity.log_id, owner=owner, lease=lease)
+        except FenceBusy as busy:
+            busy.reach_seqno = _goes_first(log, writing, run_id)
+            raise
         try:
             with (
                 closing(open_source(source, config)) as reading,
@@ -113,6 +117,13 @@ def _refuse_known_gap(log: LogReader, target: Target, run_id: str) -> None:
     fence, bounds = target.fence(), target.run_bounds(run_id)
     if bounds is not None and fence is not None and fence.owner is None:
         refuse_gap(log, target, bounds, generation=fence.generation)
+
+
+def _goes_first(log: LogReader, target: Target, run_id: str) -> int | None:
+    """What has to be applied before a run that waits for the fence: of many that wait only the next one has to look."""
+    bounds = target.run_bounds(run_id)
+    gap = None if bounds is None else gap_ahead(log, target, bounds)
+    return None if gap is None else gap.last_seqno
 
 
 def _bring_next(log: LogReader, target: Target, source: Source, bounds: RunBounds) -> None:
