@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.router.plan import plan
+from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
 from benchmarks.python_stage import PythonStage
 from benchmarks.world import Database, World
@@ -181,7 +182,8 @@ def _tell_nobody(progress: object) -> None:
 
 def _stage(order: _Order) -> Stage:
     kind = SparkStage if order.kind is StageKind.SPARK else PythonStage
-    return kind(url=order.spark.url, session_id=order.spark.session_id, config=order.config, target=order.target)
+    access = ConnectAccess(url=order.spark.url, session_id=order.spark.session_id)
+    return kind(access=access, config=order.config, target=order.target)
 
 
 def _result(seconds: float, reports: list[LaneReport]) -> LanesRun:

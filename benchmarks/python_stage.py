@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
 from airflow_parallel_apply.spark.job import LOADED_COLUMNS
-from airflow_parallel_apply.spark.session import close_session, open_session
+from airflow_parallel_apply.spark.session import ConnectAccess, close_session
 from airflow_parallel_apply.spark.worker import RESULT_SCHEMA, LoadRows, read_results
 
 _COLUMNS = [*LOADED_COLUMNS, "fragno", "bucket", "key_order"]
@@ -32,8 +32,8 @@ _BATCH_ROWS = 65_536
 class PythonStage:
     """Implements `Stage`."""
 
-    def __init__(self, *, url: str, session_id: str, config: PipelineConfig, target: Endpoint) -> None:
-        self._session = open_session(url, session_id)
+    def __init__(self, *, access: ConnectAccess, config: PipelineConfig, target: Endpoint) -> None:
+        self._session = access.open()
         self._log = open_reader(config.log_url)
         self._target = target
 

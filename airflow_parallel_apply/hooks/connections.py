@@ -1,4 +1,5 @@
-"""Airflow connections, resolved by type: databases to an `Endpoint`, Spark to a Connect URL or the embedded server.
+"""Airflow connections, resolved by type: databases to an `Endpoint`, Spark to a Connect URL, a cluster's master, or the
+embedded server.
 
 Errors: `ConfigurationError`, which names the parameter, the connection, its type and what is needed. Nothing here
 opens a connection, so a mistyped one is refused before anything starts.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, NoReturn
 from urllib.parse import quote
 
@@ -16,12 +18,27 @@ from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.spark.cluster import Cluster
 
 POSTGRES: Final = "postgres"
 DATABASE_TYPE: Final = "parallel_apply"
 """Our own connection type: the same fields, with a form that says what they are for."""
 
-SPARK_CONNECT: Final = "spark_connect"
+
+class SparkType(StrEnum):
+    """Connection types of Spark."""
+
+    CONNECT = "spark_connect"
+    CLUSTER = "spark"
+
+
+_SPARK_EXTRAS: Final[Mapping[str, str]] = {
+    "queue": "spark.yarn.queue",
+    "namespace": "spark.kubernetes.namespace",
+    "principal": "spark.kerberos.principal",
+    "keytab": "spark.kerberos.keytab",
+}
+"""Extras that the Spark provider knows, and the settings that they stand for."""
 
 # Extras of the connection type that its own hook reads and libpq does not know.
 _NOT_FOR_LIBPQ: Final = frozenset(
@@ -44,14 +61,20 @@ _DEFAULT_CONNECT_PORT: Final = 15002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkEndpoint:
-    """Where Spark is. `url` None: the embedded local server of the worker's host."""
+    """Where Spark is: at a `url`, or on a `cluster`; neither: in the embedded local server of the worker's host."""
 
     conn_id: str
-    url: str | None = field(repr=False)
+    url: str | None = field(default=None, repr=False)
     """`sc://host:port/;…`, with the token where there is one: a secret, kept out of every text form."""
+    cluster: Cluster | None = None
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether there is no connection."""
+        return self.url is None and self.cluster is None
 
 
-EMBEDDED_SPARK: Final = SparkEndpoint(conn_id="", url=None)
+EMBEDDED_SPARK: Final = SparkEndpoint(conn_id="")
 
 
 def database(conn_id: str, *, parameter: str) -> Endpoint:
@@ -100,11 +123,22 @@ def database_of(connection: Connection, *, parameter: str) -> Endpoint:
 
 
 def spark_of(connection: Connection) -> SparkEndpoint:
-    """A Spark Connect URL without a session id, which each run brings itself."""
-    if connection.conn_type != SPARK_CONNECT:
-        raise _wrong_type(
-            connection, "spark_conn_id", f"type {SPARK_CONNECT} (a Spark Connect server), or no connection at all"
-        )
+    """By its type: what a mistyped host means is for nobody to guess."""
+    match connection.conn_type:
+        case SparkType.CONNECT:
+            return SparkEndpoint(conn_id=connection.conn_id, url=_connect_url(connection))
+        case SparkType.CLUSTER:
+            return SparkEndpoint(conn_id=connection.conn_id, cluster=_cluster(connection))
+    raise _wrong_type(
+        connection,
+        "spark_conn_id",
+        f"type {SparkType.CONNECT} (a Spark Connect server), type {SparkType.CLUSTER} (a cluster's master), "
+        "or no connection at all",
+    )
+
+
+def _connect_url(connection: Connection) -> str:
+    """Without a session id, which each run brings itself."""
     extras = _extras(connection, "spark_conn_id")
     host = (connection.host or "").removeprefix("sc://").rstrip("/")
     if not host or "/" in host:
@@ -118,7 +152,49 @@ def spark_of(connection: Connection) -> SparkEndpoint:
         f"{name}={quote(_word(value), safe='')}" for name, value in parameters.items() if value not in (None, "")
     )
     address = host if ":" in host else f"{host}:{connection.port or _DEFAULT_CONNECT_PORT}"
-    return SparkEndpoint(conn_id=connection.conn_id, url=f"sc://{address}/;{text}" if text else f"sc://{address}")
+    return f"sc://{address}/;{text}" if text else f"sc://{address}"
+
+
+def _cluster(connection: Connection) -> Cluster:
+    """The master from host and port as the Spark provider writes them; `host` alone with a port is a standalone one."""
+    extras = _extras(connection, "spark_conn_id")
+    unknown = sorted(extras.keys() - {"conf", "deploy-mode", *_SPARK_EXTRAS})
+    if unknown:
+        raise ConfigurationError(
+            f"spark_conn_id: connection {connection.conn_id!r} has extras that are not used: {', '.join(unknown)}",
+            hint=f"Remove them; known are conf, {', '.join(_SPARK_EXTRAS)}.",
+        )
+    if extras.get("deploy-mode", "client") != "client":
+        raise ConfigurationError(
+            f"spark_conn_id: connection {connection.conn_id!r} has deploy-mode {extras['deploy-mode']!r}",
+            hint="Remove it: the driver of a lane runs beside its Airflow task.",
+        )
+    settings = {name: _word(value) for name, value in _spark_settings(connection, extras.get("conf")).items()}
+    settings |= {setting: _word(extras[name]) for name, setting in _SPARK_EXTRAS.items() if name in extras}
+    host = (connection.host or "").rstrip("/")
+    has_scheme = "://" in host
+    master = f"{host}:{connection.port}" if connection.port else host
+    try:
+        return Cluster(master=master if has_scheme or not connection.port else f"spark://{master}", settings=settings)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"spark_conn_id: connection {connection.conn_id!r} has type '{SparkType.CLUSTER}', and {error.message}",
+            hint=error.hint,
+        ) from None
+
+
+def _spark_settings(connection: Connection, conf: object) -> Mapping[str, object]:
+    if conf is None:
+        return {}
+    reserved = ("spark.master", "spark.submit.deployMode")
+    if not isinstance(conf, Mapping) or not all(
+        str(name).startswith("spark.") and name not in reserved for name in conf
+    ):
+        raise ConfigurationError(
+            f"spark_conn_id: connection {connection.conn_id!r} has an extra conf that is not usable",
+            hint='It looks like {"conf": {"spark.executor.memory": "2g"}}, without master and deploy mode.',
+        )
+    return conf
 
 
 def _connection(conn_id: str, parameter: str) -> Connection:

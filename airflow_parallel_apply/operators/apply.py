@@ -12,14 +12,13 @@ from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_parallel_apply.operators.coordinator import OPENED_KEY, STOP_KEY, Action
 from airflow_parallel_apply.operators.links import SPARK_LINK_KEY, SparkLink
-from airflow_parallel_apply.operators.spark import spark_stage
+from airflow_parallel_apply.operators.spark import LaneRunner, lane_runner
 from airflow_parallel_apply.operators.stop import StopMarker
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.task import PipelineTask
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.apply.report import LaneReport
-    from airflow_parallel_apply.pipeline.apply.stage import Stage
 
 _LINE_SECONDS: Final = 5.0
 
@@ -40,7 +39,7 @@ class SparkApplyOperator(PipelineTask):
     operator_extra_links = (SparkLink(),)
 
     spark_ui: str | None = None
-    _stage: Stage | None = None
+    _runner: LaneRunner | None = None
     _next_line = 0.0
 
     def __init__(
@@ -60,12 +59,12 @@ class SparkApplyOperator(PipelineTask):
         return self.guarded(context, lambda: self._apply(context))
 
     def cancel(self) -> None:
-        if self._stage is not None:
-            self._stage.cancel()
+        if self._runner is not None:
+            self._runner.cancel()
 
     def _apply(self, context: Context) -> dict[str, Any]:
         from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
-        from airflow_parallel_apply.pipeline.run import OpenedRun, apply
+        from airflow_parallel_apply.pipeline.run import OpenedRun
 
         told = self.settings()
         ti = context["ti"]
@@ -93,14 +92,13 @@ class SparkApplyOperator(PipelineTask):
             cancelled=lambda: self.killed,
             report=self._log_report,
         )
-        with spark_stage(told.spark, told.config, told.target, session_id=opened.session_id) as (stage, ui_url):
-            self._stage = stage
-            if ui_url is not None:
-                self.spark_ui = ui_url
-                ti.xcom_push(SPARK_LINK_KEY, ui_url)
-            report = apply(
-                opened, told.config, told.source, told.target, lane=int(self.lane), stage=stage, signals=signals
-            )
+
+        def show_ui(url: str) -> None:
+            self.spark_ui = url
+            ti.xcom_push(SPARK_LINK_KEY, url)
+
+        self._runner = lane_runner(told, opened, int(self.lane))
+        report = self._runner.run(signals, show_ui)
         self.log.info("%s, every channel is stopped", _line(report))
         if report.stop_asked:
             self._show_stop(context, {"stop": True, "seqno": report.stop_seqno})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import Context
 
 from airflow_parallel_apply.operators.fence import FencedTask
-from airflow_parallel_apply.operators.spark import begin
+from airflow_parallel_apply.operators.spark import begin, copier
 from airflow_parallel_apply.task import run_identity
 
 if TYPE_CHECKING:
@@ -42,13 +42,12 @@ class CaptureOperator(FencedTask):
     def work(self, context: Context) -> dict[str, Any]:
         from airflow_parallel_apply.pipeline.copy.protocol import Copying
         from airflow_parallel_apply.pipeline.run import capture
-        from airflow_parallel_apply.spark.copier import spark_copier
 
         told = self.settings()
         identity = run_identity(context)
         begin(told.spark)
-        with spark_copier(told.spark.url, told.source, told.target) as copier:
-            self._copier = copier
+        with copier(told) as copying:
+            self._copier = copying
             report = capture(
                 told.config,
                 told.source,
@@ -58,7 +57,7 @@ class CaptureOperator(FencedTask):
                 interval=identity.interval,
                 cancelled=lambda: self.killed,
                 report=self._log_step,
-                copying=Copying(copier=copier, report=self._log_copy, cancelled=lambda: self.killed),
+                copying=Copying(copier=copying, report=self._log_copy, cancelled=lambda: self.killed),
             )
         for line in report.prepared.created:
             self.log.info("created: %s", line)

@@ -1,20 +1,47 @@
-"""The Spark behind a run: the user's Connect server, or the embedded one of the worker's host."""
+"""The Spark behind a run: the user's Connect server, applications on a cluster, or the embedded server of the host."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_parallel_apply.hooks.connections import SparkEndpoint
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 
 if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
+    from airflow_parallel_apply.pipeline.apply.report import LaneReport
     from airflow_parallel_apply.pipeline.apply.stage import Stage
+    from airflow_parallel_apply.pipeline.copy.protocol import Copier
+    from airflow_parallel_apply.pipeline.run import OpenedRun
+    from airflow_parallel_apply.spark.submitted.messages import LaneWork
+    from airflow_parallel_apply.task import Settings
 
 _logger = logging.getLogger(__name__)
+
+
+class LaneRunner(Protocol):
+    """A lane, wherever it runs."""
+
+    def run(self, signals: LaneSignals, show_ui: Callable[[str], None]) -> LaneReport:
+        """To its end. `show_ui`: told the address of Spark's pages where it is known."""
+        ...
+
+    def cancel(self) -> None:
+        """Interrupt it; `run` then raises. Callable from any thread."""
+        ...
+
+
+def lane_runner(told: Settings, opened: OpenedRun, lane: int) -> LaneRunner:
+    """In this process, beside a Spark Connect server; or in the driver of an application on the cluster."""
+    from airflow_parallel_apply.spark.submitted.lane import SubmittedLane
+    from airflow_parallel_apply.spark.submitted.messages import LaneWork
+
+    work = LaneWork(opened=opened, config=told.config, source=told.source, target=told.target, lane=lane)
+    return SubmittedLane(told.spark.cluster, work) if told.spark.cluster is not None else _LaneHere(told.spark, work)
 
 
 @contextmanager
@@ -22,6 +49,7 @@ def spark_stage(
     spark: SparkEndpoint, config: PipelineConfig, target: Endpoint, *, session_id: str
 ) -> Iterator[tuple[Stage, str | None]]:
     """A stage in the run's shared session, and the address of Spark's pages where it is known."""
+    from airflow_parallel_apply.spark.session import ConnectAccess
     from airflow_parallel_apply.spark.stage import SparkStage
 
     with ExitStack() as servers:
@@ -31,13 +59,55 @@ def spark_stage(
             # Asked anew for each session that opens: an embedded server that died comes back at another port.
             return servers.enter_context(_server(spark))[0]
 
-        stage = SparkStage(url=url, session_id=session_id, config=config, target=target)
+        stage = SparkStage(access=ConnectAccess(url=url, session_id=session_id), config=config, target=target)
         servers.callback(stage.close)
         yield stage, ui_url
 
 
+def copier(told: Settings) -> AbstractContextManager[Copier]:
+    """Of an initial copy."""
+    from airflow_parallel_apply.spark.copier import spark_copier
+    from airflow_parallel_apply.spark.submitted.copying import submitted_copier
+
+    if told.spark.cluster is None:
+        return spark_copier(told.spark.url, told.source, told.target)
+    return submitted_copier(
+        told.spark.cluster,
+        told.source,
+        told.target,
+        name=f"parallel-apply {told.config.pipeline} copy",
+        cores=told.config.lane_count,
+    )
+
+
+class _LaneHere:
+    """Implements `LaneRunner` in the task itself, in the run's shared session."""
+
+    def __init__(self, spark: SparkEndpoint, work: LaneWork) -> None:
+        self._spark = spark
+        self._work = work
+        self._stage: Stage | None = None
+
+    def run(self, signals: LaneSignals, show_ui: Callable[[str], None]) -> LaneReport:
+        from airflow_parallel_apply.pipeline.run import apply
+
+        work = self._work
+        with spark_stage(self._spark, work.config, work.target, session_id=work.opened.session_id) as (stage, ui_url):
+            self._stage = stage
+            if ui_url is not None:
+                show_ui(ui_url)
+            return apply(
+                work.opened, work.config, work.source, work.target, lane=work.lane, stage=stage, signals=signals
+            )
+
+    def cancel(self) -> None:
+        if self._stage is not None:
+            self._stage.cancel()
+
+
 def begin(spark: SparkEndpoint) -> None:
     """Refuse a host without Java before anything moves, and start the embedded server beside the run's first steps.
+    Applications on a cluster have their driver here, so they need Java as well.
 
     The server is detached: it goes on when this process ends, and ends by itself when no lane comes.
     """
@@ -46,6 +116,8 @@ def begin(spark: SparkEndpoint) -> None:
     from airflow_parallel_apply.spark.java import find_java
 
     find_java()
+    if not spark.is_embedded:
+        return
     threading.Thread(target=_start_embedded, name="start spark", daemon=True).start()
 
 
@@ -78,12 +150,13 @@ def check_workers(spark: SparkEndpoint, config: PipelineConfig, target: Endpoint
 def release(spark: SparkEndpoint, session_id: str) -> None:
     """End the run's session for all its clients, and with it what a killed lane left running there.
 
-    The embedded server is asked only where one runs: it ends by itself, and its sessions with it.
+    The embedded server is asked only where one runs: it ends by itself, and its sessions with it, like an application
+    on a cluster.
     """
     from airflow_parallel_apply.spark.layout import server_layout
     from airflow_parallel_apply.spark.session import release_session
 
-    if spark.url is None and server_layout().read_state() is None:
+    if spark.cluster is not None or (spark.is_embedded and server_layout().read_state() is None):
         return
     with _server(spark) as (url, _):
         release_session(url, session_id)

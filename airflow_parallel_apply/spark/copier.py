@@ -1,4 +1,4 @@
-"""The initial copy on Spark Connect: one job over the numbers of the parts, one task for each part.
+"""The initial copy on Spark: one job over the numbers of the parts, one task for each part.
 
 A task imports the source's snapshot and pipes COPY into COPY (`pipeline/copy/load.py`): no row passes through the JVM,
 which would only parse and print it again.
@@ -10,7 +10,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -22,9 +22,10 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.copy.load import load_part
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError, RetryableError, Unavailable
+from airflow_parallel_apply.spark.access import SparkAccess
 from airflow_parallel_apply.spark.faults import pack, spark_errors, unpack
 from airflow_parallel_apply.spark.server import connect_server
-from airflow_parallel_apply.spark.session import close_session, interrupt, open_session, release_session
+from airflow_parallel_apply.spark.session import ConnectAccess, release_session
 from airflow_parallel_apply.spark.worker import RESULT_SCHEMA, die_with_parent
 
 _WARM_WORKERS: Final = 4
@@ -79,7 +80,7 @@ def spark_copier(url: str | None, source: Endpoint, target: Endpoint) -> Iterato
         def current_url() -> str:
             return url if url is not None else servers.enter_context(connect_server()).url
 
-        copier = SparkCopier(url=current_url, session_id=session_id, source=source, target=target)
+        copier = SparkCopier(access=ConnectAccess(url=current_url, session_id=session_id), source=source, target=target)
         try:
             yield copier
         finally:
@@ -91,10 +92,8 @@ def spark_copier(url: str | None, source: Endpoint, target: Endpoint) -> Iterato
 class SparkCopier:
     """Implements `Copier`. The session opens with the first job, and anew after `Unavailable`."""
 
-    def __init__(self, *, url: str | Callable[[], str], session_id: str, source: Endpoint, target: Endpoint) -> None:
-        """`url`: of Spark Connect, or what tells it now: an embedded server that died is another one afterwards."""
-        self._url = url
-        self._session_id = session_id
+    def __init__(self, *, access: SparkAccess, source: Endpoint, target: Endpoint) -> None:
+        self._access = access
         self._source = source
         self._target = target
         self._session: Any = None
@@ -137,7 +136,7 @@ class SparkCopier:
         while (tag := self._running) is not None and time.monotonic() < deadline:
             if self._session is not None:
                 with contextlib.suppress(ParallelApplyError):
-                    interrupt(self._session, tag)
+                    self._access.interrupt(self._session, tag)
             with self._changed:
                 self._changed.wait_for(lambda: self._running is None, _CANCEL_AGAIN_SECONDS)
 
@@ -153,11 +152,8 @@ class SparkCopier:
             if self._is_cancelled:
                 raise OwnershipLost("the copy was cancelled", op="copy")
             session = self._open()
-            session.addTag(tag)
-            try:
+            with self._access.tagged(session, tag):
                 yield session
-            finally:
-                session.removeTag(tag)
         except ParallelApplyError as error:
             if self._is_cancelled:
                 raise OwnershipLost("the copy was cancelled", op="copy") from error
@@ -171,7 +167,7 @@ class SparkCopier:
         with self._opening:
             if self._session is None:
                 self._has_begun = True
-                self._session = open_session(self._url if isinstance(self._url, str) else self._url(), self._session_id)
+                self._session = self._access.open()
             return self._session
 
     def warm_up(self) -> None:
@@ -185,4 +181,4 @@ class SparkCopier:
         with self._opening:
             session, self._session = self._session, None
         if session is not None:
-            close_session(session)
+            self._access.close(session)

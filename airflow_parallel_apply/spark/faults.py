@@ -38,13 +38,14 @@ def unpack(text: str) -> ParallelApplyError:
 
 @contextlib.contextmanager
 def spark_errors(doing: str) -> Iterator[None]:
-    """Turn what Spark Connect raises into this package's errors; Spark's own error stays as the cause."""
+    """Turn what Spark raises into this package's errors; Spark's own error stays as the cause."""
     import grpc  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (PySparkException, grpc.RpcError) as error:
+    except (PySparkException, Py4JError, grpc.RpcError) as error:
         raise translate(error, doing) from error
 
 

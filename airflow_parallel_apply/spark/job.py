@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.event import Operation
 from airflow_parallel_apply.pipeline.store.protocol import Branch
+from airflow_parallel_apply.spark.access import column_functions, filter_counts
 
 EXCHANGE_ROWS: Final = 2_000_000
 """Log rows of a unit above which several tasks share it; each then gets about this many."""
@@ -50,14 +52,15 @@ class ApplyJob:
 
 def build_job(session: Any, unit: Unit, branch: Branch, *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
     """Describe the job of a unit; nothing runs yet."""
-    counted = read_rows(session, branch.files).where(_unit_filter(unit, branch))
+    f = column_functions(session)
+    counted = read_rows(session, branch.files).where(_unit_filter(f, unit, branch))
     # Inside one transaction links do not tell the first change from the last.
     is_serial = unit.channel is None and branch.committed is None
-    needed = counted if is_serial else counted.where(_link_filter(unit, branch))
+    needed = counted if is_serial else counted.where(_link_filter(f, unit, branch))
     tasks = -(-unit.row_count // exchange_rows)
-    spread = needed.coalesce(1) if tasks <= 1 else _spread(needed, tasks)
-    ordered = spread.sortWithinPartitions(_first_sight(), "relation_id", "key", "seqno", "fragno")
-    loaded = ordered.select(*LOADED_COLUMNS).withColumn("unsent", _never_null("unsent"))
+    spread = needed.coalesce(1) if tasks <= 1 else _spread(f, needed, tasks)
+    ordered = spread.sortWithinPartitions(_first_sight(f), "relation_id", "key", "seqno", "fragno")
+    loaded = ordered.select(*LOADED_COLUMNS).withColumn("unsent", _never_null(f, "unsent"))
     return ApplyJob(counted=counted, ordered=loaded, exchanged=tasks > 1)
 
 
@@ -66,76 +69,54 @@ def read_rows(session: Any, files: Sequence[str]) -> Any:
     return session.read.schema(LOG_SCHEMA).option("parquet.hadoop.vectored.io.enabled", "false").parquet(*files)
 
 
-def counted_rows(execution: Any) -> int | None:
+def counted_rows(executed: Any) -> int | None:
     """How many rows passed the unit's filter, by Spark's own metric of an executed `ordered`; None if not told.
 
     The filter on links stays a step of its own (see `_link_filter`), and the one nearest to the scan is the unit's.
     """
-    collected = getattr(execution, "metrics", None)
-    if collected is None:
-        return None
-    _, nodes = collected.extract_graph()
-    filters = [node for number, node in nodes.items() if node.name == "Filter" and not _filter_below(nodes, number)]
-    rows = [metric.value for node in filters for metric in node.metrics if metric.name == "numOutputRows"]
-    return int(rows[0]) if len(rows) == 1 else None
+    counts = filter_counts(executed)
+    return counts[0] if counts is not None and len(counts) == 1 else None
 
 
-def _filter_below(nodes: dict[int, Any], number: int) -> bool:
-    return any(
-        child != number and (nodes[child].name == "Filter" or _filter_below(nodes, child))
-        for child in nodes[number].children
-    )
-
-
-def _unit_filter(unit: Unit, branch: Branch) -> Any:
-    from pyspark.sql.connect.functions import col, expr
-
-    found = (col("seqno") > unit.after_seqno) & (col("seqno") <= unit.last_seqno)
+def _unit_filter(f: ModuleType, unit: Unit, branch: Branch) -> Any:
+    found = (f.col("seqno") > unit.after_seqno) & (f.col("seqno") <= unit.last_seqno)
     if branch.committed is not None:
-        found = found & expr(f"seqno > ({branch.committed})")
+        found = found & f.expr(f"seqno > ({branch.committed})")
     if branch.condition is not None:
-        found = found & expr(branch.condition)
+        found = found & f.expr(branch.condition)
     else:
-        found = found & col("operation").isin([operation.value for operation in Operation if operation.is_row])
+        found = found & f.col("operation").isin([operation.value for operation in Operation if operation.is_row])
     if unit.first_fragno is not None:
-        found = found & (col("fragno") >= unit.first_fragno)
+        found = found & (f.col("fragno") >= unit.first_fragno)
     if unit.last_fragno is not None:
-        found = found & (col("fragno") <= unit.last_fragno)
+        found = found & (f.col("fragno") <= unit.last_fragno)
     return found
 
 
-def _link_filter(unit: Unit, branch: Branch) -> Any:
+def _link_filter(f: ModuleType, unit: Unit, branch: Branch) -> Any:
     """Of a key's changes the first and the last are needed. The last term is never true; being neither constant nor
     deterministic it keeps Spark from joining this filter with the unit's, whose output is the count of the unit's rows.
     """
-    from pyspark.sql.connect.functions import col, expr, spark_partition_id
-
     committed = str(unit.after_seqno) if branch.committed is None else branch.committed
-    is_first = expr(f"previous_seqno <= ({committed})")
-    return is_first | (col("next_seqno") > unit.last_seqno) | (spark_partition_id() < 0)
+    is_first = f.expr(f"previous_seqno <= ({committed})")
+    return is_first | (f.col("next_seqno") > unit.last_seqno) | (f.spark_partition_id() < 0)
 
 
-def _first_sight() -> Any:
+def _first_sight(f: ModuleType) -> Any:
     """Spark's sort compares 64 bits of the first column, and whole rows only where these are equal: so the column that
     tells most rows apart comes first. The loader takes rows of several tables in any mixture.
     """
-    from pyspark.sql.connect.functions import col, when
-
-    return when(col("key").isNull(), col("seqno")).otherwise(col("key_order"))
+    return f.when(f.col("key").isNull(), f.col("seqno")).otherwise(f.col("key_order"))
 
 
-def _never_null(column: str) -> Any:
+def _never_null(f: ModuleType, column: str) -> Any:
     """Spark asks for a batch's size after each row, and for that Arrow's list vector walks over all rows since the last
     list that is not null: a column of nulls makes a batch quadratic (30 times slower at 65,536 rows).
     """
-    from pyspark.sql.connect.functions import array, coalesce, col
-
-    return coalesce(col(column), array().cast("array<int>"))
+    return f.coalesce(f.col(column), f.array().cast("array<int>"))
 
 
-def _spread(rows: Any, tasks: int) -> Any:
+def _spread(f: ModuleType, rows: Any, tasks: int) -> Any:
     """By ranges that never divide a key; rows of tables without one are told apart by their seqno."""
-    from pyspark.sql.connect.functions import col, when
-
-    keyless = when(col("key").isNull(), col("seqno"))
-    return rows.repartitionByRange(tasks, col("relation_id"), col("key_order"), col("key"), keyless)
+    keyless = f.when(f.col("key").isNull(), f.col("seqno"))
+    return rows.repartitionByRange(tasks, f.col("relation_id"), f.col("key_order"), f.col("key"), keyless)

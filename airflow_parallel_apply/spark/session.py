@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import getpass
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
@@ -67,6 +68,32 @@ def open_session(url: str, session_id: str) -> Any:
         close_session(session)
         raise
     return session
+
+
+class ConnectAccess:
+    """Implements `SparkAccess` for one of the clients of a server's session."""
+
+    def __init__(self, *, url: str | Callable[[], str], session_id: str) -> None:
+        """`url`: of Spark Connect, or what tells it now: an embedded server that died is another one afterwards."""
+        self._url = url
+        self._session_id = session_id
+
+    def open(self) -> Any:
+        return open_session(self._url if isinstance(self._url, str) else self._url(), self._session_id)
+
+    def close(self, session: Any) -> None:
+        close_session(session)
+
+    @contextlib.contextmanager
+    def tagged(self, session: Any, tag: str) -> Iterator[None]:
+        session.addTag(tag)
+        try:
+            yield
+        finally:
+            session.removeTag(tag)
+
+    def interrupt(self, session: Any, tag: str) -> None:
+        interrupt(session, tag)
 
 
 def close_session(session: Any) -> None:

@@ -1,4 +1,4 @@
-"""The apply stage on Spark Connect: a unit of the log becomes staging tables at the target."""
+"""The apply stage on Spark: a unit of the log becomes staging tables at the target."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.log import LogReader, open_reader
 from airflow_parallel_apply.pipeline.store.open import open_store
+from airflow_parallel_apply.spark.access import SparkAccess
 from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.job import EXCHANGE_ROWS, ApplyJob, build_job, counted_rows
-from airflow_parallel_apply.spark.session import close_session, interrupt, open_session
 from airflow_parallel_apply.spark.worker import RESULT_SCHEMA, LoadRows, read_results
 
 _CANCEL_PATIENCE: Final = timedelta(seconds=3)
@@ -30,22 +30,19 @@ class SparkStage:
     def __init__(
         self,
         *,
-        url: str | Callable[[], str],
-        session_id: str,
+        access: SparkAccess,
         config: PipelineConfig,
         target: Endpoint,
         exchange_rows: int = EXCHANGE_ROWS,
     ) -> None:
-        """`url`: of Spark Connect, or what tells it now: an embedded server that died is another one afterwards."""
-        self._url = url
-        self._session_id = session_id
+        self._access = access
         self._config = config
         self._target = target
         self._exchange_rows = exchange_rows
         self._log: LogReader | None = None
         self._session: Any = None
-        self._running: dict[str, bool] = {}
-        """Tags of the jobs under way, and whether they are cancelled."""
+        self._running: dict[str, ParallelApplyError | None] = {}
+        """Tags of the jobs under way, and why they are interrupted where they are."""
         self._changed = threading.Condition()
 
     def stage(self, unit: Unit) -> StagedUnit:
@@ -55,7 +52,7 @@ class SparkStage:
                 log, session = self._open()
                 branch = open_store(self._config.store, log).branch(unit)
                 job = build_job(session, unit, branch, exchange_rows=self._exchange_rows)
-                self._require_not_cancelled(tag)
+                self._require_not_interrupted(tag)
                 tables = self._run(session, tag, unit, job, log)
         except Unavailable:
             self._forget_session()
@@ -66,18 +63,26 @@ class SparkStage:
         return StagedUnit(unit=unit, tables=tables, row_count=unit.row_count, seconds=time.monotonic() - started)
 
     def cancel(self) -> None:
-        """Returns when nothing is being staged any more, or after three seconds."""
+        self.interrupt(lambda: OwnershipLost("staging was cancelled", op="stage"))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being staged."""
+        return bool(self._running)
+
+    def interrupt(self, reason: Callable[[], ParallelApplyError]) -> None:
+        """What is being staged ends with `reason`. Returns when it has, or after three seconds."""
         deadline = time.monotonic() + _CANCEL_PATIENCE.total_seconds()
         with self._changed:
             doomed = tuple(self._running)
-            self._running.update(dict.fromkeys(doomed, True))
+            self._running.update({tag: self._running[tag] or reason() for tag in doomed})
         # A job that is about to begin does not hear the first call.
         while (left := [tag for tag in doomed if tag in self._running]) and time.monotonic() < deadline:
             session = self._session
             for tag in left:
                 with contextlib.suppress(ParallelApplyError):
                     if session is not None:
-                        interrupt(session, tag)
+                        self._access.interrupt(session, tag)
             with self._changed:
                 self._changed.wait_for(lambda: not self._running.keys() & set(doomed), _CANCEL_AGAIN_SECONDS)
 
@@ -90,33 +95,34 @@ class SparkStage:
             if self._log is None:
                 self._log = open_reader(self._config.log_url)
             if self._session is None:
-                self._session = open_session(self._url if isinstance(self._url, str) else self._url(), self._session_id)
+                self._session = self._access.open()
             return self._log, self._session
 
     def _forget_session(self) -> None:
         with self._changed:
             session, self._session = self._session, None
         if session is not None:
-            close_session(session)
+            self._access.close(session)
 
     @contextlib.contextmanager
     def _job_tag(self, unit: Unit) -> Iterator[str]:
         tag = f"{unit.pipeline}-{'all' if unit.channel is None else unit.channel}-{uuid4().hex}"
         with self._changed:
-            self._running[tag] = False
+            self._running[tag] = None
         try:
             yield tag
         except ParallelApplyError as error:
-            self._require_not_cancelled(tag, error)
+            self._require_not_interrupted(tag, error)
             raise
         finally:
             with self._changed:
                 del self._running[tag]
                 self._changed.notify_all()
 
-    def _require_not_cancelled(self, tag: str, error: Exception | None = None) -> None:
-        if self._running[tag]:
-            raise OwnershipLost("staging was cancelled", op="stage") from error
+    def _require_not_interrupted(self, tag: str, error: Exception | None = None) -> None:
+        reason = self._running[tag]
+        if reason is not None:
+            raise reason from error
 
     def _run(self, session: Any, tag: str, unit: Unit, job: ApplyJob, log: LogReader) -> tuple[Any, ...]:
         load = LoadRows(
@@ -127,17 +133,13 @@ class SparkStage:
             nonce=tag,
             relations=log.state().relations,
         )
-        session.addTag(tag)
-        try:
-            with spark_errors("stage"):
-                loading = job.ordered.mapInArrow(load, RESULT_SCHEMA)
-                tables = read_results(loading.toArrow())
-                counted = None if job.exchanged else counted_rows(loading.executionInfo)
-                if counted != unit.row_count:
-                    # Only now and then: Spark's metric is not told, or counts what it computed twice.
-                    counted = job.counted.count()
-        finally:
-            session.removeTag(tag)
+        with self._access.tagged(session, tag), spark_errors("stage"):
+            loading = job.ordered.mapInArrow(load, RESULT_SCHEMA)
+            tables = read_results(loading.toArrow())
+            counted = None if job.exchanged else counted_rows(loading)
+            if counted != unit.row_count:
+                # Only now and then: Spark's metric is not told, or counts what it computed twice.
+                counted = job.counted.count()
         if counted != unit.row_count:
             raise LogError(
                 f"Spark found {counted} rows where the plan has {unit.row_count}",

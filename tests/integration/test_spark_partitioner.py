@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.run import OpenedRun
 from airflow_parallel_apply.spark.server import ServerLease
-from airflow_parallel_apply.spark.session import close_session, open_session
+from airflow_parallel_apply.spark.session import ConnectAccess, close_session, open_session
 from airflow_parallel_apply.spark.stage import SparkStage
 from tests.support.partitioner_cases import RELATIONS, ROUTINGS, batches, place
 from tests.support.partitioners import by_letter_installed
@@ -91,7 +91,9 @@ def test_shards_go_through_spark(
     target = Endpoint(conn_id="target", dsn=target_dsn)
 
     def stage(opened: OpenedRun) -> Stage:
-        return SparkStage(url=spark_server.url, session_id=spark_session_id, config=config, target=target)
+        return SparkStage(
+            access=ConnectAccess(url=spark_server.url, session_id=spark_session_id), config=config, target=target
+        )
 
     rig = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn, stage=stage)
     rig.both(

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.plan.planner import EpochLimits
 from airflow_parallel_apply.pipeline.run import OpenedRun
 from airflow_parallel_apply.router.explain import explain
 from airflow_parallel_apply.spark.server import ServerLease
+from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
 from tests.support.rig import Rig
 
@@ -44,7 +45,9 @@ def rig(
     target = Endpoint(conn_id="target", dsn=target_server.dsn(target_database))
 
     def stage(opened: OpenedRun) -> Stage:
-        return SparkStage(url=spark_server.url, session_id=spark_session_id, config=config, target=target)
+        return SparkStage(
+            access=ConnectAccess(url=spark_server.url, session_id=spark_session_id), config=config, target=target
+        )
 
     made = Rig(config=config, source_dsn=source_server.dsn(source_database), target_dsn=target.dsn, stage=stage)
     made.prepare()

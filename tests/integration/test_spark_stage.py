@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
 from airflow_parallel_apply.spark.server import ServerLease
+from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
 from tests.support.written_log import TABLE, Change, append, make_log
 
@@ -59,8 +60,7 @@ def make_stage(
 
     def make(*, log_url: str = log_url, target: Endpoint | None = None, **options: object) -> SparkStage:
         stage = SparkStage(
-            url=spark_server.url,
-            session_id=spark_session_id,
+            access=ConnectAccess(url=spark_server.url, session_id=spark_session_id),
             config=PipelineConfig(pipeline="demo", log_url=log_url),
             target=target or Endpoint(conn_id="t", dsn=target_dsn),
             **options,

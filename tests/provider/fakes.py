@@ -132,7 +132,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> FakePipeline:
     for name in ("capture", "open_run", "apply", "close_run"):
         monkeypatch.setattr(run, name, getattr(fake, name))
     monkeypatch.setattr(router, "plan", fake.plan)
-    monkeypatch.setattr("airflow_parallel_apply.operators.apply.spark_stage", fake.spark_stage)
+    monkeypatch.setattr("airflow_parallel_apply.operators.spark.spark_stage", fake.spark_stage)
     monkeypatch.setattr("airflow_parallel_apply.operators.coordinator.release", lambda spark, session_id: None)
     monkeypatch.setattr("airflow_parallel_apply.operators.capture.begin", lambda spark: None)
     return fake

@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.spark.copier import spark_copier
 from airflow_parallel_apply.spark.server import connect_server
+from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
 from tests.support.local_copier import LocalCopier
 from tests.support.local_stage import LocalStage
@@ -148,7 +149,7 @@ def _stage(order: Order, config: PipelineConfig, target: Endpoint, stack: ExitSt
     if order.session_id is None:
         return LocalStage(config.log_url, target)
     url = lambda: stack.enter_context(connect_server()).url  # noqa: E731
-    stage = SparkStage(url=url, session_id=order.session_id, config=config, target=target)
+    stage = SparkStage(access=ConnectAccess(url=url, session_id=order.session_id), config=config, target=target)
     stack.callback(stage.close)
     return stage
 

@@ -4,7 +4,7 @@ Each step may be repeated, killed and repeated. What they share lies in the targ
 hand to each other through XCom is a copy for people and for addressing.
 """
 
-from airflow_parallel_apply.pipeline.run.applying import apply
+from airflow_parallel_apply.pipeline.run.applying import apply, waiting_lane
 from airflow_parallel_apply.pipeline.run.closing import close_run, request_stop
 from airflow_parallel_apply.pipeline.run.opening import open_run
 from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES, capture, prepare
@@ -21,4 +21,5 @@ __all__ = [
     "open_run",
     "prepare",
     "request_stop",
+    "waiting_lane",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, CaptureTurns
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
@@ -11,6 +12,7 @@ from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
@@ -31,10 +33,14 @@ def apply(
     lane: int,
     stage: Stage,
     signals: LaneSignals,
+    report: LaneReport | None = None,
 ) -> LaneReport:
-    """Run one lane until every channel is stopped. Errors: `OwnershipLost` when the generation is over."""
+    """Run one lane until every channel is stopped. `report`: that of the lane's former tries, to go on with.
+
+    Errors: `OwnershipLost` when the generation is over; what `stage` raises that no retry helps against.
+    """
     log = _shared_log(config, opened)
-    report = LaneReport(lane=lane, generation=opened.generation)
+    report = report or LaneReport(lane=lane, generation=opened.generation)
     claimant = claimant_of(f"lane {lane}")
     names = Names(pipeline=config.pipeline, generation=opened.generation)
     with ExitStack() as stack:
@@ -94,6 +100,22 @@ def apply(
         with suppress(ParallelApplyError):
             targets[0].renew_fence(opened.generation, max(config.lease, HANDOVER_LEASE))
     return report
+
+
+@contextmanager
+def waiting_lane(opened: OpenedRun, config: PipelineConfig, target: Endpoint) -> Iterator[Callable[[], bool]]:
+    """A lane that has to wait before it can claim anything. Call what this yields every second or so: it keeps the
+    run's generation, and says whether all channels are stopped meanwhile. Its errors are those of `apply`.
+    """
+    names = Names(pipeline=config.pipeline, generation=opened.generation)
+    with closing(open_queue(target.dsn)) as queue, closing(open_session(target, config)) as session:
+        coordinator = Coordinator(queue, session, names, claimant=claimant_of("waiting lane"))
+
+        def is_drained() -> bool:
+            session.renew_fence(opened.generation, config.lease)
+            return coordinator.state().phase is Phase.DRAINED
+
+        yield is_drained
 
 
 def _shared_log(config: PipelineConfig, opened: OpenedRun) -> LogReader:

@@ -12,12 +12,12 @@ from typing import Any
 
 from airflow.sdk import DAG, DeltaDataIntervalTimetable
 
-from airflow_parallel_apply.operators import apply, capture
+from airflow_parallel_apply.operators import capture, spark
 from airflow_parallel_apply.task_group import ParallelApply
 
 
 @contextmanager
-def local_stage(spark: Any, config: Any, target: Any, *, session_id: str) -> Iterator[tuple[Any, None]]:
+def local_stage(endpoint: Any, config: Any, target: Any, *, session_id: str) -> Iterator[tuple[Any, None]]:
     from tests.support.local_stage import LocalStage
 
     stage = LocalStage(config.log_url, target)
@@ -25,7 +25,7 @@ def local_stage(spark: Any, config: Any, target: Any, *, session_id: str) -> Ite
     stage.close()
 
 
-apply.spark_stage = local_stage
+spark.spark_stage = local_stage
 capture.begin = lambda spark: None
 
 for name in ("forwards", "backwards", "gap"):

@@ -1,0 +1,142 @@
+"""A standalone Spark cluster on this machine: a master and workers, in the environment of the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pyspark
+
+HOME: Final = Path(pyspark.__file__).parent
+SETTINGS: Final = {
+    "spark.executor.memory": "500m",
+    "spark.driver.memory": "600m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""Small, and for the loopback interface only."""
+_TIMEOUT: Final = 120.0
+
+T = TypeVar("T")
+
+
+class SparkCluster:
+    """`master`: its URL. `workers`: by their order; a dead one stays in the list."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._run("master", "org.apache.spark.deploy.master.Master", "--port", "0", "--webui-port", "0")
+        self.master = self._said("master", r"Starting Spark master at (spark://\S+)")
+        self._page = "http://127.0.0.1:" + self._said("master", r"'MasterUI' on port (\d+)")
+
+    def add_worker(self) -> None:
+        name = f"worker{len(self.workers)}"
+        self.workers.append(
+            self._run(
+                name, "org.apache.spark.deploy.worker.Worker", "--port", "0", "--webui-port", "0",
+                "--cores", "1", "--memory", "600m", "--work-dir", str(self._directory / name), self.master,
+            )
+        )  # fmt: skip
+        self._said(name, "(Successfully registered with master)")
+
+    def connection(self, settings: Mapping[str, str] | None = None) -> str:
+        """As Airflow's environment says it."""
+        host, _, port = self.master.rpartition(":")
+        conf = {**SETTINGS, **(settings or {})}
+        return json.dumps({"conn_type": "spark", "host": host, "port": int(port), "extra": {"conf": conf}})
+
+    def state(self) -> dict[str, Any]:
+        """The master's own: workers, `activeapps`, `completedapps`."""
+        with urllib.request.urlopen(f"{self._page}/json/", timeout=30) as answer:  # noqa: S310
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def executors(self) -> dict[int, int]:
+        """Pids of the executors' JVMs, each with the number of its worker."""
+        found = {}
+        for number, worker in enumerate(self.workers):
+            for pid in children(worker.pid):
+                if "CoarseGrainedExecutorBackend" in command_line(pid):
+                    found[pid] = number
+        return found
+
+    def kill_worker(self, number: int) -> None:
+        """With its executors, as a lost machine does."""
+        doomed = [pid for pid, worker in self.executors().items() if worker == number]
+        for pid in (self.workers[number].pid, *doomed):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.workers[number].wait()
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _run(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(HOME),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "200m",
+            "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        with self._log(name).open("wb") as log:
+            process = subprocess.Popen(
+                [HOME / "bin" / "spark-class", command[0], "--host", "127.0.0.1", *command[1:]],
+                env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        self._processes.append(process)
+        return process
+
+    def _log(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def _said(self, name: str, pattern: str) -> str:
+        found = eventually(lambda: re.search(pattern, self._log(name).read_text()), f"{name} says {pattern}")
+        return str(found.group(1))
+
+
+def eventually(look: Callable[[], T | None], what: str, timeout: float = _TIMEOUT) -> T:
+    """The first answer that is not nothing."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def children(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [
+            int(word)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for word in (task / "children").read_text().split()
+        ]
+    return []
+
+
+def command_line(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
