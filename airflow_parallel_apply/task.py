@@ -91,7 +91,7 @@ class PipelineTask(BaseOperator):
     :param pipeline: name of the pipeline; its positions, plan and fence are kept under it in the target
     :param source_conn_id: connection of type postgres to capture from
     :param target_conn_id: connection of type postgres to apply to
-    :param spark_conn_id: connection of type spark_connect; empty: an embedded local Spark
+    :param spark_conn_id: connection of type spark (a cluster's master) or spark_connect; empty: an embedded local Spark
     :param log_url: directory of the log, seen by every worker; empty: below AIRFLOW_HOME
     :param tables: ``{"include": [...], "exclude": [...]}``, patterns over ``schema.table``
     :param start: what the first run does or finds: ``copy``, ``empty`` or ``equal``

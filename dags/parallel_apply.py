@@ -47,7 +47,7 @@ PARAMS = {
         "",
         type=_OPTIONAL,
         title="Spark connection",
-        description_md="A connection of type `spark_connect`. Empty: an embedded local Spark.",
+        description_md="A connection of type `spark` or `spark_connect`. Empty: an embedded local Spark.",
         section=_CONNECTIONS,
     ),
     "log_url": Param(

@@ -179,7 +179,7 @@ def _cluster(connection: Connection) -> Cluster:
     except ConfigurationError as error:
         raise ConfigurationError(
             f"spark_conn_id: connection {connection.conn_id!r} has type '{SparkType.CLUSTER}', and {error.message}",
-            hint=error.hint,
+            hint=f"{error.hint} A Spark Connect server is a connection of type {SparkType.CONNECT}.",
         ) from None
 
 

@@ -68,13 +68,13 @@ def copier(told: Settings) -> AbstractContextManager[Copier]:
     """Of an initial copy."""
     from airflow_parallel_apply.spark.copier import spark_copier
     from airflow_parallel_apply.spark.submitted.copying import submitted_copier
+    from airflow_parallel_apply.spark.submitted.messages import CopyWork
 
     if told.spark.cluster is None:
         return spark_copier(told.spark.url, told.source, told.target)
     return submitted_copier(
         told.spark.cluster,
-        told.source,
-        told.target,
+        CopyWork(source=told.source, target=told.target, log_url=told.config.log_url),
         name=f"parallel-apply {told.config.pipeline} copy",
         cores=told.config.lane_count,
     )

@@ -18,6 +18,12 @@ from airflow_parallel_apply.pipeline.errors import (
 
 _FIELDS: Final = ("op", "pipeline", "channel", "seqno", "table", "column", "hint")
 _LOG_CLASSES: Final = ("PATH_NOT_FOUND", "FAILED_READ_FILE", "FILE_NOT_EXIST", "CANNOT_READ_FILE")
+_UNFIT_PYTHON: Final = (
+    "ModuleNotFoundError",
+    "PACKAGE_NOT_INSTALLED",
+    "PYTHON_VERSION_MISMATCH",
+    "Cannot run program",
+)
 _LINE_LIMIT: Final = 400
 
 
@@ -64,6 +70,14 @@ def translate(error: Exception, doing: str) -> ParallelApplyError:
             "the Spark Connect server refuses this client's token",
             op=doing,
             hint="Check the Spark connection's token; an embedded server has a new one after each start.",
+        )
+    if any(sign in str(error) for sign in _UNFIT_PYTHON):
+        told = next(line for line in str(error).splitlines() if any(sign in line for sign in _UNFIT_PYTHON))
+        return ConfigurationError(
+            f"the Python of Spark's workers does not fit: {told.strip()[:_LINE_LIMIT]}",
+            op=doing,
+            hint="Workers need this Python's version, with this package and its extra spark, at the path that "
+            "PYSPARK_PYTHON or spark.pyspark.python names.",
         )
     if isinstance(error, PythonException):
         return TargetError(f"a Python worker of Spark failed: {_last_line(error)}", op=doing)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -47,28 +47,40 @@ def require_workers(url: str, session_id: str, log_url: str, target: Endpoint) -
     are errors; then the session is released.
     """
     try:
-        found = errors(_ask(url, session_id, log_url, target))
-        if found:
-            what = "; ".join(finding.what for finding in found)
-            raise ConfigurationError(what, op="check Spark's workers", hint=hint_of(found))
+        refuse_workers(_ask(url, session_id, log_url, target))
     except ParallelApplyError:
         release_session(url, session_id)
         raise
 
 
-def _ask(url: str, session_id: str, log_url: str, target: Endpoint) -> tuple[Finding, ...]:
+def session_findings(session: Any, log_url: str, target: Endpoint, *, tasks: int = _TASKS) -> tuple[Finding, ...]:
+    """Look from the executors of a session, Connect or classic, as that many tasks reach. Errors: Spark's own."""
     root = LogDirectory.from_url(log_url).root
     with ExitStack() as stack:
-        session = open_session(url, session_id)
-        stack.callback(close_session, session)
         # Where there is no log yet, a file of the moment tells whether a directory is shared.
         seen = root / "log.json" if log_exists(log_url) else stack.enter_context(probe(nearest(root)))
         look = _look(target.dsn, str(seen), seen.read_bytes(), _PACKAGE)
         with spark_errors("check"):
-            results = session.range(0, _TASKS, 1, _TASKS).mapInArrow(look, RESULT_SCHEMA).toArrow()
+            results = session.range(0, tasks, 1, tasks).mapInArrow(look, RESULT_SCHEMA).toArrow()
     reports = [json.loads(text) for text in results.column("result").to_pylist()]
     found = (finding for report in reports for finding in _findings(report, seen, target))
     return tuple(dict.fromkeys(found))
+
+
+def refuse_workers(findings: Sequence[Finding]) -> None:
+    """`ConfigurationError` with all that are errors."""
+    found = errors(findings)
+    if found:
+        what = "; ".join(finding.what for finding in found)
+        raise ConfigurationError(what, op="check Spark's workers", hint=hint_of(found))
+
+
+def _ask(url: str, session_id: str, log_url: str, target: Endpoint) -> tuple[Finding, ...]:
+    session = open_session(url, session_id)
+    try:
+        return session_findings(session, log_url, target)
+    finally:
+        close_session(session)
 
 
 def _look(dsn: str, path: str, content: bytes, package: str) -> Callable[[Any], Iterator[pa.RecordBatch]]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,45 +15,9 @@ from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.status import read_status
 from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.spark.server import ServerLease
+from tests.support.dags_test import Airflow
 
-REPOSITORY = Path(__file__).parents[2]
 CHANNELS = 8
-
-
-class Airflow:
-    """An Airflow home with connections, and `airflow dags test` in it, each run a process of its own."""
-
-    def __init__(self, home: Path, connections: dict[str, str], more: dict[str, str] | None = None) -> None:
-        self.home = home
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-        named = {f"AIRFLOW_CONN_{conn_id.upper()}": uri for conn_id, uri in connections.items()}
-        self.environment = {**variables, "AIRFLOW_HOME": str(home), **named, **(more or {})}
-
-    def migrate(self) -> None:
-        dags = f"[core]\ndags_folder = {REPOSITORY / 'dags'}\nload_examples = False\n"
-        (self.home / "airflow.cfg").write_text(dags)
-        self._airflow("db", "migrate")
-
-    def run(self, **conf: Any) -> str:
-        """Run the DAG; its output. An exit code other than 0 fails the test."""
-        return self._airflow("dags", "test", "parallel_apply", "--conf", json.dumps(conf))
-
-    def refused(self, **conf: Any) -> str:
-        """Run the DAG, which must end red; its output."""
-        with pytest.raises(subprocess.CalledProcessError) as raised:
-            self.run(**conf)
-        return str(raised.value.stdout) + str(raised.value.stderr)
-
-    def _airflow(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "airflow", *arguments],
-            env=self.environment,
-            check=True,
-            capture_output=True,
-            text=True,
-            cwd=self.home,
-        )
-        return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError, Unavailable
 from airflow_parallel_apply.spark.classic import ClassicAccess
@@ -25,7 +24,7 @@ def serve_copies(work: CopyWork, link: TaskLink, access: ClassicAccess) -> None:
     """In the driver: do what is called for, one call after the other, until the task is gone."""
     copier = SparkCopier(access=access, source=work.source, target=work.target)
     link.on_cancel(copier.cancel)
-    await_executor(access, link, enough=lambda: False)
+    await_executor(access, link, work.log_url, work.target, enough=lambda: False)
     while (call := link.next_call()) is not None:
         try:
             copier.copy(call.order, call.parts)
@@ -38,10 +37,10 @@ def serve_copies(work: CopyWork, link: TaskLink, access: ClassicAccess) -> None:
 class SubmittedCopier:
     """Implements `Copier` in the task. An application that ended is followed by another one with the next call."""
 
-    def __init__(self, start: Callable[[], DriverProcess], *, source: Endpoint, target: Endpoint) -> None:
+    def __init__(self, start: Callable[[], DriverProcess], work: CopyWork) -> None:
         """`start`: submits an application."""
         self._start = start
-        self._work = CopyWork(source=source, target=target)
+        self._work = work
         self._process: DriverProcess | None = None
         self._is_cancelled = False
         self._starting = threading.Lock()
@@ -103,11 +102,9 @@ class SubmittedCopier:
 
 
 @contextlib.contextmanager
-def submitted_copier(
-    cluster: Cluster, source: Endpoint, target: Endpoint, *, name: str, cores: int
-) -> Iterator[SubmittedCopier]:
+def submitted_copier(cluster: Cluster, work: CopyWork, *, name: str, cores: int) -> Iterator[SubmittedCopier]:
     """A copier whose application ends with it; it is submitted when it is asked to copy."""
-    copier = SubmittedCopier(lambda: DriverProcess(cluster, name=name, cores=cores), source=source, target=target)
+    copier = SubmittedCopier(lambda: DriverProcess(cluster, name=name, cores=cores), work)
     try:
         yield copier
     finally:

@@ -8,18 +8,20 @@ from collections.abc import Callable
 from typing import Final
 from uuid import uuid4
 
+from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailable
 from airflow_parallel_apply.spark.classic import ClassicAccess
-from airflow_parallel_apply.spark.session import warm_up
+from airflow_parallel_apply.spark.preflight import refuse_workers, session_findings
 from airflow_parallel_apply.spark.submitted.link import TaskLink
 
 _LOOK_SECONDS: Final = 1.0
 
 
-def await_executor(access: ClassicAccess, link: TaskLink, *, enough: Callable[[], bool]) -> None:
-    """Returns when an executor has run a job, when the task asks to end, or when `enough` says so; asked every second.
-
-    Errors: what went wrong there; those of `enough`.
+def await_executor(
+    access: ClassicAccess, link: TaskLink, log_url: str, target: Endpoint, *, enough: Callable[[], bool]
+) -> None:
+    """Returns when an executor has looked at log and target, when the task asks to end, or when `enough` says so, asked
+    every second. Errors: what is not as it should be there, as `preflight` says it; those of `enough`.
     """
     session = access.open()
     tag = f"await-{uuid4().hex}"
@@ -28,7 +30,7 @@ def await_executor(access: ClassicAccess, link: TaskLink, *, enough: Callable[[]
     def look() -> None:
         try:
             with access.tagged(session, tag):
-                warm_up(session, 1)
+                refuse_workers(session_findings(session, log_url, target, tasks=1))
         except ParallelApplyError as error:
             failures.append(error)
 

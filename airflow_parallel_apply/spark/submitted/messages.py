@@ -26,10 +26,11 @@ class LaneWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyWork:
-    """Be the copier between these two; `CopyCall`s follow."""
+    """Be the copier between these two; `CopyCall`s follow. `log_url`: where the log will be."""
 
     source: Endpoint
     target: Endpoint
+    log_url: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
