@@ -12,12 +12,14 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from airflow_parallel_apply.hooks.connections import SparkEndpoint
+from airflow_parallel_apply.operators.spark import check_workers
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
@@ -25,6 +27,8 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.cluster import Cluster
+from airflow_parallel_apply.spark.session import ConnectAccess, release_session
+from airflow_parallel_apply.spark.stage import SparkStage
 from airflow_parallel_apply.spark.submitted.copying import submitted_copier
 from airflow_parallel_apply.spark.submitted.lane import SubmittedLane
 from airflow_parallel_apply.spark.submitted.messages import CopyWork, LaneWork
@@ -268,6 +272,21 @@ def test_a_master_that_is_not_there_is_said_in_one_line(rig: Rig) -> None:
     with pytest.raises(Unavailable, match=r"spark://127\.0\.0\.1:1") as raised:
         Lanes(rig=rig, opened=opened, cluster=gone).lane(0)
     assert "\n" not in str(raised.value)
+
+
+def test_a_connect_server_on_the_cluster_serves_lanes(rig: Rig, cluster: SparkCluster) -> None:
+    """One that somebody else runs, from another directory, with a token: its executors are looked at first."""
+    rig.prepare()
+    rig.write(ROWS.format(first=1, last=2000), ROWS.format(first=2001, last=2500))
+    url = cluster.start_connect_server("a-token-93")
+    session_id = check_workers(SparkEndpoint(conn_id="c", url=url), rig.config, rig.target)
+    access = ConnectAccess(url=url, session_id=session_id)
+    connected = replace(rig, stage=lambda opened: SparkStage(access=access, config=rig.config, target=rig.target))
+    assert connected.run().rows == 2500
+    assert rig.comparison().equal
+    with pytest.raises(ConfigurationError, match="token"):
+        check_workers(SparkEndpoint(conn_id="c", url=url.replace("93", "94")), rig.config, rig.target)
+    release_session(url, session_id)
 
 
 def test_a_dag_run_on_the_cluster_copies_and_applies(rig: Rig, cluster: SparkCluster, tmp_path: Path) -> None:

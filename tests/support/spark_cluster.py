@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyspark
 
+CONNECT_SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 HOME: Final = Path(pyspark.__file__).parent
 SETTINGS: Final = {
     "spark.executor.memory": "500m",
@@ -50,6 +51,18 @@ class SparkCluster:
             )
         )  # fmt: skip
         self._said(name, "(Successfully registered with master)")
+
+    def start_connect_server(self, token: str) -> str:
+        """A Spark Connect server as its own application here, as somebody who runs one would start it: its URL."""
+        settings = {**SETTINGS, "spark.cores.max": "1", "spark.ui.port": "0", "spark.connect.grpc.binding.port": "0"}
+        confs = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        self._start(
+            "connect",
+            [HOME / "bin" / "spark-submit", "--master", self.master, *confs, "--class", CONNECT_SERVER],
+            {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token},
+        )
+        port = self._said("connect", r"Spark Connect server started at: \S*?:(\d+)\s")
+        return f"sc://localhost:{port}/;token={token}"
 
     def connection(self, settings: Mapping[str, str] | None = None) -> str:
         """As Airflow's environment says it."""
@@ -91,17 +104,23 @@ class SparkCluster:
                 process.wait()
 
     def _run(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        memory = {"SPARK_DAEMON_MEMORY": "200m", "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false"}
+        return self._start(
+            name, [HOME / "bin" / "spark-class", command[0], "--host", "127.0.0.1", *command[1:]], memory
+        )
+
+    def _start(self, name: str, command: Sequence[str | Path], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
+            **variables,
             "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_DAEMON_MEMORY": "200m",
-            "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",
             "PYSPARK_PYTHON": sys.executable,
         }
         with self._log(name).open("wb") as log:
             process = subprocess.Popen(
-                [HOME / "bin" / "spark-class", command[0], "--host", "127.0.0.1", *command[1:]],
+                command,
+                cwd=self._directory,
                 env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         self._processes.append(process)
