@@ -47,7 +47,12 @@ class ClassicAccess:
             session.sparkContext.cancelJobsWithTag(tag)
 
 
-def executor_count(session: Any) -> int:
-    """How many executors the application has now, the driver not among them. Errors: `Unavailable`."""
+def executor_count() -> int:
+    """How many executors this driver's application has now, the driver not among them. Errors: `Unavailable`."""
+    from pyspark import SparkContext
+
+    active = SparkContext._active_spark_context
     with spark_errors("count executors"):
-        return len(session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1
+        if active is None or active._jsc.sc().isStopped():
+            return 0
+        return len(active._jsc.sc().statusTracker().getExecutorInfos()) - 1

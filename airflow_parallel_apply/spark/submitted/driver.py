@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from multiprocessing.connection import Client
+from pathlib import Path
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.queue.model import QueueError
@@ -22,7 +23,7 @@ def main(address: str) -> None:
     """Be what the task says. The parent is the JVM, which the application lives in."""
     die_with_parent()
     with Client(address, family="AF_UNIX") as connection:
-        link = TaskLink(connection)
+        link = TaskLink(connection, Path(address).parent)
         logger = logging.getLogger("airflow_parallel_apply")
         logger.setLevel(logging.INFO)
         logger.addHandler(LinkHandler(link))

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from airflow_parallel_apply.pipeline.apply.lane import Cancelled, LaneSignals
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
@@ -91,8 +91,7 @@ def run_lane(work: LaneWork, link: TaskLink, access: ClassicAccess) -> LaneRepor
         # A copy, since the capture thread writes into it, too.
         report=lambda report: link.send(Reported(report=replace(report, seconds=dict(report.seconds)))),
     )
-    watch = threading.Thread(target=_watch, args=(stage, access.open()), name="watch executors", daemon=True)
-    watch.start()
+    threading.Thread(target=_watch, args=(stage,), name="watch executors", daemon=True).start()
     while True:
         _wait(work, link, access)
         try:
@@ -118,14 +117,15 @@ def _wait(work: LaneWork, link: TaskLink, access: ClassicAccess) -> None:
         raise Cancelled("the lane was cancelled", op="apply", pipeline=work.config.pipeline)
 
 
-def _watch(stage: SparkStage, session: Any) -> None:
+def _watch(stage: SparkStage) -> None:
     lonely_since: float | None = None
     while True:
         time.sleep(_TICK_SECONDS)
         try:
-            lonely = stage.is_busy and executor_count(session) < 1
+            lonely = stage.is_busy and executor_count() < 1
         except ParallelApplyError:
-            return
+            # Between two contexts.
+            continue
         now = time.monotonic()
         lonely_since = (lonely_since or now) if lonely else None
         if lonely_since is not None and now - lonely_since > _PATIENCE_SECONDS:

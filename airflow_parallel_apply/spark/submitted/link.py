@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import shutil
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
@@ -20,8 +22,10 @@ _LEAVE_SECONDS: Final = 4.0
 class TaskLink:
     """Reads on a thread of its own. `stop_requested`, `cancelled`: what was heard so far."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, directory: Path) -> None:
+        """`directory`: the task's, which nobody else removes when it was killed."""
         self._connection = connection
+        self._directory = directory
         self._sending = threading.Lock()
         self._stop = threading.Event()
         self._cancel = threading.Event()
@@ -76,6 +80,7 @@ class TaskLink:
             try:
                 message = self._connection.recv()
             except (EOFError, OSError):
+                shutil.rmtree(self._directory, ignore_errors=True)
                 self._leave_soon()
                 self._cancelled()
                 return

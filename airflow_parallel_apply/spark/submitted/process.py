@@ -69,6 +69,8 @@ class DriverProcess:
     def start(self, work: ToDriver) -> None:
         """Wait for the driver, and tell it what it is. Errors: `Unavailable`."""
         self._connection = self._accept()
+        # Spark has read them.
+        self._settings.unlink()
         self.send(work)
 
     def send(self, message: ToDriver) -> None:
@@ -117,11 +119,10 @@ class DriverProcess:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _submit(self, submit: Path, name: str, properties: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        settings = self._directory / "settings"
-        with os.fdopen(os.open(settings, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        with os.fdopen(os.open(self._settings, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.writelines(f"{key}={_escaped(value)}\n" for key, value in properties.items())
         command = [
-            str(submit), "--name", name, "--properties-file", str(settings), "--load-spark-defaults",
+            str(submit), "--name", name, "--properties-file", str(self._settings), "--load-spark-defaults",
             str(_DRIVER), str(self._directory / "task"),
         ]  # fmt: skip
         with self._output.open("wb") as output:
@@ -134,6 +135,10 @@ class DriverProcess:
                 env=_environment(),
                 start_new_session=True,
             )
+
+    @property
+    def _settings(self) -> Path:
+        return self._directory / "settings"
 
     @property
     def _output(self) -> Path:
