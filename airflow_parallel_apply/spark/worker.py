@@ -57,8 +57,7 @@ class LoadRows:
     def _load(self, batches: Iterator[pa.RecordBatch]) -> Loaded:
         from pyspark import TaskContext
 
-        rows = map(_as_logged, batches)
-        first = next((batch for batch in rows if batch.num_rows), None)
+        first = next((batch for batch in batches if batch.num_rows), None)
         context = TaskContext.get()
         if first is None or context is None:
             return Loaded(tables=(), row_count=0)
@@ -69,7 +68,7 @@ class LoadRows:
             attempt=f"{self.nonce}:{context.taskAttemptId()}",
             relations=self.relations,
         )
-        return StagingLoader(self.dsn, order).load(itertools.chain([first], rows))
+        return StagingLoader(self.dsn, order).load(itertools.chain([first], batches))
 
 
 def read_results(results: pa.Table) -> tuple[StagedTable, ...]:
@@ -88,15 +87,6 @@ def warm(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     die_with_parent()
     for batch in batches:
         yield pa.record_batch([pa.array([True] * batch.num_rows)], names=["ready"])
-
-
-def _as_logged(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The job turns nulls of `unsent` into empty lists (see `job`); where all are empty, all was sent."""
-    number = batch.schema.get_field_index("unsent")
-    column = batch.column(number)
-    if len(column.flatten()):
-        return batch
-    return batch.set_column(number, "unsent", pa.nulls(len(column), column.type))
 
 
 def die_with_parent() -> None:

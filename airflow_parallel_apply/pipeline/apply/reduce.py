@@ -154,7 +154,7 @@ class Reducer:
         chosen = lasts
         composed: dict[int, frozenset[int]] = {}
         unsent = rows.column("unsent")
-        if unsent.null_count < len(unsent) or (carried is not None and carried.unsent):
+        if _any_unsent(unsent) or (carried is not None and carried.unsent):
             self._check_unsent(codes, unsent, keys, seqnos)
             values, chosen, composed = _compose(codes, values, unsent, starts, lasts, carried)
 
@@ -202,7 +202,7 @@ class Reducer:
         if len(wrong):
             place = int(wrong[0])
             raise self._log_error(f"operation {chr(codes[place])} in a table without a key", int(seqnos[place]))
-        if rows.column("unsent").null_count < len(rows):
+        if _any_unsent(rows.column("unsent")):
             raise self._log_error("a row without a key has a value that was not sent", int(seqnos[0]))
 
     def _check_sequence(self, rows: pa.RecordBatch, codes: Codes, seqnos: Numbers, same: npt.NDArray[np.bool_]) -> None:
@@ -254,6 +254,11 @@ class Reducer:
         return LogError(
             message, seqno=seqno, table=self._relation.name, hint="The log or the scan of it is at fault; report it."
         )
+
+
+def _any_unsent(unsent: pa.ListArray) -> bool:
+    """Nothing unsent is null in the log and an empty list from Spark."""
+    return len(unsent.flatten()) > 0
 
 
 def _compose(

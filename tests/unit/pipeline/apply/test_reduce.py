@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -206,6 +207,19 @@ def test_rows_without_a_key_are_all_inserts() -> None:
     assert found.values.to_pylist() == [["x", None]] * 3
     with pytest.raises(LogError, match="without a key"):
         list(Reducer(KEYLESS).feed(batch(RELATIONS, [Row(seqno=9, operation="D", values=("x", None), relation_id=2)])))
+
+
+@pytest.mark.parametrize("relation_id", [1, 2])
+def test_an_empty_list_of_unsent_columns_is_none_at_all(relation_id: int) -> None:
+    """Spark says it so for all rows of a batch, of whatever table."""
+    table = RELATIONS[relation_id]
+    values = tuple(str(number) for number, _ in enumerate(table.columns))
+    rows = batch(RELATIONS, [Row(seqno=1, operation="I", values=values, relation_id=relation_id)])
+    number = rows.schema.get_field_index("unsent")
+    rows = rows.set_column(number, "unsent", pa.array([[]], rows.column("unsent").type))
+    reducer = Reducer(table)
+    (found,) = [*reducer.feed(rows), *reducer.finish()]
+    assert (found.values.to_pylist(), found.unsent) == ([list(values)], None)
 
 
 def test_a_hot_key_is_carried_in_one_row_over_many_batches() -> None:
