@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.status import read_status
+from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_rig, require_equal
 from tests.support.rig import Rig, execute
-
-CHANNELS = 8
 
 
 @pytest.fixture(params=[8, 1], ids=["8 lanes", "1 lane"])
@@ -26,114 +22,6 @@ def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_pa
 def one_lane(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     """Serves channel after channel, so that they are apart for certain."""
     return make_rig(source_dsn, target_dsn, tmp_path, lanes=1)
-
-
-def make_rig(source_dsn: str, target_dsn: str, directory: Path, *, lanes: int) -> Rig:
-    config = PipelineConfig(
-        pipeline="p",
-        log_url=str(directory / "log"),
-        start=Start.EMPTY,
-        channels=CHANNELS,
-        lanes=lanes,
-        tables=TablePatterns(include=("public.*",)),
-        epoch_max_changes=20,
-    )
-    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
-
-
-def equal_after(rig: Rig, write: Callable[[], None]) -> None:
-    rig.prepare()
-    write()
-    rig.run()
-    require_equal(rig)
-
-
-def require_equal(rig: Rig) -> None:
-    comparison = rig.comparison()
-    assert comparison.equal, comparison
-    assert rig.rows("SELECT count(*) FROM pg_class WHERE relname ~ '^[sm]_' AND relkind = 'r'") == [(0,)]
-
-
-def conflicts(rig: Rig) -> dict[tuple[str, str | None], int]:
-    status = read_status(rig.target, "p")
-    return {(found.reason, found.table): found.count for found in status.conflicts}
-
-
-UNIQUE = "CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE, v text)"
-
-
-def test_a_unique_value_handed_over_between_channels_opens_a_merge_point(one_lane: Rig) -> None:
-    """Case 4: every key takes its neighbour's value; a channel that is ahead meets the row of one that is behind."""
-    one_lane.both(UNIQUE)
-    one_lane.prepare()
-    one_lane.write("INSERT INTO t SELECT i, i, 'first' FROM generate_series(1, 60) i")
-    one_lane.run()
-    for key in range(1, 60):
-        one_lane.transaction(
-            f"UPDATE t SET u = NULL WHERE u = {key}", f"UPDATE t SET u = {key}, v = 'next' WHERE u = {key + 1}"
-        )
-    one_lane.run()
-    require_equal(one_lane)
-    assert conflicts(one_lane)[("unique", "public.t")] >= 1
-
-
-def test_rows_deleted_and_inserted_with_the_same_secondary_value_in_parallel(rig: Rig) -> None:
-    """Cases 1 and 10."""
-    rig.both(UNIQUE)
-
-    def write() -> None:
-        rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 40) i")
-        for turn in range(1, 8):
-            rig.write(
-                f"WITH gone AS (DELETE FROM t RETURNING id, u) INSERT INTO t SELECT id + 1000, u, '{turn}' FROM gone"
-            )
-
-    equal_after(rig, write)
-
-
-def test_values_swapped_inside_a_transaction(rig: Rig) -> None:
-    """Cases 2 and 4."""
-    rig.both(UNIQUE)
-
-    def write() -> None:
-        rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 40) i")
-        for low in range(1, 40, 2):
-            rig.transaction(
-                f"UPDATE t SET u = -1 WHERE id = {low}",
-                f"UPDATE t SET u = {low} WHERE id = {low + 1}",
-                f"UPDATE t SET u = {low + 1}, v = 'swapped' WHERE id = {low}",
-            )
-
-    equal_after(rig, write)
-
-
-def test_key_and_value_chains(rig: Rig) -> None:
-    """Case 5: 2 becomes 3, then 1 becomes 2, of the key and of a unique value."""
-    rig.both(UNIQUE)
-
-    def write() -> None:
-        rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 30) i")
-        for _ in range(3):
-            rig.transaction(*(f"UPDATE t SET u = u + 1 WHERE u = {value}" for value in range(40, 0, -1)))
-            rig.transaction(*(f"UPDATE t SET id = id + 1 WHERE id = {value}" for value in range(40, 0, -1)))
-
-    equal_after(rig, write)
-
-
-def test_an_insert_that_meets_another_rows_unique_value_never_changes_that_row(one_lane: Rig) -> None:
-    """Case 3: what an upsert does to the wrong row."""
-    one_lane.both(UNIQUE)
-    one_lane.prepare()
-    one_lane.write("INSERT INTO t VALUES (1, 1, 'mine')")
-    one_lane.run()
-    execute(one_lane.target_dsn, "INSERT INTO t VALUES (500, 5, 'somebody else''s')")
-    one_lane.write("INSERT INTO t SELECT i, i, 'new' FROM generate_series(2, 9) i")
-    with pytest.raises(TargetError, match=r"\(u\)=\(5\) already exists"):
-        one_lane.run()
-    assert one_lane.rows("SELECT id, u, v FROM t WHERE u = 5") == [(500, 5, "somebody else's")]
-    execute(one_lane.target_dsn, "DELETE FROM t WHERE id = 500")
-    one_lane.run()
-    require_equal(one_lane)
 
 
 def test_a_violation_that_no_channel_made_ends_with_one_error_and_no_position_moved_past_it(rig: Rig) -> None:
@@ -149,19 +37,6 @@ def test_a_violation_that_no_channel_made_ends_with_one_error_and_no_position_mo
     execute(rig.target_dsn, "DELETE FROM t WHERE id = 500")
     rig.run()
     require_equal(rig)
-
-
-def test_equal_values_in_different_unique_keys_are_no_conflict(rig: Rig) -> None:
-    """Case 6."""
-    rig.both("CREATE TABLE t (id integer PRIMARY KEY, a integer UNIQUE, b integer UNIQUE, c integer, UNIQUE (c, id))")
-
-    def write() -> None:
-        for low in range(0, 200, 10):
-            rig.write(f"INSERT INTO t SELECT i, i, 500 - i, 1 FROM generate_series({low}, {low + 9}) i")
-        rig.write("UPDATE t SET c = c + 1")
-
-    equal_after(rig, write)
-    assert conflicts(rig) == {}
 
 
 def test_exclusion_constraints(rig: Rig) -> None:
@@ -256,37 +131,6 @@ def test_deferrable_constraints(rig: Rig) -> None:
             )
 
     equal_after(rig, write)
-
-
-ACTIONS = ("NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT")
-
-
-@pytest.mark.parametrize("action", ACTIONS)
-def test_foreign_keys_of_every_action(one_lane: Rig, action: str) -> None:
-    """Cases 7 and 8: what the source's actions did arrives as changes, and the target's own do nothing."""
-    rig = one_lane
-    rig.both(
-        "CREATE TABLE parent (id integer PRIMARY KEY, code integer UNIQUE)",
-        "CREATE TABLE child (id integer PRIMARY KEY,"
-        f" parent integer DEFAULT 0 REFERENCES parent ON DELETE {action} ON UPDATE {action},"
-        f" code integer DEFAULT 0 REFERENCES parent (code) ON DELETE {action} ON UPDATE {action})",
-    )
-    breaks = action in ("NO ACTION", "RESTRICT")
-
-    def write() -> None:
-        rig.write("INSERT INTO parent SELECT i, i FROM generate_series(0, 40) i")
-        rig.write("INSERT INTO child SELECT i, i % 40 + 1, i % 40 + 1 FROM generate_series(1, 120) i")
-        for key in range(1, 20):
-            if breaks:
-                rig.write(f"UPDATE child SET parent = 0, code = 0 WHERE parent = {key}")
-            rig.write(f"UPDATE parent SET id = id + 100, code = code + 100 WHERE id = {key}")
-        for key in range(30, 40):
-            if breaks:
-                rig.write(f"DELETE FROM child WHERE parent = {key}")
-            rig.write(f"DELETE FROM parent WHERE id = {key}")
-
-    equal_after(rig, write)
-    assert not {reason for reason, _ in conflicts(rig)} & {"foreign key"}
 
 
 def test_foreign_keys_to_the_same_table_and_in_a_circle(rig: Rig) -> None:

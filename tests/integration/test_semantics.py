@@ -109,21 +109,6 @@ def test_quoted_and_mixed_case_names_in_several_schemas(rig: Rig) -> None:
     equal_after(rig, write)
 
 
-def test_key_chains_inside_one_transaction(rig: Rig) -> None:
-    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
-
-    def write() -> None:
-        rig.write("INSERT INTO t VALUES (1, 'one'), (2, 'two')")
-        rig.transaction("UPDATE t SET id = 3 WHERE id = 2", "UPDATE t SET id = 2 WHERE id = 1")
-        rig.transaction(
-            "UPDATE t SET id = 4 WHERE id = 3", "UPDATE t SET id = 3 WHERE id = 4", "UPDATE t SET v = 'x' WHERE id = 3"
-        )
-        rig.transaction("DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (2, 'new')", "DELETE FROM t WHERE id = 2")
-
-    equal_after(rig, write)
-    assert rig.rows("SELECT * FROM t") == [(3, "x")]
-
-
 def test_rows_of_a_table_without_a_key_arrive_once(rig: Rig) -> None:
     rig.both("CREATE TABLE t (a integer, b text)")
 
@@ -149,20 +134,6 @@ def test_a_target_with_other_column_order_and_defaulted_columns(rig: Rig) -> Non
         (1, "a", "1.50", True, None),
         (2, None, "3.000", True, None),
     ]
-
-
-def test_unchanged_toast_columns_keep_their_value(rig: Rig) -> None:
-    rig.both(
-        "CREATE TABLE t (id integer PRIMARY KEY, big text, v integer)", "ALTER TABLE t ALTER big SET STORAGE EXTERNAL"
-    )
-
-    def write() -> None:
-        rig.write("INSERT INTO t SELECT i, repeat(md5(i::text), 400), 0 FROM generate_series(1, 20) i")
-        rig.write("UPDATE t SET v = 1", "UPDATE t SET big = NULL WHERE id = 3", "UPDATE t SET v = 2 WHERE id < 5")
-        rig.transaction("UPDATE t SET big = repeat('x', 9000) WHERE id = 7", "UPDATE t SET v = 9 WHERE id = 7")
-        rig.write("UPDATE t SET id = id + 100 WHERE id IN (1, 7, 20)")
-
-    equal_after(rig, write)
 
 
 def test_truncates_are_serialization_points(rig: Rig) -> None:
