@@ -69,7 +69,8 @@ class DriverProcess:
     def start(self, work: ToDriver) -> None:
         """Wait for the driver, and tell it what it is. Errors: `Unavailable`."""
         self._connection = self._accept()
-        # Spark has read them.
+        # One driver comes, and Spark has read its settings.
+        self._listener.close()
         self._settings.unlink()
         self.send(work)
 
