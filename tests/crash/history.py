@@ -1,4 +1,5 @@
-"""A source that is written at random: hot rows, key changes, unsent wide values, truncates, DDL, rows without a key.
+"""A source that is written at random: hot rows, key changes, unsent wide values, truncates, DDL, rows without a key,
+equal rows of which one changes, unique values handed on, parents with children.
 
 Every statement is valid whatever the tables hold, so that a seed gives the same statements again.
 """
@@ -19,9 +20,17 @@ TABLES = (
     "ALTER TABLE item ALTER big SET STORAGE EXTERNAL",
     "CREATE TABLE pair (a text, b numeric, v timestamptz, PRIMARY KEY (b, a))",
     "CREATE TABLE entry (at integer, note text)",
+    "CREATE TABLE bag (a integer, note text)",
+    "ALTER TABLE bag REPLICA IDENTITY FULL",
+    "CREATE TABLE seat (id integer PRIMARY KEY, place integer UNIQUE)",
+    "CREATE TABLE parent (id integer PRIMARY KEY)",
+    "CREATE TABLE child (id integer PRIMARY KEY, parent integer REFERENCES parent ON DELETE CASCADE ON UPDATE CASCADE)",
 )
 
 _KEYS = 400
+_FEW = 40
+"""Of rows that are in each other's way."""
+_TRUNCATED = ("item", "entry", "pair", "item, entry", "bag, seat", "parent, child")
 _PAUSE_SECONDS = 0.02
 
 
@@ -79,7 +88,7 @@ class Writer:
     def truncate(self) -> None:
         """With new rows behind it in the same transaction, now and then."""
         with self._connection.transaction():
-            self._connection.execute(f"TRUNCATE {self._random.choice(['item', 'entry', 'pair', 'item, entry'])}")
+            self._connection.execute(f"TRUNCATE {self._random.choice(_TRUNCATED)}")
             for _ in range(self._random.randint(0, 3)):
                 self._connection.execute(self._statement())
 
@@ -97,7 +106,7 @@ class Writer:
     def _statement(self) -> str:
         dice, number = self._random, next(self._numbers)
         key = dice.randrange(_KEYS)
-        match dice.choices(range(8), weights=[30, 20, 15, 8, 8, 6, 5, 12])[0]:
+        match dice.choices(range(11), weights=[25, 18, 13, 7, 7, 5, 4, 10, 8, 10, 8])[0]:
             case 0:
                 return (
                     f"INSERT INTO hot VALUES ({key % 5}, 1, 'v{number}')"
@@ -126,5 +135,43 @@ class Writer:
                 )
             case 6:
                 return f"DELETE FROM pair WHERE b < {key / 7.0}"
-            case _:
+            case 7:
                 return f"INSERT INTO entry SELECT {number}, 'same' FROM generate_series(1, {dice.randint(1, 4)})"
+            case 8:
+                return self._of_equal_rows(key % 4)
+            case 9:
+                return self._handed_on(key % _FEW, dice.randrange(_FEW))
+            case _:
+                return self._of_a_family(key % _FEW, number)
+
+    def _of_equal_rows(self, a: int) -> str:
+        one = f"ctid = (SELECT min(ctid) FROM bag WHERE a = {a})"
+        return self._random.choice(
+            [
+                f"INSERT INTO bag SELECT {a}, 'same' FROM generate_series(1, 3)",
+                f"UPDATE bag SET a = (a + 1) % 4 WHERE {one}",
+                f"DELETE FROM bag WHERE {one}",
+            ]
+        )
+
+    def _handed_on(self, key: int, place: int) -> str:
+        """A place goes to another row, within a transaction or a statement."""
+        return self._random.choice(
+            [
+                f"INSERT INTO seat VALUES ({key}, {place}) ON CONFLICT DO NOTHING",
+                f"UPDATE seat SET place = NULL WHERE place = {place}; UPDATE seat SET place = {place} WHERE id = {key}",
+                f"DELETE FROM seat WHERE place = {place} OR id = {key}; INSERT INTO seat VALUES ({key}, {place})",
+                "UPDATE seat SET place = place + 1000; UPDATE seat SET place = (place - 999) % 40",
+            ]
+        )
+
+    def _of_a_family(self, key: int, number: int) -> str:
+        return self._random.choice(
+            [
+                f"INSERT INTO parent VALUES ({key}) ON CONFLICT DO NOTHING; INSERT INTO child VALUES ({number}, {key})",
+                f"UPDATE parent SET id = id + 1000 WHERE id = {key} AND NOT EXISTS"
+                f" (SELECT FROM parent WHERE id = {key + 1000})",
+                f"DELETE FROM parent WHERE id IN ({key}, {key + 1000})",
+                f"DELETE FROM child WHERE id % 9 = {key % 9}",
+            ]
+        )
