@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Start
-from tests.crash.scene import Scene
-from tests.support.step_process import Fault
+from tests.crash.scene import Scene, spark_processes
+from tests.support.step_process import Fault, peak_bytes
 
 WRITER = "airflow_parallel_apply.pipeline.log.writer:DirectoryLogWriter"
 SLOT = "airflow_parallel_apply.pipeline.source.postgres.slot:Slot"
@@ -82,3 +82,32 @@ def test_a_transaction_that_was_open_during_a_crash_is_not_taken_for_one_that_is
         ("longer", 100),
         ("short", 201),
     ]
+
+
+@pytest.mark.timeout(600)
+def test_a_huge_transaction_takes_no_more_memory_than_a_large_one(spark_scene: Scene) -> None:
+    """Capture, a lane and Spark's Python workers: 240 MB of values, which fill every buffer there is, then 640 MB."""
+    scene = spark_scene
+    scene.rig = scene.rig.having(channels=2)
+    scene.rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
+    scene.rig.prepare()
+    peaks = [_peaks(scene, rows) for rows in (150_000, 400_000)]
+    scene.require_equal()
+    for name, small in peaks[0].items():
+        assert peaks[1][name] < small + 128 * 2**20, peaks
+
+
+def _peaks(scene: Scene, rows: int) -> dict[str, int]:
+    """Bytes that processes of each kind held at most, while they bring a transaction of so many rows."""
+    assert scene.spark_directory is not None
+    scene.rig.write(f"INSERT INTO t SELECT {rows} + i, repeat('v', 1600) FROM generate_series(1, {rows}) i")
+    capture = scene.start_capture(f"{rows} rows")
+    captured = capture.report(timeout=240)
+    assert captured is not None, capture.tail()
+    opened = scene.open(f"{rows} rows")
+    lane = scene.start_lane(opened)
+    applied = lane.report(timeout=240)
+    assert applied is not None, lane.tail()
+    scene.close(opened)
+    workers = [peak_bytes(pid) for pid in spark_processes(scene.spark_directory)[1]]
+    return {"capture": captured["peak_bytes"], "lane": applied["peak_bytes"], "worker": max(workers)}

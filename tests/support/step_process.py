@@ -13,9 +13,10 @@ import logging
 import os
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 from airflow_parallel_apply.pipeline import run
@@ -92,6 +93,15 @@ def _config(value: dict[str, Any]) -> PipelineConfig:
     )
 
 
+def peak_bytes(pid: int) -> int:
+    """What a process held at most in memory; 0 where it is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
 def main() -> None:
     logging.basicConfig(
         force=True, level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(threadName)s %(levelname)s %(message)s"
@@ -105,7 +115,7 @@ def main() -> None:
     cancelled: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: cancelled.append(number))
     with ExitStack() as stack:
-        print(json.dumps(_run(order, stack, cancelled)))
+        print(json.dumps({**_run(order, stack, cancelled), "peak_bytes": peak_bytes(os.getpid())}))
 
 
 def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]:
