@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.cluster import Cluster
 from airflow_parallel_apply.spark.session import ConnectAccess, release_session
@@ -249,18 +249,6 @@ def test_workers_without_our_python_are_refused_with_what_mends_it(rig: Rig, clu
     with pytest.raises(ConfigurationError, match="/nowhere/python3") as raised:
         lanes.lane(0)
     assert "spark.pyspark.python" in str(raised.value)
-
-
-def test_a_master_that_is_not_there_is_said_in_one_line(rig: Rig) -> None:
-    rig.prepare()
-    rig.write(ROWS.format(first=1, last=10))
-    rig.capture("run")
-    plan(rig.config, rig.target)
-    opened = run.open_run(rig.config, rig.source, rig.target, owner="run", run_id="run")
-    gone = Cluster(master="spark://127.0.0.1:1", settings=SETTINGS)
-    with pytest.raises(Unavailable, match=r"spark://127\.0\.0\.1:1") as raised:
-        Lanes(rig=rig, opened=opened, cluster=gone).lane(0)
-    assert "\n" not in str(raised.value)
 
 
 def test_a_connect_server_on_the_cluster_serves_lanes(rig: Rig, cluster: SparkCluster) -> None:

@@ -7,7 +7,7 @@ import sys
 from multiprocessing.connection import Client
 from pathlib import Path
 
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailable
 from airflow_parallel_apply.queue.model import QueueError
 from airflow_parallel_apply.spark.classic import ClassicAccess
 from airflow_parallel_apply.spark.submitted.copying import serve_copies
@@ -30,7 +30,11 @@ def main(address: str) -> None:
         try:
             work = link.first()
             access = ClassicAccess()
-            context = access.open().sparkContext
+            try:
+                context = access.open().sparkContext
+            except Unavailable:
+                # Spark has said why; its task reads that, and knows where.
+                sys.exit(1)
             link.send(Started(application_id=context.applicationId, ui_url=context.uiWebUrl))
             match work:
                 case LaneWork():
