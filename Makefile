@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 PYTEST_ARGS ?=
-LOCK_COMMAND := $(BIN)/uv --quiet pip compile pyproject.toml .ci/tools.in --extra airflow --extra spark --extra demo \
+LOCK_COMMAND := $(BIN)/uv --quiet pip compile pyproject.toml .ci/tools.in --extra airflow --extra spark --extra demo --extra service \
 	--group dev --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate --no-header
 
 export DEMO_TRANSACTIONS ?= 50000

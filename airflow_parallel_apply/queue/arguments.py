@@ -2,34 +2,98 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Final
 
-from airflow_parallel_apply.queue.model import Change, Insert, TaskId, TaskRef
+from airflow_parallel_apply.queue.model import Change, Insert, Json, TaskId, TaskRef
 
 MAX_QUEUE_NAME_BYTES: Final = 512
+MAX_CLAIMANT_BYTES: Final = 512
+MAX_ERR_BYTES: Final = 1_000_000
+MAX_SEQUENCE: Final = 2**63 - 1
+MAX_ATTEMPT: Final = 2**31 - 1
+
+_LONGEST: Final = timedelta(days=365_000)
+"""Further off than any time that a clock of four-digit years reaches: what adds to it cannot be told."""
+
+
+def check_claim(queues: Iterable[str], claimant: str, lease: timedelta) -> None:
+    """Raise ValueError for a claim that names no queue that could be, or a lease that no clock can hold."""
+    check_names(queues)
+    check_renew(claimant, lease)
+
+
+def check_renew(claimant: str, lease: timedelta) -> None:
+    """Raise ValueError for a claimant without a name, or a lease that no clock can hold."""
+    _check_claimant(claimant)
+    _check_arrival(lease)
 
 
 def check_modify(
-    insert: Sequence[Insert], change: Sequence[Change], delete: Sequence[TaskRef], depend: Sequence[TaskRef]
+    claimant: str,
+    insert: Sequence[Insert],
+    change: Sequence[Change],
+    delete: Sequence[TaskRef],
+    depend: Sequence[TaskRef],
 ) -> None:
-    """Raise ValueError where ids repeat, in one list or over them, or a name or a sequence cannot be."""
+    """Raise ValueError where ids repeat, in one list or over them, or something is out of its bounds."""
+    _check_claimant(claimant)
     named: list[TaskId] = [entry.task_id for entry in insert if entry.task_id is not None]
     named += [entry.ref.task_id for entry in change]
     named += [ref.task_id for ref in (*delete, *depend)]
     repeated = [str(task_id) for task_id, count in Counter(named).items() if count > 1]
     if repeated:
         raise ValueError(f"the ids of a modify must be disjoint, more than once: {', '.join(repeated)}")
-    check_names([entry.queue for entry in insert])
-    check_names([entry.queue for entry in change if entry.queue is not None])
-    for entry in change:
-        if entry.sequence is not None and entry.queue is None:
-            raise ValueError(f"change of {entry.ref.task_id}: a sequence is given only with a move to another queue")
+    check_names({entry.queue for entry in insert})
+    check_names({entry.queue for entry in change if entry.queue is not None})
+    entries: tuple[Insert | Change, ...] = (*insert, *change)
+    for entry in entries:
+        _check_arrival(entry.at)
+        if entry.sequence is not None and not -MAX_SEQUENCE - 1 <= entry.sequence <= MAX_SEQUENCE:
+            raise ValueError(f"a sequence has 64 bits: {entry.sequence}")
+        if entry.attempt is not None and not 0 <= entry.attempt <= MAX_ATTEMPT:
+            raise ValueError(f"an attempt is 0 to {MAX_ATTEMPT}: {entry.attempt}")
+        if entry.err is not None and ("\0" in entry.err or not _fits(entry.err, MAX_ERR_BYTES)):
+            raise ValueError(f"an error text has at most {MAX_ERR_BYTES} bytes of UTF-8 and no NUL")
+    for one in change:
+        if one.sequence is not None and one.queue is None:
+            raise ValueError(f"change of {one.ref.task_id}: a sequence is given only with a move to another queue")
 
 
 def check_names(queues: Iterable[str]) -> None:
     """Raise ValueError unless each is the name of a queue."""
     for queue in queues:
-        if not queue or "\0" in queue or len(queue.encode()) > MAX_QUEUE_NAME_BYTES:
-            raise ValueError(f"a queue's name has 1 to {MAX_QUEUE_NAME_BYTES} bytes and no NUL: {queue!r}")
+        if not queue or "\0" in queue or not _fits(queue, MAX_QUEUE_NAME_BYTES):
+            raise ValueError(f"a queue's name has 1 to {MAX_QUEUE_NAME_BYTES} bytes of UTF-8 and no NUL: {queue!r}")
+
+
+def to_json(value: Json) -> str:
+    """A value's text, as it is kept: ASCII. Errors: `ValueError` for what JSON cannot say (NaN among it)."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"a task's value must be JSON: {error}") from error
+
+
+def _check_claimant(claimant: str) -> None:
+    if not claimant or "\0" in claimant or not _fits(claimant, MAX_CLAIMANT_BYTES):
+        raise ValueError(f"a claimant's name has 1 to {MAX_CLAIMANT_BYTES} bytes of UTF-8 and no NUL: {claimant!r}")
+
+
+def _check_arrival(at: datetime | timedelta | None) -> None:
+    if isinstance(at, timedelta):
+        if abs(at) > _LONGEST:
+            raise ValueError(f"a time so far off cannot be told: {at}")
+    elif at is not None and at.tzinfo is None:
+        raise ValueError(f"an arrival time needs a time zone: {at}")
+
+
+def _fits(text: str, max_bytes: int) -> bool:
+    """In UTF-8, which cannot write a lone surrogate."""
+    try:
+        return len(text.encode()) <= max_bytes
+    except UnicodeEncodeError:
+        return False

@@ -59,9 +59,13 @@ class Queue(Protocol):
         claimant: str | None = None,
         limit: int | None = None,
         ids: Sequence[TaskId] = (),
+        after: Task | None = None,
         omit_values: bool = False,
     ) -> tuple[Task, ...]:
-        """A queue's tasks in order: sequence in a strict queue, (at, id) in a spread one. Holds up nobody."""
+        """A queue's tasks in order: sequence in a strict queue, (at, id) in a spread one. Holds up nobody.
+
+        `after`: only what stands behind that task, as it was listed; the last of a page gives the next page.
+        """
         ...
 
     def queue_stats(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from airflow_parallel_apply.queue import Queue
+from airflow_parallel_apply.queue.memory import Engine, MemoryQueue
 from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
 
 Open = Callable[[], Queue]
@@ -23,6 +24,12 @@ def postgres(request: pytest.FixtureRequest) -> Open:
     return lambda: PostgresQueue(dsn, schema=schema)
 
 
+def memory(request: pytest.FixtureRequest) -> Open:
+    engine = Engine()
+    return lambda: MemoryQueue(engine)
+
+
 BACKENDS: Mapping[str, Callable[[pytest.FixtureRequest], Open]] = {
+    "memory": memory,
     "postgres": postgres,
 }

@@ -112,6 +112,19 @@ def test_a_renewal_holds_the_task_for_another_lease(queue: Queue) -> None:
     assert queue.claim(["q"], claimant="b", lease=LEASE, timeout=2 * SOON) is None
 
 
+def test_a_renewal_with_a_shorter_lease_is_noticed_by_those_who_wait(open_client: Open) -> None:
+    queue = open_client()
+    put(queue, Insert(queue="q"))
+    held = queue.try_claim(["q"], claimant="a", lease=LEASE)
+    assert held is not None
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(open_client().claim, ["q"], claimant="b", lease=LEASE, timeout=LONG)
+        queue.renew(held, claimant="a", lease=SOON)
+        taken = waiting.result(timeout=60)
+    assert taken is not None
+    assert (taken.task_id, taken.claimant) == (held.task_id, "b")
+
+
 def test_a_renewal_says_why_the_task_is_not_ours(queue: Queue) -> None:
     free, gone = put(queue, Insert(queue="free"), Insert(queue="gone"))
     queue.modify(claimant="maker", delete=[gone.ref])
@@ -206,6 +219,34 @@ def test_many_workers_do_each_task_once(open_client: Open) -> None:
         done = [value for values in pool.map(work, [f"w{n}" for n in range(6)]) for value in values]
     assert Counter(done) == Counter(range(count))
     assert Counter(task.value for task in queue.tasks("done")) == Counter(range(count))
+
+
+def test_a_queue_that_comes_and_goes_all_the_time_loses_no_task(open_client: Open) -> None:
+    """Each task is the only one of its queue as it comes and as it goes: whoever cleans up meets who puts."""
+    rounds, makers = 60, 3
+    queue = open_client()
+    done: list[tuple[int, int]] = []
+
+    def make(maker: int) -> None:
+        client = open_client()
+        for turn in range(rounds):
+            put(client, Insert(queue="q", value=[maker, turn]))
+
+    def take(name: str) -> None:
+        client = open_client()
+        while len(done) < rounds * makers:
+            task = client.claim(["q"], claimant=name, lease=LEASE, timeout=SOON)
+            if task is not None:
+                client.modify(claimant=name, delete=[task.ref])
+                done.append(tuple(task.value))
+
+    with ThreadPoolExecutor(2 * makers) as pool:
+        running = [pool.submit(make, maker) for maker in range(makers)]
+        running += [pool.submit(take, f"taker {taker}") for taker in range(makers)]
+        for one in running:
+            one.result(timeout=120)
+    assert sorted(done) == [(maker, turn) for maker in range(makers) for turn in range(rounds)]
+    assert queue.queue_stats() == ()
 
 
 def test_a_closed_queue_refuses_calls_and_lets_waiting_ones_go(open_client: Open) -> None:

@@ -229,6 +229,82 @@ def test_listing_is_in_order_and_filters(queue: Queue) -> None:
     assert queue.tasks("spread", ids=[strict[0].task_id]) == ()
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_pages_of_a_listing_follow_each_other(queue: Queue, strict: bool) -> None:
+    at = datetime(2020, 1, 1, tzinfo=UTC)
+    made = put(
+        queue,
+        *(
+            Insert(queue="q", sequence=n if strict else None, value=n, at=at + timedelta(seconds=n // 3))
+            for n in range(10)
+        ),
+        Insert(queue="other", value="other", at=at),
+    )
+    whole = queue.tasks("q")
+    assert len(whole) == 10
+    pages, last = [], None
+    while page := queue.tasks("q", limit=4, after=last):
+        pages.append(page)
+        last = page[-1]
+    assert [len(page) for page in pages] == [4, 4, 2]
+    assert sum(pages, ()) == whole
+    assert queue.tasks("q", after=whole[6], ids=[task.task_id for task in made]) == whole[7:]
+    # A task that is gone still says where the next page begins.
+    queue.modify(claimant="a", delete=[whole[3].ref])
+    assert queue.tasks("q", after=whole[3]) == whole[4:]
+
+
+def test_the_last_sequence_that_there_is_has_nothing_behind_it(queue: Queue) -> None:
+    (last,) = put(queue, Insert(queue="q", sequence=2**63 - 1))
+    assert queue.tasks("q", after=last) == ()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Insert(queue="q", value=float("nan")),
+        Insert(queue="q", value={1, 2}),
+        Insert(queue="q", value=b"bytes"),
+        Insert(queue="q", sequence=2**63),
+        Insert(queue="q", attempt=-1),
+        Insert(queue="q", attempt=2**31),
+        Insert(queue="q", err="a\0b"),
+        Insert(queue="q", err="\ud800"),
+        Insert(queue="\ud800"),
+        Insert(queue="q", at=datetime(2020, 1, 1)),
+        Insert(queue="q", at=timedelta.max),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_kept_is_refused_before_anything_is_done(queue: Queue, entry: Insert) -> None:
+    with pytest.raises(ValueError, match=r"^an? "):
+        put(queue, Insert(queue="fine"), entry)
+    assert queue.queue_stats() == ()
+
+
+@pytest.mark.parametrize("claimant", ["", "a\0b", "\ud800", "é" * 300])
+def test_a_claimant_that_has_no_name_is_refused(queue: Queue, claimant: str) -> None:
+    put(queue, Insert(queue="q"))
+    with pytest.raises(ValueError, match="claimant"):
+        queue.try_claim(["q"], claimant=claimant, lease=LEASE)
+    with pytest.raises(ValueError, match="claimant"):
+        queue.modify(claimant=claimant, insert=[Insert(queue="q")])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -1.5e300, 2**70, "", "é\u2028\x7f😀\n", [], {}, {"b": 1, "a": [None, {"": "x" * 100_000}]}],
+    ids=lambda value: repr(value)[:20],
+)
+def test_a_value_comes_back_as_it_was_given(queue: Queue, value: object) -> None:
+    put(queue, Insert(queue="q", value=value))
+    (listed,) = queue.tasks("q")
+    assert (listed.value, list(listed.value) if isinstance(value, dict) else 0) == (
+        value,
+        list(value) if isinstance(value, dict) else 0,
+    )
+
+
 def test_thousands_of_tasks_go_in_and_out_in_one_modify(queue: Queue) -> None:
     made = put(queue, *(Insert(queue=f"q{n % 4}", sequence=n, value={"n": n}) for n in range(4000)))
     assert [task.value["n"] for task in made] == list(range(4000))

@@ -12,6 +12,7 @@ import pytest
     ("module", "absent"),
     [
         ("airflow_parallel_apply.queue", "airflow pyspark pyarrow psycopg typer rich"),
+        ("airflow_parallel_apply.queue.memory", "airflow pyspark pyarrow psycopg typer rich grpc"),
         ("airflow_parallel_apply.queue.postgres", "airflow pyspark pyarrow typer rich"),
         ("airflow_parallel_apply.queue.__main__", "airflow pyspark pyarrow psycopg"),
     ],

@@ -14,12 +14,11 @@ from typing import Final
 
 import psycopg
 
-from airflow_parallel_apply.queue.arguments import check_modify, check_names
+from airflow_parallel_apply.queue.arguments import MAX_SEQUENCE, check_claim, check_modify, check_renew
+from airflow_parallel_apply.queue.judge import Locked, Modify, not_ours
 from airflow_parallel_apply.queue.model import (
     Change,
     DependencyError,
-    Failure,
-    FailureReason,
     Insert,
     QueueStats,
     QueueUnavailable,
@@ -28,7 +27,6 @@ from airflow_parallel_apply.queue.model import (
     TaskRef,
 )
 from airflow_parallel_apply.queue.postgres.connections import Connection, Connections
-from airflow_parallel_apply.queue.postgres.judge import Modify
 from airflow_parallel_apply.queue.postgres.modify import run
 from airflow_parallel_apply.queue.postgres.rows import to_task
 from airflow_parallel_apply.queue.postgres.statements import DEFAULT_SCHEMA, Statements
@@ -56,7 +54,7 @@ class PostgresQueue:
 
     def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Task | None:
         """In a random order of the queues."""
-        check_names(queues)
+        check_claim(queues, claimant, lease)
         with self._connections.use() as connection:
             return self._claim_now(connection, queues, claimant, lease)
 
@@ -103,7 +101,7 @@ class PostgresQueue:
         depend: Sequence[TaskRef] = (),
     ) -> tuple[Task, ...]:
         """Also `ValueError`, for a call that no state of the queue could make right."""
-        check_modify(insert, change, delete, depend)
+        check_modify(claimant, insert, change, delete, depend)
         if not (insert or change or delete or depend):
             return ()
         asked = Modify.asked(claimant, insert, change, delete, depend)
@@ -121,15 +119,20 @@ class PostgresQueue:
 
     def renew(self, task: Task, *, claimant: str, lease: timedelta) -> Task:
         """The value stays as it is in the table."""
+        check_renew(claimant, lease)
         with self._connections.use() as connection:
             row = connection.execute(
                 self._statements["renew"],
                 {"id": task.task_id, "version": task.version, "claimant": claimant, "lease": lease},
             ).fetchone()
-            if row is not None:
-                return to_task(row)
-            failure = self._why_not_ours(connection, task, claimant)
-        raise DependencyError(changes=(failure,))
+            if row is None:
+                raise DependencyError(changes=(not_ours(task.ref, self._holder(connection, task.task_id), claimant),))
+            renewed = to_task(row)
+            if renewed.at < task.at:
+                connection.execute(
+                    self._statements["notify"], {"channel": self._statements.channel, "queues": [renewed.queue]}
+                )
+        return renewed
 
     def tasks(
         self,
@@ -138,8 +141,11 @@ class PostgresQueue:
         claimant: str | None = None,
         limit: int | None = None,
         ids: Sequence[TaskId] = (),
+        after: Task | None = None,
         omit_values: bool = False,
     ) -> tuple[Task, ...]:
+        if after is not None and after.sequence == MAX_SEQUENCE:
+            return ()
         with self._connections.use() as connection:
             rows = connection.execute(
                 self._statements["tasks"],
@@ -148,6 +154,9 @@ class PostgresQueue:
                     "claimant": claimant,
                     "limit": limit,
                     "ids": list(ids) or None,
+                    "from_sequence": None if after is None or after.sequence is None else after.sequence + 1,
+                    "after_at": None if after is None or after.sequence is not None else after.at,
+                    "after_id": None if after is None else after.task_id,
                     "omit_values": omit_values,
                 },
             ).fetchall()
@@ -207,13 +216,9 @@ class PostgresQueue:
                 return heard
         return frozenset()
 
-    def _why_not_ours(self, connection: Connection, task: Task, claimant: str) -> Failure:
-        row = connection.execute(self._statements["holder"], {"id": task.task_id}).fetchone()
+    def _holder(self, connection: Connection, task_id: TaskId) -> Locked | None:
+        row = connection.execute(self._statements["holder"], {"id": task_id}).fetchone()
         if row is None:
-            return Failure(task_id=task.task_id, reason=FailureReason.MISSING)
-        version, holder, at = row
-        if version != task.version:
-            return Failure(task_id=task.task_id, reason=FailureReason.WRONG_VERSION, version=version)
-        if holder is None or holder == claimant:
-            return Failure(task_id=task.task_id, reason=FailureReason.NOT_HELD, version=version)
-        return Failure(task_id=task.task_id, reason=FailureReason.CLAIMED, version=version, claimant=holder, until=at)
+            return None
+        queue, sequence, version, claimant, at, now = row
+        return Locked(queue=queue, sequence=sequence, version=version, claimant=claimant, at=at, now=now)

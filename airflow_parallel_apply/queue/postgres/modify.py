@@ -7,16 +7,14 @@ and meets it as a judged failure.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
 
-from airflow_parallel_apply.queue.model import Insert, Task, TaskId
-from airflow_parallel_apply.queue.postgres.connections import Connection
-from airflow_parallel_apply.queue.postgres.judge import (
+from airflow_parallel_apply.queue.arguments import to_json
+from airflow_parallel_apply.queue.judge import (
     Arrival,
     Locked,
     Modify,
@@ -25,7 +23,10 @@ from airflow_parallel_apply.queue.postgres.judge import (
     judge_arrivals,
     moves,
     raise_if_refused,
+    to_announce,
 )
+from airflow_parallel_apply.queue.model import Insert, Task, TaskId
+from airflow_parallel_apply.queue.postgres.connections import Connection
 from airflow_parallel_apply.queue.postgres.rows import to_task
 from airflow_parallel_apply.queue.postgres.statements import Statements
 
@@ -51,7 +52,7 @@ def run(connection: Connection, statements: Statements, modify: Modify) -> tuple
             connection.execute(statements["delete"], {"ids": [ref.task_id for ref in modify.delete]})
         changed = _change(connection, statements, modify, locked)
         inserted = _insert(connection, statements, insert)
-        queues = _to_announce(modify, locked, insert)
+        queues = to_announce(modify, locked, insert)
         if queues:
             connection.execute(statements["notify"], {"channel": statements.channel, "queues": sorted(queues)})
     found = {
@@ -112,7 +113,7 @@ def _change(
             "claimed": [entry.claimed for entry in modify.change],
             "attempts": [entry.attempt for entry in modify.change],
             "errs": [entry.err for entry in modify.change],
-            "values": [json.dumps(entry.value) for entry in modify.change],
+            "values": [to_json(entry.value) for entry in modify.change],
         },
     )
 
@@ -129,7 +130,7 @@ def _insert(connection: Connection, statements: Statements, insert: Sequence[tup
             **_arrival_times([entry.at for _, entry in insert]),
             "attempts": [entry.attempt for _, entry in insert],
             "errs": [entry.err for _, entry in insert],
-            "values": [json.dumps(entry.value) for _, entry in insert],
+            "values": [to_json(entry.value) for _, entry in insert],
         },
     )
 
@@ -140,19 +141,3 @@ def _arrival_times(given: Sequence[datetime | timedelta | None]) -> dict[str, li
         "ats": [at if isinstance(at, datetime) else None for at in given],
         "delays": [at if isinstance(at, timedelta) else None for at in given],
     }
-
-
-def _to_announce(modify: Modify, locked: Mapping[TaskId, Locked], insert: Sequence[tuple[TaskId, Insert]]) -> set[str]:
-    """The queues whose waiters this transaction wakes when it commits.
-
-    A change that only puts its task off wakes nobody: they look again when they expected the task, and not before.
-    """
-    queues = {entry.queue for _, entry in insert}
-    queues |= {locked[ref.task_id].queue for ref in modify.delete}
-    for entry in modify.change:
-        before = locked[entry.ref.task_id]
-        at = before.now + entry.at if isinstance(entry.at, timedelta) else entry.at
-        put_off = at is not None and at > before.now and at >= before.at
-        if not put_off or moves(entry, locked):
-            queues |= {before.queue, entry.queue or before.queue}
-    return queues

@@ -1,1 +1,3 @@
-SELECT task.version, task.claimant, task.at FROM {schema}.task WHERE task.id = %(id)s::uuid
+SELECT task.queue, task.sequence, task.version, task.claimant, task.at, clock_timestamp()
+FROM {schema}.task
+WHERE task.id = %(id)s::uuid

@@ -1,10 +1,13 @@
-"""Whether a modify may be done: every entry held against what the database says of its task and its place."""
+"""Whether a modify may be done: every entry held against what the backend says of its task and its place.
+
+What is here is every backend's: which entries fail and why, which move, whose waiters are told.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import uuid4
 
 from airflow_parallel_apply.queue.model import (
@@ -50,7 +53,7 @@ class Modify:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locked:
-    """A task of ours to judge: nobody else can write it until our transaction ends. `now` is the server's."""
+    """A task of ours to judge: nobody else can write it until our modify ends. `now` is the backend's."""
 
     queue: str
     sequence: int | None
@@ -73,7 +76,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """What the database holds where a task would arrive. `version` is that of the task which has the id."""
+    """What the backend holds where a task would arrive. `version` is that of the task which has the id."""
 
     version: int | None
     taken: bool
@@ -114,7 +117,7 @@ def arrivals_of(modify: Modify, locked: Mapping[TaskId, Locked]) -> list[Arrival
 
 
 def judge_arrivals(arrivals: Sequence[Arrival], obstacles: Sequence[Obstacle]) -> Arrivals:
-    """Against the database, and against each other."""
+    """Against the backend, and against each other."""
     verdict = Arrivals()
     places: set[tuple[str, int]] = set()
     strict: dict[str, bool] = {}
@@ -155,6 +158,39 @@ def raise_if_refused(
         raise DependencyError(
             inserts=tuple(inserts), changes=tuple(changes), deletes=tuple(deletes), depends=tuple(depends)
         )
+
+
+def to_announce(modify: Modify, locked: Mapping[TaskId, Locked], insert: Sequence[tuple[TaskId, Insert]]) -> set[str]:
+    """The queues whose waiters a done modify wakes. `insert`: those that were not skipped.
+
+    A change that only puts its task off wakes nobody: they look again when they expected the task, and not before.
+    """
+    queues = {entry.queue for _, entry in insert}
+    queues |= {locked[ref.task_id].queue for ref in modify.delete}
+    for entry in modify.change:
+        before = locked[entry.ref.task_id]
+        at = before.now + entry.at if isinstance(entry.at, timedelta) else entry.at
+        put_off = at is not None and at > before.now and at >= before.at
+        if not put_off or moves(entry, locked):
+            queues |= {before.queue, entry.queue or before.queue}
+    return queues
+
+
+def not_ours(task: TaskRef, found: Locked | None, claimant: str) -> Failure:
+    """Why a renewal found nothing to renew."""
+    if found is None:
+        return Failure(task_id=task.task_id, reason=FailureReason.MISSING)
+    if found.version != task.version:
+        return Failure(task_id=task.task_id, reason=FailureReason.WRONG_VERSION, version=found.version)
+    if found.claimant is None or found.claimant == claimant:
+        return Failure(task_id=task.task_id, reason=FailureReason.NOT_HELD, version=found.version)
+    return Failure(
+        task_id=task.task_id,
+        reason=FailureReason.CLAIMED,
+        version=found.version,
+        claimant=found.claimant,
+        until=found.at,
+    )
 
 
 def _failure(ref: TaskRef, locked: Mapping[TaskId, Locked], claimant: str | None) -> Failure | None:

@@ -1,0 +1,175 @@
+"""The queue's protocol on the engine, for threads: gives values their form, waits for tasks and for the journal.
+
+A call that returns is durable, and so is all that it saw; so is what a refused modify was refused for.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from itertools import islice
+from typing import TypeVar
+
+from airflow_parallel_apply.queue.arguments import to_json
+from airflow_parallel_apply.queue.memory.engine import Engine
+from airflow_parallel_apply.queue.model import Change, Insert, QueueError, QueueStats, Task, TaskId, TaskRef
+
+_Result = TypeVar("_Result")
+
+
+class MemoryQueue:
+    """A client of an engine (its own, which vanishes with it, unless one is given). `clock` measures timeouts only, in
+    seconds, monotonic. Close leaves the engine to its other clients.
+    """
+
+    def __init__(self, engine: Engine | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._engine = engine or Engine()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: set[threading.Event] = set()
+        self._closed = False
+
+    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Task | None:
+        """In a random order of the queues."""
+        with self._settled():
+            task = self._engine.try_claim(queues, claimant=claimant, lease=lease)
+        return task and _decoded(task)
+
+    def claim(
+        self,
+        queues: Sequence[str],
+        *,
+        claimant: str,
+        lease: timedelta,
+        timeout: timedelta,
+        wake: Sequence[str] = (),
+    ) -> Task | None:
+        left = self._timer(timeout)
+        task = self.try_claim(queues, claimant=claimant, lease=lease)
+        if task is not None or left() <= 0:
+            return task
+        with (
+            self._settled(),
+            self._wakened() as event,
+            self._engine.watches.watch([*queues, *wake], event.set) as watch,
+        ):
+            task = self._wait(
+                event,
+                self._engine.claim_steps(watch, queues, claimant=claimant, lease=lease, wake=wake, seconds_left=left),
+            )
+        return task and _decoded(task)
+
+    def modify(
+        self,
+        *,
+        claimant: str,
+        insert: Sequence[Insert] = (),
+        change: Sequence[Change] = (),
+        delete: Sequence[TaskRef] = (),
+        depend: Sequence[TaskRef] = (),
+    ) -> tuple[Task, ...]:
+        """Also `ValueError`, for a call that no state of the queue could make right."""
+        with self._settled():
+            done = self._engine.modify(
+                claimant=claimant,
+                insert=[replace(entry, value=to_json(entry.value)) for entry in insert],
+                change=[replace(entry, value=to_json(entry.value)) for entry in change],
+                delete=delete,
+                depend=depend,
+            )
+        return tuple(map(_decoded, done))
+
+    def renew(self, task: Task, *, claimant: str, lease: timedelta) -> Task:
+        with self._settled():
+            renewed = self._engine.renew(task.ref, claimant=claimant, lease=lease)
+        return _decoded(renewed)
+
+    def tasks(
+        self,
+        queue: str,
+        *,
+        claimant: str | None = None,
+        limit: int | None = None,
+        ids: Sequence[TaskId] = (),
+        after: Task | None = None,
+        omit_values: bool = False,
+    ) -> tuple[Task, ...]:
+        with self._settled(for_reading=True):
+            found = list(islice(self._engine.tasks(queue, claimant=claimant, ids=ids, after=after), limit))
+        return tuple(replace(task, value=None) if omit_values else _decoded(task) for task in found)
+
+    def queue_stats(
+        self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
+    ) -> tuple[QueueStats, ...]:
+        self._check_open()
+        return self._engine.queue_stats(prefix=prefix, exact=exact, limit=limit)
+
+    def wait_empty(self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), timeout: timedelta) -> bool:
+        left = self._timer(timeout)
+        with self._settled(), self._wakened() as event, self._engine.watches.watch(None, event.set) as watch:
+            return self._wait(event, self._engine.empty_steps(watch, prefix, exact, left))
+
+    def close(self) -> None:
+        """Calls that wait in other threads end with `QueueError` at once."""
+        with self._lock:
+            self._closed = True
+            for event in self._waiting:
+                event.set()
+
+    @contextmanager
+    def _settled(self, *, for_reading: bool = False) -> Iterator[None]:
+        """What the block did and saw is durable when this ends, with a result or with an error; for reading, as far
+        as it can be: what the disk refuses now can still be read.
+        """
+        self._check_open()
+        journal = self._engine.journal
+        try:
+            yield
+        finally:
+            try:
+                journal.wait(journal.position)
+            except QueueError:
+                if not for_reading:
+                    raise
+
+    @contextmanager
+    def _wakened(self) -> Iterator[threading.Event]:
+        event = threading.Event()
+        with self._lock:
+            self._check_open()
+            self._waiting.add(event)
+        try:
+            yield event
+        finally:
+            with self._lock:
+                self._waiting.discard(event)
+
+    def _wait(self, event: threading.Event, steps: Generator[float, None, _Result]) -> _Result:
+        while True:
+            self._check_open()
+            event.clear()
+            try:
+                seconds = next(steps)
+            except StopIteration as end:
+                result: _Result = end.value
+                return result
+            # Cleared before the step, and closed may have been called in between.
+            self._check_open()
+            event.wait(seconds)
+
+    def _timer(self, timeout: timedelta) -> Callable[[], float]:
+        deadline = self._clock() + timeout.total_seconds()
+        return lambda: deadline - self._clock()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise QueueError("this queue was closed")
+
+
+def _decoded(task: Task) -> Task:
+    return replace(task, value=json.loads(task.value))

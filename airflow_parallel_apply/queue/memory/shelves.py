@@ -1,0 +1,113 @@
+"""Which queues there are, and which task is in which: the seed's one system-wide lock, held only to look up.
+
+Lock order: shelves' locks by name, then the directory's. Whoever holds the directory's lock takes no other one, so
+nobody waits in a circle, and nobody waits for it longer than a look-up takes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from airflow_parallel_apply.queue.memory.shelf import Shelf
+from airflow_parallel_apply.queue.model import Task, TaskId
+
+Involved = Callable[[Mapping[TaskId, str]], set[str]]
+"""From where tasks are to the queues that a modify has to do with. Called under the directory's lock."""
+
+
+class Shelves:
+    """A queue is there from its first task to its last. `where` changes only under the locks of the shelves that a
+    task leaves and enters, and of the directory.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_name: dict[str, Shelf] = {}
+        self._where: dict[TaskId, str] = {}
+
+    def find(self, name: str) -> Shelf | None:
+        # One look-up in a dictionary: no lock makes it more than that.
+        return self._by_name.get(name)
+
+    def names(self) -> list[str]:
+        """Of all queues, sorted."""
+        with self._lock:
+            return sorted(self._by_name)
+
+    def where(self, task_ids: Iterable[TaskId]) -> dict[TaskId, str]:
+        """The queues of those that exist."""
+        with self._lock:
+            return {task_id: self._where[task_id] for task_id in task_ids if task_id in self._where}
+
+    @contextmanager
+    def hold(self, involved: Involved) -> Iterator[dict[str, Shelf] | None]:
+        """Hold the locks of all shelves that are involved, made where there are none; None when, until they were all
+        held, tasks went elsewhere: look again.
+
+        A shelf that is left empty vanishes. A thread that waited for its lock finds it `removed`, and looks again
+        instead of putting a task where nobody would find it.
+        """
+        with self._lock:
+            names = involved(self._where)
+            shelves = {name: self._shelf(name) for name in sorted(names)}
+        with ExitStack() as held:
+            for shelf in shelves.values():
+                held.enter_context(shelf.lock)
+            try:
+                with self._lock:
+                    steady = involved(self._where) == names
+                yield shelves if steady and not any(shelf.removed for shelf in shelves.values()) else None
+            finally:
+                with self._lock:
+                    self._clean_up(shelves.values())
+
+    @contextmanager
+    def reserved(self, task_ids: Iterable[TaskId], queue_of: Callable[[TaskId], str]) -> Iterator[bool]:
+        """Give new ids to us alone, in queues whose locks we hold; False when one of them exists by now. An error in
+        the block gives them up.
+        """
+        wanted = list(task_ids)
+        with self._lock:
+            free = not any(task_id in self._where for task_id in wanted)
+            if free:
+                self._where.update((task_id, queue_of(task_id)) for task_id in wanted)
+        try:
+            yield free
+        except BaseException:
+            if free:
+                self.forget(wanted)
+            raise
+
+    def forget(self, task_ids: Iterable[TaskId]) -> None:
+        """These tasks are gone."""
+        with self._lock:
+            for task_id in task_ids:
+                del self._where[task_id]
+
+    def move(self, tasks: Iterable[Task]) -> None:
+        """These tasks are in other queues now."""
+        with self._lock:
+            self._where.update((task.task_id, task.queue) for task in tasks)
+
+    def fill(self, tasks: Iterable[Task]) -> None:
+        """Put what was recovered in place. Nobody else has these shelves yet."""
+        by_queue: dict[str, list[Task]] = {}
+        for task in tasks:
+            by_queue.setdefault(task.queue, []).append(task)
+        for name, found in by_queue.items():
+            self._shelf(name).fill(found)
+            self._where.update((task.task_id, name) for task in found)
+
+    def _shelf(self, name: str) -> Shelf:
+        shelf = self._by_name.get(name)
+        if shelf is None:
+            shelf = self._by_name[name] = Shelf(name)
+        return shelf
+
+    def _clean_up(self, shelves: Iterable[Shelf]) -> None:
+        for shelf in shelves:
+            if not len(shelf) and self._by_name.get(shelf.name) is shelf:
+                shelf.removed = True
+                del self._by_name[shelf.name]
