@@ -140,8 +140,16 @@ class QueueUnavailable(QueueError):
     """The backend cannot be reached now: retry, bounded."""
 
 
+class QueueFull(QueueUnavailable):
+    """There is no room for what a modify would keep; nothing was done. Reads go on, and so does all else with room."""
+
+
 class QueueMisconfigured(QueueError):
     """A person has to act: the DSN is wrong, tables are missing or of another version, a privilege lacks."""
+
+
+class QueueCorrupt(QueueMisconfigured):
+    """What was stored is damaged in a place where no crash leaves damage; the message says which file and where."""
 
 
 @dataclass(eq=False)

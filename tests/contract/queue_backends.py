@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from airflow_parallel_apply.queue import Queue
-from airflow_parallel_apply.queue.memory import Engine, MemoryQueue
+from airflow_parallel_apply.queue.memory import DataDirectory, DataLimits, Engine, MemoryQueue, SegmentLimits
 from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
 
 Open = Callable[[], Queue]
@@ -29,7 +29,16 @@ def memory(request: pytest.FixtureRequest) -> Open:
     return lambda: MemoryQueue(engine)
 
 
+def logged(request: pytest.FixtureRequest) -> Open:
+    """With segments and snapshots so small that both turn over all the time."""
+    limits = DataLimits(segment=SegmentLimits(max_bytes=20_000, max_items=50), snapshot_after_bytes=60_000)
+    data = DataDirectory(request.getfixturevalue("tmp_path") / "queue", limits=limits)
+    request.addfinalizer(data.close)
+    return lambda: MemoryQueue(data.engine)
+
+
 BACKENDS: Mapping[str, Callable[[pytest.FixtureRequest], Open]] = {
+    "logged": logged,
     "memory": memory,
     "postgres": postgres,
 }

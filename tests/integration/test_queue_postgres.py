@@ -17,7 +17,6 @@ from airflow_parallel_apply.queue import (
     DependencyError,
     Insert,
     Queue,
-    QueueError,
     QueueMisconfigured,
     QueueUnavailable,
     open_queue,
@@ -319,6 +318,6 @@ def test_a_wrong_dsn_is_refused_without_showing_its_password() -> None:
 
 
 def test_a_value_that_is_no_json_is_refused_and_nothing_is_done(queue: PostgresQueue) -> None:
-    with pytest.raises(QueueError):
+    with pytest.raises(ValueError, match="JSON"):
         put(queue, Insert(queue="q"), Insert(queue="q", value=float("nan")))
     assert queue.queue_stats() == ()

@@ -1,0 +1,176 @@
+"""A data directory: the engine whose changes are kept there, and what keeps the directory small.
+
+```
+lock                    held by the process that has it open
+snapshot-<n>.tasks      all tasks as of segment n; the newest two
+log-<n>.wal             changes; from the older snapshot's segment on
+```
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Final
+
+from airflow_parallel_apply.queue.memory.engine import Engine
+from airflow_parallel_apply.queue.memory.log import SEGMENT_PATTERN, Disk, Log, SegmentLimits, number_of
+from airflow_parallel_apply.queue.memory.recovery import Recovered, mend, recover
+from airflow_parallel_apply.queue.memory.snapshot import SNAPSHOT_PATTERN, UNFINISHED_PATTERN, take_snapshot
+from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
+
+_LOCK_NAME: Final = "lock"
+_KEPT_SNAPSHOTS: Final = 2
+"""The newest, and the one before it in case that it is damaged."""
+
+_logger: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataLimits:
+    """How large segments become, and how much log is written before another snapshot makes it superfluous: that much,
+    or as much as the last snapshot had, whichever is more.
+    """
+
+    segment: SegmentLimits = field(default_factory=SegmentLimits)
+    snapshot_after_bytes: int = 64 * 2**20
+
+    def __post_init__(self) -> None:
+        if self.snapshot_after_bytes < 1:
+            raise ValueError("a snapshot is due after at least one byte of log")
+
+
+class DataDirectory:
+    """Open as long as this lives: `engine` serves, a thread takes snapshots when they are due.
+
+    Errors of the constructor: `QueueCorrupt`, `QueueMisconfigured` (another process has it; it cannot be written).
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        limits: DataLimits | None = None,
+        clock: Callable[[], datetime] | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        self.path = path
+        self._limits = limits or DataLimits()
+        self._due, self._closing = threading.Event(), False
+        self._snapshotting = threading.Lock()
+        self._lock_file = _locked(path)
+        try:
+            self.recovered = recover(path)
+            mend(self.recovered)
+            for unfinished in path.glob(UNFINISHED_PATTERN):
+                unfinished.unlink()
+            self.log = Log(
+                path,
+                segment=self.recovered.last_segment + 1,
+                position=self.recovered.position,
+                limits=self._limits.segment,
+                disk=disk or Disk(),
+                on_rotated=self._due.set,
+            )
+        except OSError as error:
+            self._lock_file.close()
+            raise QueueMisconfigured(f"the queue's directory {path} cannot be opened: {error}") from error
+        except BaseException:
+            self._lock_file.close()
+            raise
+        self._snapshot_bytes = self.recovered.snapshot_bytes
+        self.engine = Engine(journal=self.log, clock=clock)
+        self.engine.shelves.fill(self.recovered.tasks.values())
+        # The engine has them: a million tasks need no second table.
+        self.recovered.tasks = {}
+        self._snapshotter = threading.Thread(target=self._snapshot_when_due, name="queue snapshots", daemon=True)
+        self._due.set()
+        self._snapshotter.start()
+
+    def snapshot(self) -> Path:
+        """Take one now and remove what it makes superfluous. Errors: `QueueError`, with nothing lost."""
+        with self._snapshotting:
+            try:
+                path = take_snapshot(self.engine, self.log, self.path)
+                self._snapshot_bytes = path.stat().st_size
+                self._clean_up()
+            except OSError as error:
+                raise QueueError(f"no snapshot could be taken in {self.path}: {error}") from error
+        return path
+
+    def close(self) -> None:
+        """Make everything durable and let the directory go; idempotent. A snapshot under way ends first."""
+        if self._closing:
+            return
+        self._closing = True
+        self._due.set()
+        self._snapshotter.join()
+        try:
+            self.log.close()
+        finally:
+            self._lock_file.close()
+
+    def _snapshot_when_due(self) -> None:
+        while True:
+            self._due.wait()
+            self._due.clear()
+            if self._closing:
+                return
+            if self._is_snapshot_due():
+                try:
+                    self.snapshot()
+                except QueueError as error:
+                    # The log has everything; the next segment is the next occasion.
+                    _logger.warning("%s", error)
+
+    def _is_snapshot_due(self) -> bool:
+        with self._snapshotting:
+            newest = max(map(number_of, self.path.glob(SNAPSHOT_PATTERN)), default=0)
+            segments = [path for path in self.path.glob(SEGMENT_PATTERN) if number_of(path) >= newest]
+            log_bytes = sum(path.stat().st_size for path in segments)
+        return log_bytes >= max(self._limits.snapshot_after_bytes, self._snapshot_bytes)
+
+    def _clean_up(self) -> None:
+        """Remove what no recovery reads any more: older snapshots first, so that each one left has its log."""
+        snapshots = sorted(self.path.glob(SNAPSHOT_PATTERN))
+        for path in snapshots[:-_KEPT_SNAPSHOTS]:
+            path.unlink()
+        if len(snapshots) >= _KEPT_SNAPSHOTS:
+            oldest = number_of(snapshots[-_KEPT_SNAPSHOTS])
+            for path in sorted(self.path.glob(SEGMENT_PATTERN)):
+                if number_of(path) < oldest:
+                    path.unlink()
+
+
+def check_data(path: Path) -> Recovered:
+    """Read a directory as a start would, changing nothing, even while it is served. Errors: `QueueCorrupt`."""
+    if not path.is_dir():
+        raise QueueMisconfigured(f"{path} is no directory")
+    return recover(path)
+
+
+def _locked(path: Path) -> IO[str]:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = (path / _LOCK_NAME).open("a+")
+    except OSError as error:
+        raise QueueMisconfigured(f"the queue's directory {path} cannot be opened: {error}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.seek(0)
+        holder = file.read().strip() or "unknown"
+        file.close()
+        raise QueueMisconfigured(
+            f"the queue's directory {path} is open in another process (pid {holder}). Hint: One service serves it."
+        ) from error
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file

@@ -1,0 +1,119 @@
+"""How tasks and changes of tasks are written down: fixed fields, then texts. Little-endian; times in microseconds.
+
+```
+task    id 16 · version · sequence · at · created · modified (8 each) · claims · attempt (4 each) · flags 1
+        lengths of queue · claimant (2 each) · err · value (4 each) · then these four in UTF-8
+change  count of deletes · count of puts (4 each) · ids of the deleted · tasks as they are since
+```
+
+A change holds final states, so doing it again does nothing: recovery need not know how much of it a snapshot has seen.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from airflow_parallel_apply.queue.model import Task, TaskId
+
+_TASK: Final = struct.Struct("<16sqqqqqIiBHHII")
+_COUNTS: Final = struct.Struct("<II")
+_ID_BYTES: Final = 16
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+_HAS_SEQUENCE: Final = 1
+_HAS_CLAIMANT: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRecord:
+    """What one modify, claim or renewal left."""
+
+    puts: Sequence[Task]
+    deletes: Sequence[TaskId]
+
+
+def encode_change(puts: Sequence[Task], deletes: Sequence[TaskId]) -> bytes:
+    """The bytes of a change."""
+    parts = [_COUNTS.pack(len(deletes), len(puts))]
+    parts += [task_id.bytes for task_id in deletes]
+    for task in puts:
+        _encode_task(task, parts)
+    return b"".join(parts)
+
+
+def decode_change(payload: bytes) -> ChangeRecord:
+    """The change in some bytes. Errors: `ValueError` when they are none."""
+    try:
+        delete_count, put_count = _COUNTS.unpack_from(payload)
+        offset = _COUNTS.size + _ID_BYTES * delete_count
+        deletes = [
+            TaskId(UUID(bytes=payload[start : start + _ID_BYTES])) for start in range(_COUNTS.size, offset, _ID_BYTES)
+        ]
+        puts = []
+        for _ in range(put_count):
+            task, offset = _decode_task(payload, offset)
+            puts.append(task)
+    except struct.error as error:
+        raise ValueError(f"not a change: {error}") from error
+    if offset != len(payload):
+        raise ValueError(f"not a change: {len(payload)} bytes instead of {offset}")
+    return ChangeRecord(puts=puts, deletes=deletes)
+
+
+def microseconds(moment: datetime) -> int:
+    """Since 1970, in UTC."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment_of(count: int) -> datetime:
+    """The inverse of `microseconds`."""
+    return _EPOCH + timedelta(microseconds=count)
+
+
+def _encode_task(task: Task, parts: list[bytes]) -> None:
+    texts = [text.encode() for text in (task.queue, task.claimant or "", task.err, task.value)]
+    flags = (_HAS_SEQUENCE if task.sequence is not None else 0) | (_HAS_CLAIMANT if task.claimant is not None else 0)
+    parts.append(
+        _TASK.pack(
+            task.task_id.bytes, task.version, task.sequence or 0, microseconds(task.at), microseconds(task.created),
+            microseconds(task.modified), task.claims, task.attempt, flags, *map(len, texts),
+        )
+    )  # fmt: skip
+    parts += texts
+
+
+def _decode_task(payload: bytes, offset: int) -> tuple[Task, int]:
+    (
+        task_id, version, sequence, at, created, modified, claims, attempt, flags, *lengths,
+    ) = _TASK.unpack_from(payload, offset)  # fmt: skip
+    queue, claimant, err, value, end = _texts(payload, offset + _TASK.size, lengths)
+    task = Task(
+        task_id=TaskId(UUID(bytes=task_id)),
+        queue=queue,
+        version=version,
+        sequence=sequence if flags & _HAS_SEQUENCE else None,
+        at=moment_of(at),
+        claimant=claimant if flags & _HAS_CLAIMANT else None,
+        claims=claims,
+        attempt=attempt,
+        err=err,
+        value=value,
+        created=moment_of(created),
+        modified=moment_of(modified),
+    )
+    return task, end
+
+
+def _texts(payload: bytes, offset: int, lengths: Iterable[int]) -> tuple[str, str, str, str, int]:
+    texts = []
+    for length in lengths:
+        texts.append(payload[offset : offset + length].decode())
+        offset += length
+    queue, claimant, err, value = texts
+    return queue, claimant, err, value, offset

@@ -1,0 +1,141 @@
+"""From a directory to the tasks that were acknowledged: the newest good snapshot, then the log from there on.
+
+- A damaged snapshot is passed over for the one before it: the log goes back that far.
+- The end of the last segment may be torn, by a crash in the middle of a write that nobody was told of: it is dropped.
+- Anything else that is damaged, missing or out of order in the log is refused, by file and byte: to go on without it
+  would lose or tear what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from airflow_parallel_apply.queue.memory.frames import HEADER_BYTES, FrameFile, Kind
+from airflow_parallel_apply.queue.memory.log import FIRST_SEGMENT, SEGMENT_PATTERN, number_of
+from airflow_parallel_apply.queue.memory.records import decode_change
+from airflow_parallel_apply.queue.memory.snapshot import SNAPSHOT_PATTERN, read_snapshot
+from airflow_parallel_apply.queue.model import QueueCorrupt, Task, TaskId
+
+_HINT: Final = "Hint: Restore the directory from a copy; nothing in it was changed."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torn:
+    """The end of the last segment, which holds nothing that was acknowledged from `size_bytes` on (0: all of it)."""
+
+    path: Path
+    size_bytes: int
+    dropped_bytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Recovered:
+    """What a directory holds."""
+
+    tasks: dict[TaskId, Task] = field(default_factory=dict)
+    position: int = 0
+    last_segment: int = 0
+    """The one that the log goes on behind."""
+    snapshot: Path | None = None
+    snapshot_bytes: int = 0
+    log_bytes: int = 0
+    """Of the segments that were read."""
+    change_count: int = 0
+    torn: list[Torn] = field(default_factory=list)
+    damaged_snapshots: list[str] = field(default_factory=list)
+
+
+def recover(directory: Path) -> Recovered:
+    """Read everything, change nothing. Errors: `QueueCorrupt`."""
+    recovered = Recovered()
+    segments = {number_of(path): path for path in directory.glob(SEGMENT_PATTERN)}
+    recovered.last_segment = max(segments, default=0)
+    first = _load_snapshot(directory, recovered)
+    wanted = range(first, recovered.last_segment + 1)
+    missing = [number for number in wanted if number not in segments]
+    if missing or (recovered.snapshot is not None and not segments):
+        raise QueueCorrupt(
+            f"{directory}: segment {missing[0] if missing else first} of the queue's log is missing"
+            f"{_because(recovered)}. {_HINT}"
+        )
+    _replay([segments[number] for number in wanted], recovered)
+    return recovered
+
+
+def mend(recovered: Recovered) -> None:
+    """Cut off what is torn, so that the log can go on behind it."""
+    for torn in recovered.torn:
+        if torn.size_bytes == 0:
+            torn.path.unlink()
+            continue
+        descriptor = os.open(torn.path, os.O_RDWR)
+        try:
+            os.ftruncate(descriptor, torn.size_bytes)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _load_snapshot(directory: Path, recovered: Recovered) -> int:
+    """The number of the first segment to read behind the newest good snapshot."""
+    for path in sorted(directory.glob(SNAPSHOT_PATTERN), reverse=True):
+        try:
+            recovered.tasks = read_snapshot(path)
+        except (QueueCorrupt, ValueError) as error:
+            recovered.damaged_snapshots.append(str(error))
+            continue
+        recovered.snapshot, recovered.snapshot_bytes = path, path.stat().st_size
+        return number_of(path)
+    return FIRST_SEGMENT
+
+
+def _replay(paths: Sequence[Path], recovered: Recovered) -> None:
+    whole = list(paths)
+    if whole and (size := whole[-1].stat().st_size) < HEADER_BYTES:
+        # A crash while the log turned to a new segment: the one before is the last.
+        recovered.torn.append(Torn(path=whole.pop(), size_bytes=0, dropped_bytes=size))
+        recovered.last_segment -= 1
+    if recovered.snapshot is not None and not whole:
+        raise QueueCorrupt(f"{paths[-1]} at byte 0: the segment behind {recovered.snapshot} is cut off. {_HINT}")
+    position: int | None = None
+    for path in whole:
+        file = FrameFile.read(path, Kind.LOG)
+        if file is None:
+            raise QueueCorrupt(f"{path} at byte 0: the segment is cut off, and others follow it. {_HINT}")
+        if position is not None and file.first_position != position + 1:
+            raise QueueCorrupt(f"{path} at byte 0: begins at {file.first_position} instead of {position + 1}. {_HINT}")
+        position = _replay_segment(file, recovered, is_last=path == whole[-1])
+    recovered.position = position or 0
+
+
+def _replay_segment(file: FrameFile, recovered: Recovered, *, is_last: bool) -> int:
+    """The position of its last change."""
+    position, end = file.first_position - 1, HEADER_BYTES
+    for frame in file.frames():
+        if frame.position != position + 1:
+            raise QueueCorrupt(
+                f"{file.path} at byte {frame.offset}: change {frame.position} instead of {position + 1}. {_HINT}"
+            )
+        try:
+            change = decode_change(frame.payload)
+        except ValueError as error:
+            raise QueueCorrupt(f"{file.path} at byte {frame.offset}: {error}. {_HINT}") from error
+        for task_id in change.deletes:
+            recovered.tasks.pop(task_id, None)
+        recovered.tasks.update((task.task_id, task) for task in change.puts)
+        position, end = frame.position, frame.end
+        recovered.change_count += 1
+    recovered.log_bytes += end
+    if end < len(file.content):
+        if not is_last or not file.is_torn_at(end):
+            raise QueueCorrupt(f"{file.path} at byte {end}: the queue's log is damaged in its middle. {_HINT}")
+        recovered.torn.append(Torn(path=file.path, size_bytes=end, dropped_bytes=len(file.content) - end))
+    return position
+
+
+def _because(recovered: Recovered) -> str:
+    return f" (wanted since {'; '.join(recovered.damaged_snapshots)})" if recovered.damaged_snapshots else ""

@@ -1,0 +1,401 @@
+"""A data directory after every kind of damage, and on a disk that refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.queue import (
+    DependencyError,
+    Insert,
+    QueueCorrupt,
+    QueueError,
+    QueueFull,
+    QueueMisconfigured,
+    QueueUnavailable,
+    Task,
+    TaskRef,
+)
+from airflow_parallel_apply.queue.memory import DataDirectory, DataLimits, Disk, MemoryQueue, SegmentLimits, check_data
+from airflow_parallel_apply.queue.memory.frames import HEADER_BYTES
+
+LEASE = timedelta(minutes=5)
+NEVER = datetime(9000, 1, 1, tzinfo=UTC)
+BY_HAND = DataLimits(segment=SegmentLimits(max_items=5), snapshot_after_bytes=2**40)
+
+
+class FaultyDisk:
+    """Has room for so many more bytes; then it writes what fits, and refuses."""
+
+    def __init__(self) -> None:
+        self.room: int | None = None
+        self.sync_error: OSError | None = None
+        self.sync_count = 0
+        self.pause: threading.Event | None = None
+
+    def write(self, descriptor: int, content: bytes, offset: int) -> int:
+        if self.room is None:
+            return os.pwrite(descriptor, content, offset)
+        if self.room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = os.pwrite(descriptor, content[: self.room], offset)
+        self.room -= written
+        return written
+
+    def sync(self, descriptor: int) -> None:
+        if self.sync_error is not None:
+            raise self.sync_error
+        self.sync_count += 1
+        if self.pause is not None:
+            assert self.pause.wait(30)
+        os.fdatasync(descriptor)
+
+    @property
+    def calls(self) -> Disk:
+        return Disk(write=self.write, sync=self.sync)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "queue"
+
+
+@pytest.fixture
+def faulty(directory: Path) -> Iterator[tuple[MemoryQueue, FaultyDisk]]:
+    disk = FaultyDisk()
+    data = DataDirectory(directory, limits=BY_HAND, disk=disk.calls)
+    yield MemoryQueue(data.engine), disk
+    disk.room = disk.sync_error = None
+    with suppress(QueueUnavailable):
+        data.close()
+
+
+def put(queue: MemoryQueue, *values: object) -> tuple[Task, ...]:
+    return queue.modify(claimant="maker", insert=[Insert(queue="q", value=value) for value in values])
+
+
+def values_in(directory: Path) -> list[object]:
+    data = DataDirectory(directory, limits=BY_HAND)
+    try:
+        return sorted(task.value for task in MemoryQueue(data.engine).tasks("q"))
+    finally:
+        data.close()
+
+
+def filled(directory: Path, count: int, *, snapshots_at: tuple[int, ...] = ()) -> None:
+    """Values 0 … count - 1, one a change."""
+    data = DataDirectory(directory, limits=BY_HAND)
+    queue = MemoryQueue(data.engine)
+    for value in range(count):
+        put(queue, value)
+        if value in snapshots_at:
+            data.snapshot()
+    data.close()
+
+
+def segments(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.glob("log-*.wal") if path.stat().st_size > HEADER_BYTES)
+
+
+def snapshots(directory: Path) -> list[Path]:
+    return sorted(directory.glob("snapshot-*.tasks"))
+
+
+def flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 0x40
+    path.write_bytes(content)
+
+
+def test_everything_of_a_task_survives_a_restart_and_so_does_its_lease(directory: Path) -> None:
+    data = DataDirectory(directory)
+    queue = MemoryQueue(data.engine)
+    queue.modify(
+        claimant="maker",
+        insert=[
+            Insert(queue="é/strict", sequence=-5, value={"a": [1, None, "é😀"]}, attempt=3, err="why 😀", at=NEVER),
+            Insert(queue="spread", value=None),
+            Insert(queue="freed", value=None),
+        ],
+    )
+    held = queue.try_claim(["spread"], claimant="ann", lease=LEASE)
+    assert held is not None
+    before = [task for name in ("é/strict", "spread", "freed") for task in queue.tasks(name)]
+    stats = queue.queue_stats()
+    data.close()
+    for _ in range(2):
+        data = DataDirectory(directory)
+        queue = MemoryQueue(data.engine)
+        assert [task for name in ("é/strict", "spread", "freed") for task in queue.tasks(name)] == before
+        assert queue.queue_stats() == stats
+        data.snapshot()
+        data.close()
+    data = DataDirectory(directory)
+    queue = MemoryQueue(data.engine)
+    assert queue.try_claim(["spread"], claimant="bob", lease=LEASE) is None
+    with pytest.raises(DependencyError):
+        queue.modify(claimant="bob", delete=[held.ref])
+    queue.modify(claimant="ann", delete=[queue.renew(held, claimant="ann", lease=LEASE).ref])
+    data.close()
+
+
+def test_a_directory_has_one_process_at_a_time(directory: Path) -> None:
+    data = DataDirectory(directory)
+    with pytest.raises(QueueMisconfigured, match=f"open in another process \\(pid {os.getpid()}\\)"):
+        DataDirectory(directory)
+    data.close()
+    DataDirectory(directory).close()
+
+
+def test_segments_turn_over_by_items_and_by_bytes(directory: Path) -> None:
+    filled(directory, 12)
+    assert [path.name for path in segments(directory)] == [f"log-{number:012d}.wal" for number in (1, 2, 3)]
+    data = DataDirectory(directory, limits=DataLimits(segment=SegmentLimits(max_bytes=1000)))
+    queue = MemoryQueue(data.engine)
+    for _ in range(4):
+        put(queue, "x" * 800)
+    data.close()
+    # Two changes in each; the empty one of the end begins another.
+    assert len(segments(directory)) == 3 + 2 + 1
+    assert len(values_in_any_order(directory)) == 16
+
+
+def values_in_any_order(directory: Path) -> list[Task]:
+    data = DataDirectory(directory, limits=BY_HAND)
+    found = list(data.engine.tasks("q"))
+    data.close()
+    return found
+
+
+def test_a_log_cut_off_anywhere_keeps_all_changes_in_front_of_the_cut(tmp_path: Path) -> None:
+    original = tmp_path / "original"
+    filled(original, 4)
+    (segment,) = segments(original)
+    size, ends = segment.stat().st_size, []
+    for cut in range(size, HEADER_BYTES - 1, -7):
+        copy = tmp_path / f"cut {cut}"
+        shutil.copytree(original, copy)
+        for later in copy.glob("log-*.wal"):
+            if later.name > segment.name:
+                later.unlink()
+        os.truncate(copy / segment.name, cut)
+        looked = check_data(copy)
+        found = values_in(copy)
+        assert found == list(range(len(found)))
+        assert sum(torn.dropped_bytes for torn in looked.torn) == cut - looked.log_bytes
+        ends.append(len(found))
+        # What was dropped stays dropped, and the log goes on behind it.
+        data = DataDirectory(copy, limits=BY_HAND)
+        put(MemoryQueue(data.engine), 99)
+        data.close()
+        assert values_in(copy) == [*found, 99]
+    assert sorted(set(ends)) == [0, 1, 2, 3, 4]
+
+
+def test_a_bad_byte_in_front_of_what_was_acknowledged_refuses_to_start_and_says_where(tmp_path: Path) -> None:
+    original = tmp_path / "original"
+    filled(original, 8)
+    first, last = segments(original)
+    # The last bytes are the empty change that a clean end leaves, behind everything acknowledged.
+    for path, ends in ((first, 0), (last, 36)):
+        for offset in range(0, path.stat().st_size - ends, 13):
+            copy = tmp_path / f"{path.stem} {offset}"
+            shutil.copytree(original, copy)
+            flip(copy / path.name, offset)
+            before = {found.name: found.read_bytes() for found in copy.glob("*.wal")}
+            with pytest.raises(QueueCorrupt, match=rf"{path.name} at byte \d+"):
+                DataDirectory(copy, limits=BY_HAND)
+            with pytest.raises(QueueCorrupt, match=rf"{path.name} at byte \d+"):
+                check_data(copy)
+            assert {found.name: found.read_bytes() for found in copy.glob("*.wal")} == before
+
+
+def test_a_missing_segment_refuses_to_start(directory: Path) -> None:
+    filled(directory, 18)
+    segments(directory)[1].unlink()
+    with pytest.raises(QueueCorrupt, match="segment 2 of the queue's log is missing"):
+        DataDirectory(directory, limits=BY_HAND)
+
+
+def test_a_damaged_snapshot_is_passed_over_for_the_one_before(directory: Path) -> None:
+    filled(directory, 30, snapshots_at=(3, 11, 22))
+    assert len(snapshots(directory)) == 2
+    older, newest = snapshots(directory)
+    assert check_data(directory).snapshot == newest
+    flip(newest, newest.stat().st_size // 2)
+    looked = check_data(directory)
+    assert looked.snapshot == older
+    assert [newest.name in line for line in looked.damaged_snapshots] == [True]
+    assert values_in(directory) == list(range(30))
+    os.truncate(older, older.stat().st_size - 1)
+    with pytest.raises(QueueCorrupt, match="segment 1 of the queue's log is missing"):
+        check_data(directory)
+
+
+def test_what_a_snapshot_makes_superfluous_is_removed(directory: Path) -> None:
+    filled(directory, 60, snapshots_at=tuple(range(0, 60, 10)))
+    oldest = int(snapshots(directory)[0].stem.partition("-")[2])
+    assert all(int(path.stem.partition("-")[2]) >= oldest for path in directory.glob("log-*.wal"))
+    (directory / "snapshot-000000000099.unfinished").write_bytes(b"a crash left it")
+    assert values_in(directory) == list(range(60))
+    assert not list(directory.glob("*.unfinished"))
+
+
+def test_snapshots_are_taken_when_the_log_has_grown_while_others_modify(directory: Path) -> None:
+    limits = DataLimits(segment=SegmentLimits(max_items=20), snapshot_after_bytes=5_000)
+    data = DataDirectory(directory, limits=limits)
+    queue = MemoryQueue(data.engine)
+
+    def work(worker: int) -> None:
+        (task,) = queue.modify(claimant="a", insert=[Insert(queue="moving", value=[worker, 0])])
+        for turn in range(1, 150):
+            # One modify over two queues: a snapshot that met half of it would show two or none.
+            (task,) = queue.modify(
+                claimant="a",
+                delete=[task.ref],
+                insert=[Insert(queue=("here", "there")[turn % 2], value=[worker, turn])],
+            )
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
+        data.snapshot()
+    data.close()
+    assert snapshots(directory)
+    data = DataDirectory(directory, limits=limits)
+    queue = MemoryQueue(data.engine)
+    found = sorted(task.value for name in ("moving", "here", "there") for task in queue.tasks(name))
+    assert found == [[worker, 149] for worker in range(3)]
+    data.close()
+
+
+def test_on_a_full_disk_a_modify_does_nothing_reads_go_on_and_room_mends_it(
+    faulty: tuple[MemoryQueue, FaultyDisk], directory: Path
+) -> None:
+    queue, disk = faulty
+    (kept,) = put(queue, 0)
+    for room in (0, 1, 20, 60):
+        disk.room = room
+        with pytest.raises(QueueFull, match="No space left on device; nothing was done"):
+            queue.modify(claimant="a", delete=[kept.ref], insert=[Insert(queue="new", value="x" * 100)])
+        with pytest.raises(QueueFull):
+            queue.try_claim(["q"], claimant="a", lease=LEASE)
+        assert queue.tasks("q", limit=1) == (kept,)
+        assert [row.queue for row in queue.queue_stats()] == ["q"]
+        disk.room = None
+        put(queue, room + 1)
+    # As a kill would leave it: the files as they are now.
+    copy = directory.with_name("copy")
+    shutil.copytree(directory, copy)
+    assert values_in(copy) == [0, 1, 2, 21, 61]
+
+
+def test_a_disk_that_is_full_when_the_log_turns_over_loses_nothing(
+    faulty: tuple[MemoryQueue, FaultyDisk], directory: Path
+) -> None:
+    queue, disk = faulty
+    for value in range(5):
+        put(queue, value)
+    disk.room = 0
+    with pytest.raises(QueueFull):
+        put(queue, "refused")
+    disk.room = None
+    put(queue, 5)
+    copy = directory.with_name("copy")
+    shutil.copytree(directory, copy)
+    assert values_in(copy) == list(range(6))
+
+
+def test_after_a_failed_sync_nothing_is_acknowledged_any_more_and_reads_go_on(
+    faulty: tuple[MemoryQueue, FaultyDisk], directory: Path
+) -> None:
+    queue, disk = faulty
+    put(queue, 0)
+    disk.sync_error = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(QueueUnavailable, match="Input/output error"):
+        put(queue, 1)
+    disk.sync_error = None
+    with pytest.raises(QueueUnavailable, match="start again"):
+        put(queue, 2)
+    assert {task.value for task in queue.tasks("q")} >= {0}
+    copy = directory.with_name("copy")
+    shutil.copytree(directory, copy)
+    assert values_in(copy) in ([0], [0, 1])
+
+
+def applied(queue: MemoryQueue) -> list[Task]:
+    """What is applied, durable or not."""
+    return list(queue._engine.tasks("q"))
+
+
+def test_one_sync_serves_all_that_wrote_meanwhile(faulty: tuple[MemoryQueue, FaultyDisk]) -> None:
+    queue, disk = faulty
+    disk.sync_count = 0
+    disk.pause = threading.Event()
+    with ThreadPoolExecutor(4) as pool:
+        putting = [pool.submit(put, queue, value) for value in range(4)]
+        # The first one syncs, and stands still; the others write meanwhile.
+        deadline = time.monotonic() + 30
+        while len(applied(queue)) < 4:
+            assert time.monotonic() < deadline
+        disk.pause.set()
+        for done in putting:
+            done.result(timeout=30)
+    assert disk.sync_count == 2
+
+
+def test_a_refusal_is_told_only_when_what_it_rests_on_is_durable(
+    faulty: tuple[MemoryQueue, FaultyDisk],
+) -> None:
+    """Else a worker would take a task for done that a crash brings back."""
+    queue, disk = faulty
+    (task,) = put(queue, 0)
+    disk.sync_error = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(QueueUnavailable):
+        queue.modify(claimant="a", delete=[task.ref])
+    with pytest.raises(QueueUnavailable):
+        queue.modify(claimant="a", delete=[TaskRef(task_id=task.task_id, version=0)])
+
+
+def put_until_refused(queue: MemoryQueue) -> Iterator[Task]:
+    while True:
+        try:
+            yield from put(queue, "x" * 3000)
+        except QueueFull:
+            return
+
+
+def test_a_real_file_system_that_is_full(tmp_path: Path) -> None:
+    mount = tmp_path / "small"
+    mount.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(mount)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("mounting needs root")
+    try:
+        data = DataDirectory(mount / "queue", limits=DataLimits(segment=SegmentLimits(max_bytes=50_000)))
+        queue = MemoryQueue(data.engine)
+        done = list(put_until_refused(queue))
+        assert 20 < len(done) < 200
+        assert len(queue.tasks("q")) == len(done)
+        with pytest.raises(QueueError):
+            data.snapshot()
+        copy = tmp_path / "copy"
+        shutil.copytree(mount / "queue", copy)
+        assert len(values_in(copy)) == len(done)
+        subprocess.run(["mount", "-o", "remount,size=8m", str(mount)], check=True)
+        put(queue, "x" * 3000)
+        data.snapshot()
+        data.close()
+        assert len(values_in(mount / "queue")) == len(done) + 1
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
