@@ -37,7 +37,7 @@ demo-stop: $(INSTALLED) ## Stop what `make demo DEMO_KEEP=1` left running
 
 .PHONY: test
 test: java $(INSTALLED) ## The whole test suite, as continuous integration runs it (PYTEST_ARGS="-k …")
-	@$(BIN)/python -m pytest tests --numprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests --numprocesses 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: bench
 bench: java $(INSTALLED) ## Ratios against PostgreSQL's own replication, from one run on one history

@@ -97,7 +97,7 @@ class Scene:
         )
 
 
-def wait_until(condition: Callable[[], bool], *, timeout: float = 60, what: str = "") -> None:
+def wait_until(condition: Callable[[], bool], *, timeout: float = 180, what: str = "") -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"still waiting for {what}"

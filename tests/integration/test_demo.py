@@ -46,7 +46,7 @@ def test_interrupted_during_the_run_it_cleans_up_and_leaves_no_process(
 ) -> None:
     _read_until(demo, "Spark Connect runs")
     demo.send_signal(signal.SIGINT)
-    text, _ = demo.communicate(timeout=60)
+    text, _ = demo.communicate(timeout=180)
     assert demo.returncode == 130, text
     assert "everything was cleaned up" in text
     assert _left(tmp_path) == []
@@ -56,7 +56,7 @@ def test_killed_it_leaves_no_process(demo: subprocess.Popen[str], tmp_path: Path
     _read_until(demo, "Airflow runs")
     assert len(_left(tmp_path)) > 5
     demo.kill()
-    demo.communicate(timeout=60)
+    demo.communicate(timeout=180)
     deadline = time.monotonic() + 90  # a Spark server that just started stays for its idle time
     while left := _left(tmp_path):
         assert time.monotonic() < deadline, left

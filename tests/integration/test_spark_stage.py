@@ -257,7 +257,7 @@ def in_background(call: Callable[[], StagedUnit]) -> Callable[[], StagedUnit]:
     pool = ThreadPoolExecutor(1)
     future = pool.submit(call)
     pool.shutdown(wait=False)
-    return lambda: future.result(timeout=60)
+    return lambda: future.result(timeout=180)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
