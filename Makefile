@@ -53,6 +53,10 @@ check: $(INSTALLED) ## Lint, format, types, import layers, the lock
 	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
 	@$(MAKE) lock-check
 
+.PHONY: proto
+proto: $(INSTALLED) ## Generate the queue service's messages from queue.proto
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. airflow_parallel_apply/queue/service/queue.proto
+
 .PHONY: lock
 lock: $(INSTALLED) ## Resolve requirements.lock anew from pyproject.toml (UPGRADE=1: to the newest versions)
 	@$(LOCK_COMMAND) $(if $(UPGRADE),--upgrade) --output-file requirements.lock

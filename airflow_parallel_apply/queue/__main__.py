@@ -1,15 +1,18 @@
-"""`python -m airflow_parallel_apply.queue`: make the queue's tables, look into them.
+"""`python -m airflow_parallel_apply.queue`: serve a queue, make the queue's tables, look into either.
 
-Exit codes: 0 done; 1 refused, a person has to act; 2 wrong usage; 3 the database cannot be reached now.
+Exit codes: 0 done; 1 refused, a person has to act; 2 wrong usage; 3 the queue cannot be reached now.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -19,7 +22,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_parallel_apply.queue import Queue, QueueError, QueueUnavailable, TaskId, open_queue
+from airflow_parallel_apply.queue import (
+    Queue,
+    QueueError,
+    QueueMisconfigured,
+    QueueUnavailable,
+    TaskId,
+    open_queue,
+)
 
 _REFUSED: Final = 1
 _UNAVAILABLE: Final = 3
@@ -34,8 +44,8 @@ _SQUEEZED: Final = frozenset({"queue", "claimant", "err", "value"})
 
 app = typer.Typer(
     name="python -m airflow_parallel_apply.queue",
-    help="The queue that workers pull from: make its tables, look into it.\n\n"
-    "Exit codes: 0 done; 1 refused, a person has to act; 2 wrong usage; 3 the database cannot be reached now.",
+    help="The queue that workers pull from: serve it, make its tables, look into it.\n\n"
+    "Exit codes: 0 done; 1 refused, a person has to act; 2 wrong usage; 3 the queue cannot be reached now.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -46,7 +56,8 @@ Dsn = Annotated[
     typer.Option(
         envvar="PARALLEL_APPLY_QUEUE_DSN",
         show_envvar=True,
-        help="PostgreSQL connection string. With a password in it, use the environment: arguments are visible to all.",
+        help="PostgreSQL connection string, or a service: grpc://host:port, grpcs://:token@host:port?ca=FILE. With a "
+        "password or token in it, use the environment: arguments are visible to all.",
     ),
 ]
 Schema = Annotated[
@@ -117,6 +128,87 @@ def tasks(
     _show(columns, [{name: getattr(task, name) for name in columns} for task in found], as_json)
 
 
+@app.command()
+def serve(
+    data: Annotated[Path, typer.Option(help="Directory that the queue is kept in; made when it is missing.")],
+    listen: Annotated[str, typer.Option(help="host:port; port 0: any free one.")] = "127.0.0.1:0",
+    ready_file: Annotated[
+        Path | None, typer.Option(help="Written when it serves: address, url, pid, metrics_port as JSON.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token that callers must show.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="host:port of Prometheus metrics.", show_default="none")] = None,
+    max_message_bytes: Annotated[int, typer.Option(min=1, help="Of one call.")] = 16 * 2**20,
+    max_value_bytes: Annotated[int, typer.Option(min=1, help="Of one task's value, as JSON.")] = 2**20,
+    max_queue_tasks: Annotated[int, typer.Option(min=1, help="Of one queue; more are refused.")] = 10_000_000,
+) -> None:
+    """Serve the queue in a data directory over gRPC, until SIGTERM. Beyond loopback only with TLS and a token."""
+    # Late: the other commands need no gRPC.
+    with _errors():
+        try:
+            from airflow_parallel_apply.queue.memory import DataLimits
+            from airflow_parallel_apply.queue.service.limits import ServiceLimits
+            from airflow_parallel_apply.queue.service.process import Serving
+            from airflow_parallel_apply.queue.service.process import serve as serve_until_stopped
+        except ImportError as error:
+            raise QueueMisconfigured(
+                f"the service needs {error.name}. Hint: pip install 'airflow-provider-parallel-apply[service]'."
+            ) from error
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        serving = Serving(
+            data=data,
+            listen=listen,
+            ready_file=ready_file,
+            tls_certificate=tls_cert,
+            tls_key=tls_key,
+            token=None if token_file is None else _token(token_file),
+            metrics_listen=metrics,
+            limits=ServiceLimits(max_message_bytes=max_message_bytes, max_value_bytes=max_value_bytes),
+            data_limits=DataLimits(max_queue_tasks=max_queue_tasks),
+        )
+        asyncio.run(serve_until_stopped(serving))
+
+
+@app.command()
+def snapshot(dsn: Dsn) -> None:
+    """Let a service take a snapshot now, and remove the log that it makes superfluous."""
+    with _opened(dsn, "parallel_apply") as queue:
+        take = getattr(queue, "snapshot", None)
+        if take is None:
+            raise QueueMisconfigured("only a service takes snapshots. Hint: Give its address, grpc://host:port.")
+        typer.echo(take())
+
+
+@app.command()
+def check(
+    data: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory, even one that is served.")],
+    as_json: AsJson = False,
+) -> None:
+    """Read a data directory as a start of the service would, changing nothing: what it holds, and what is damaged."""
+    from airflow_parallel_apply.queue.memory import check_data
+
+    with _errors():
+        found = check_data(data)
+    report: dict[str, Any] = {
+        "tasks": len(found.tasks),
+        "queues": len({task.queue for task in found.tasks.values()}),
+        "snapshot": None if found.snapshot is None else found.snapshot.name,
+        "changes_behind_it": found.change_count,
+        "log_bytes": found.log_bytes,
+        "torn": [f"{torn.path.name} from byte {torn.size_bytes}" for torn in found.torn],
+        "damaged_snapshots": found.damaged_snapshots,
+    }
+    if as_json:
+        _print_json(report)
+    else:
+        for name, value in report.items():
+            shown = "; ".join(value) if isinstance(value, list) else value
+            typer.echo(f"{name.replace('_', ' ')}: {'none' if shown in (None, '') else shown}")
+    if found.damaged_snapshots:
+        raise typer.Exit(_REFUSED)
+
+
 def main() -> None:
     """Entry point."""
     app(prog_name="python -m airflow_parallel_apply.queue")
@@ -142,6 +234,13 @@ def _errors() -> Iterator[None]:
     except (QueueError, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(_REFUSED) from error
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise QueueMisconfigured(f"the token cannot be read: {error}") from error
 
 
 def _show(columns: Sequence[str], rows: Sequence[dict[str, Any]], as_json: bool) -> None:

@@ -45,7 +45,7 @@ def unpack(text: str) -> ParallelApplyError:
 @contextlib.contextmanager
 def spark_errors(doing: str) -> Iterator[None]:
     """Turn what Spark raises into this package's errors; Spark's own error stays as the cause."""
-    import grpc  # type: ignore[import-untyped]
+    import grpc
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 

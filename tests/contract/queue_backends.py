@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from airflow_parallel_apply.queue import Queue
+from airflow_parallel_apply.queue.client import QueueClient
 from airflow_parallel_apply.queue.memory import DataDirectory, DataLimits, Engine, MemoryQueue, SegmentLimits
 from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
+from tests.support.queue_service import AwaitedQueue, ServedQueue
 
 Open = Callable[[], Queue]
 """Opens one more client of the same, at first empty, queues."""
@@ -37,8 +39,22 @@ def logged(request: pytest.FixtureRequest) -> Open:
     return lambda: MemoryQueue(data.engine)
 
 
+def service(request: pytest.FixtureRequest) -> Open:
+    served = ServedQueue(request.getfixturevalue("tmp_path") / "queue")
+    request.addfinalizer(served.stop)
+    return lambda: QueueClient(served.url)
+
+
+def asynchronous(request: pytest.FixtureRequest) -> Open:
+    served = ServedQueue(request.getfixturevalue("tmp_path") / "queue")
+    request.addfinalizer(served.stop)
+    return lambda: AwaitedQueue(served.url)
+
+
 BACKENDS: Mapping[str, Callable[[pytest.FixtureRequest], Open]] = {
     "logged": logged,
     "memory": memory,
     "postgres": postgres,
+    "service": service,
+    "service, asynchronous": asynchronous,
 }

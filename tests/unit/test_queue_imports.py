@@ -11,10 +11,12 @@ import pytest
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("airflow_parallel_apply.queue", "airflow pyspark pyarrow psycopg typer rich"),
+        ("airflow_parallel_apply.queue", "airflow pyspark pyarrow psycopg typer rich grpc sortedcontainers"),
         ("airflow_parallel_apply.queue.memory", "airflow pyspark pyarrow psycopg typer rich grpc"),
+        ("airflow_parallel_apply.queue.service.process", "airflow pyspark pyarrow psycopg typer rich"),
+        ("airflow_parallel_apply.queue.client", "airflow pyspark pyarrow psycopg typer rich prometheus_client"),
         ("airflow_parallel_apply.queue.postgres", "airflow pyspark pyarrow typer rich"),
-        ("airflow_parallel_apply.queue.__main__", "airflow pyspark pyarrow psycopg"),
+        ("airflow_parallel_apply.queue.__main__", "airflow pyspark pyarrow psycopg grpc sortedcontainers"),
     ],
 )
 def test_the_queue_imports_where_what_it_does_not_need_is_not_installed(module: str, absent: str) -> None:

@@ -34,16 +34,20 @@ _logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataLimits:
-    """How large segments become, and how much log is written before another snapshot makes it superfluous: that much,
-    or as much as the last snapshot had, whichever is more.
+    """How large things may become. A snapshot is due when that much log was written since the last one, or as much as
+    the last one had, whichever is more.
     """
 
     segment: SegmentLimits = field(default_factory=SegmentLimits)
     snapshot_after_bytes: int = 64 * 2**20
+    max_queue_tasks: int | None = None
+    """Tasks that one queue may have; more are refused as on a full disk."""
 
     def __post_init__(self) -> None:
         if self.snapshot_after_bytes < 1:
             raise ValueError("a snapshot is due after at least one byte of log")
+        if self.max_queue_tasks is not None and self.max_queue_tasks < 1:
+            raise ValueError("a queue may have at least one task")
 
 
 class DataDirectory:
@@ -85,7 +89,7 @@ class DataDirectory:
             self._lock_file.close()
             raise
         self._snapshot_bytes = self.recovered.snapshot_bytes
-        self.engine = Engine(journal=self.log, clock=clock)
+        self.engine = Engine(journal=self.log, clock=clock, max_queue_tasks=self._limits.max_queue_tasks)
         self.engine.shelves.fill(self.recovered.tasks.values())
         # The engine has them: a million tasks need no second table.
         self.recovered.tasks = {}

@@ -11,6 +11,7 @@ its outcome has to be durable before anybody may rely on it; `backend.MemoryQueu
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,7 @@ from airflow_parallel_apply.queue.model import (
     Change,
     DependencyError,
     Insert,
+    QueueFull,
     QueueStats,
     QueueUnavailable,
     Task,
@@ -85,10 +87,19 @@ class Forgetful:
 
 
 class Engine:
-    """All queues. `clock` tells the time in UTC; no other clock decides what has arrived."""
+    """All queues. `clock` tells the time in UTC; no other clock decides what has arrived. `max_queue_tasks`: a modify
+    that would leave a queue with more is refused (`QueueFull`).
+    """
 
-    def __init__(self, *, journal: Journal | None = None, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        journal: Journal | None = None,
+        clock: Callable[[], datetime] | None = None,
+        max_queue_tasks: int | None = None,
+    ) -> None:
         self.journal: Journal = journal or Forgetful()
+        self._max_queue_tasks = max_queue_tasks
         self._clock = clock or (lambda: datetime.now(UTC))
         self.shelves = Shelves()
         self.watches = Watches()
@@ -246,6 +257,7 @@ class Engine:
         insert = [(task_id, entry) for task_id, entry in asked.insert if task_id not in verdict.skipped]
         inserted = [_inserted(task_id, entry, now) for task_id, entry in insert]
         changed = [_changed(before[entry.ref.task_id], entry, asked.claimant, now, locked) for entry in asked.change]
+        self._check_room(shelves, Counter(task.queue for task in inserted))
         queue_of = {task.task_id: task.queue for task in inserted}
         with self.shelves.reserved(queue_of, queue_of.__getitem__) as free:
             if not free:
@@ -260,6 +272,18 @@ class Engine:
         for task in (*inserted, *changed):
             shelves[task.queue].put(task)
         return (*inserted, *changed), to_announce(asked, locked, insert)
+
+    def _check_room(self, shelves: Mapping[str, Shelf], inserted: Mapping[str, int]) -> None:
+        """Only what is new counts: who moves or deletes tasks is never held up by a queue that is full."""
+        if self._max_queue_tasks is None:
+            return
+        for name, count in inserted.items():
+            size = len(shelves[name])
+            if size + count > self._max_queue_tasks:
+                raise QueueFull(
+                    f"queue {name} has {size} tasks and may have {self._max_queue_tasks}: no room for {count} more; "
+                    "nothing was done"
+                )
 
     def _found(self, asked: Modify, shelves: Mapping[str, Shelf]) -> dict[TaskId, Task]:
         """The tasks that a modify names, or has an insert for. One that came just now into a queue that we do not hold

@@ -1,0 +1,225 @@
+"""What each call of the protocol asks the service, and in which order: generators, driven by a client that can wait.
+
+A generator yields a `Request` and is sent the reply (for a listing, the list of replies), or yields a `Pause`; errors
+are thrown in. So the blocking and the asynchronous client differ in how they wait, and in nothing else.
+
+Errors come as the protocol's own. A modify or renewal whose connection was lost is not repeated: nobody knows whether
+it was done. All other calls are, until their time is over.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from airflow_parallel_apply.queue.arguments import check_claim, check_modify, check_renew, to_json
+from airflow_parallel_apply.queue.model import (
+    Change,
+    Insert,
+    QueueError,
+    QueueFull,
+    QueueMisconfigured,
+    QueueStats,
+    QueueUnavailable,
+    Task,
+    TaskId,
+    TaskRef,
+)
+from airflow_parallel_apply.queue.service import queue_pb2 as pb
+from airflow_parallel_apply.queue.service import wire
+
+SERVICE: Final = "parallel_apply.queue.v1.Queue"
+
+REPLIES: Final[dict[str, Any]] = {
+    "Claim": pb.ClaimReply,
+    "Modify": pb.ModifyReply,
+    "Renew": pb.ModifyReply,
+    "Stats": pb.StatsReply,
+    "WaitEmpty": pb.WaitEmptyReply,
+    "Snapshot": pb.SnapshotReply,
+    "Tasks": pb.TasksReply,
+}
+STREAMED: Final = frozenset({"Tasks"})
+
+_SLICE_SECONDS: Final = 20.0
+"""One call waits no longer: a service that vanished without a word is noticed behind it."""
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_LAST_PAUSE_SECONDS: Final = 1.0
+
+_Result = TypeVar("_Result")
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call of the service. `seconds`: its deadline."""
+
+    method: str
+    message: Any
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Wait before going on."""
+
+    seconds: float
+
+
+Steps = Generator[Request | Pause, Any, _Result]
+
+
+class Calls:
+    """The protocol as steps. `deadline`: of a call that waits for nothing but the service."""
+
+    def __init__(self, *, deadline: timedelta, clock: Clock) -> None:
+        self._seconds = deadline.total_seconds()
+        self._clock = clock
+
+    def try_claim(self, queues: Sequence[str], claimant: str, lease: timedelta) -> Steps[Task | None]:
+        return self.claim(queues, claimant, lease, timedelta(0), ())
+
+    def claim(
+        self, queues: Sequence[str], claimant: str, lease: timedelta, timeout: timedelta, wake: Sequence[str]
+    ) -> Steps[Task | None]:
+        check_claim(queues, claimant, lease)
+        until = self._clock() + timeout.total_seconds()
+        while True:
+            wait = min(max(until - self._clock(), 0.0), _SLICE_SECONDS)
+            message = pb.ClaimRequest(
+                queues=queues,
+                claimant=claimant,
+                lease=wire.duration_to_wire(lease),
+                wait=wire.duration_to_wire(timedelta(seconds=wait)),
+                wake=wake,
+            )
+            reply = yield from self._repeated("Claim", message, wait)
+            if reply.HasField("task"):
+                return _decoded(wire.task_from_wire(reply.task))
+            if reply.woken or self._clock() >= until:
+                return None
+
+    def modify(
+        self,
+        claimant: str,
+        insert: Sequence[Insert],
+        change: Sequence[Change],
+        delete: Sequence[TaskRef],
+        depend: Sequence[TaskRef],
+    ) -> Steps[tuple[Task, ...]]:
+        check_modify(claimant, insert, change, delete, depend)
+        message = pb.ModifyRequest(
+            claimant=claimant,
+            insert=[wire.insert_to_wire(replace(entry, value=to_json(entry.value))) for entry in insert],
+            change=[wire.change_to_wire(replace(entry, value=to_json(entry.value))) for entry in change],
+            delete=map(wire.ref_to_wire, delete),
+            depend=map(wire.ref_to_wire, depend),
+        )
+        return _modified((yield Request(method="Modify", message=message, seconds=self._seconds)))
+
+    def renew(self, ref: TaskRef, claimant: str, lease: timedelta) -> Steps[Task]:
+        check_renew(claimant, lease)
+        message = pb.RenewRequest(ref=wire.ref_to_wire(ref), claimant=claimant, lease=wire.duration_to_wire(lease))
+        (renewed,) = _modified((yield Request(method="Renew", message=message, seconds=self._seconds)))
+        return renewed
+
+    def tasks(
+        self,
+        queue: str,
+        claimant: str | None,
+        limit: int | None,
+        ids: Sequence[TaskId],
+        after: Task | None,
+        omit_values: bool,
+    ) -> Steps[tuple[Task, ...]]:
+        message = pb.TasksRequest(
+            queue=queue,
+            claimant=claimant,
+            limit=limit,
+            ids=[task_id.bytes for task_id in ids],
+            after=None if after is None else wire.place_to_wire(after),
+            omit_values=omit_values,
+        )
+        pages = yield from self._repeated("Tasks", message, 0)
+        return tuple(_decoded(wire.task_from_wire(task)) for page in pages for task in page.tasks)
+
+    def queue_stats(
+        self, prefix: Sequence[str], exact: Sequence[str], limit: int | None
+    ) -> Steps[tuple[QueueStats, ...]]:
+        message = pb.StatsRequest(prefix=prefix, exact=exact, limit=limit)
+        return wire.stats_from_wire((yield from self._repeated("Stats", message, 0)))
+
+    def wait_empty(self, prefix: Sequence[str], exact: Sequence[str], timeout: timedelta) -> Steps[bool]:
+        until = self._clock() + timeout.total_seconds()
+        while True:
+            wait = min(max(until - self._clock(), 0.0), _SLICE_SECONDS)
+            message = pb.WaitEmptyRequest(
+                prefix=prefix, exact=exact, wait=wire.duration_to_wire(timedelta(seconds=wait))
+            )
+            reply = yield from self._repeated("WaitEmpty", message, wait)
+            if reply.empty or self._clock() >= until:
+                return bool(reply.empty)
+
+    def snapshot(self) -> Steps[str]:
+        """Let the service take one; its file's name."""
+        reply = yield Request(method="Snapshot", message=pb.SnapshotRequest(), seconds=max(self._seconds, 600.0))
+        return str(reply.name)
+
+    def _repeated(self, method: str, message: Any, wait: float) -> Steps[Any]:
+        """Again when the service was away, until the call's time is over."""
+        until = self._clock() + self._seconds + wait
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            left = max(until - self._clock(), 0.001)
+            try:
+                return (yield Request(method=method, message=message, seconds=left))
+            except QueueFull:
+                raise
+            except QueueUnavailable:
+                if self._clock() + pause >= until:
+                    raise
+            # Not all at once, where many clients lost one service.
+            yield Pause(seconds=pause * random.uniform(0.5, 1))  # noqa: S311
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+
+def translated(error: grpc.RpcError, target: str) -> QueueError | ValueError:
+    """What a status means to a queue's caller."""
+    code, details = error.code(), error.details() or ""
+    match code:
+        case grpc.StatusCode.INVALID_ARGUMENT:
+            return ValueError(details)
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in details:
+            # gRPC's own words, before the service saw the message.
+            return ValueError(f"the call is larger than the queue's service takes: {details}")
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return QueueFull(details)
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return QueueMisconfigured(f"{details}. Hint: grpcs://:token@host:port.")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return QueueMisconfigured(f"{target} is no queue service of this version: {details}")
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
+            return QueueUnavailable(f"the queue's service at {target} cannot be reached: {details}")
+        case _:
+            return QueueError(f"the queue's service refused a call: {code.name} {details}")
+
+
+def path_of(method: str) -> str:
+    """Of a call on the wire."""
+    return f"/{SERVICE}/{method}"
+
+
+def _modified(reply: pb.ModifyReply) -> tuple[Task, ...]:
+    if reply.HasField("refused"):
+        raise wire.refused_from_wire(reply.refused)
+    return tuple(_decoded(wire.task_from_wire(task)) for task in reply.tasks)
+
+
+def _decoded(task: Task) -> Task:
+    return replace(task, value=None if task.value is None else json.loads(task.value))

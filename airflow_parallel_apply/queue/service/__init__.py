@@ -1,0 +1,1 @@
+"""The queue as a service: `python -m airflow_parallel_apply.queue serve`."""

@@ -1,0 +1,146 @@
+"""What Prometheus may ask: calls by method and outcome, queues by name, the log.
+
+```
+queue_calls_total{method,code}        queue_call_seconds{method}          queue_calls_waiting
+queue_tasks{queue,state}              queue_max_claims{queue}             queue_names
+queue_log_position                    queue_log_synced_position           queue_log_broken
+```
+"""
+
+from __future__ import annotations
+
+import hmac
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from socketserver import ThreadingMixIn
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from airflow_parallel_apply.queue.memory import DataDirectory
+
+_MAX_QUEUES: Final = 1000
+"""Queues that are told by name: Prometheus keeps a series for each for ever."""
+
+_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+@dataclass(slots=True)
+class Call:
+    """One call under way."""
+
+    code: str = "OK"
+    started: float = field(default_factory=time.perf_counter)
+
+    def ended(self, code: str) -> None:
+        self.code = code
+
+
+class CallMetrics:
+    """Counts calls, whether or not anybody asks."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._calls = Counter("queue_calls", "Calls by outcome.", ["method", "code"], registry=registry)
+        self._seconds = Histogram(
+            "queue_call_seconds",
+            "Duration of calls, with waits.",
+            ["method"],
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._waiting = Gauge("queue_calls_waiting", "Calls under way.", registry=registry)
+
+    @contextmanager
+    def call(self, method: str) -> Iterator[Call]:
+        """Count one."""
+        call = Call()
+        self._waiting.inc()
+        try:
+            yield call
+        except BaseException:
+            if call.code == "OK":
+                call.ended("CANCELLED")
+            raise
+        finally:
+            self._waiting.dec()
+            self._seconds.labels(method).observe(time.perf_counter() - call.started)
+            self._calls.labels(method, call.code).inc()
+
+
+class DataCollector(Collector):
+    """Looks at the queues and the log when asked."""
+
+    def __init__(self, data: DataDirectory) -> None:
+        self._data = data
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        stats = self._data.engine.queue_stats()
+        names = GaugeMetricFamily("queue_names", "Queues that have tasks.")
+        names.add_metric([], len(stats))
+        tasks = GaugeMetricFamily("queue_tasks", "Tasks by queue and state.", labels=["queue", "state"])
+        claims = GaugeMetricFamily("queue_max_claims", "Most claims of a task, by queue.", labels=["queue"])
+        for row in stats[:_MAX_QUEUES]:
+            for state in ("claimed", "available", "future"):
+                tasks.add_metric([row.queue, state], getattr(row, state))
+            claims.add_metric([row.queue], row.max_claims)
+        log = self._data.log
+        yield from (names, tasks, claims)
+        for name, help_text, value in (
+            ("queue_log_position", "Changes written to the log.", log.position),
+            ("queue_log_synced_position", "Changes of them that are durable.", log.synced_position),
+            ("queue_log_broken", "1 when the log cannot be written any more.", int(log.broken)),
+        ):
+            family = GaugeMetricFamily(name, help_text)
+            family.add_metric([], value)
+            yield family
+
+
+class MetricsServer:
+    """Answers `GET /metrics` in threads of its own, under the service's TLS and token where it has them."""
+
+    def __init__(
+        self, registry: CollectorRegistry, host: str, port: int, *, token: str | None, tls: tuple[str, str] | None
+    ) -> None:
+        application = make_wsgi_app(registry)
+        self._server = make_server(
+            host, port, _guarded(application, token), server_class=_ThreadingServer, handler_class=_QuietHandler
+        )
+        if tls is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(*tls)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, name="queue metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _ThreadingServer(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _QuietHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Say nothing of each scrape."""
+
+
+def _guarded(application: Callable[..., Any], token: str | None) -> Callable[..., Any]:
+    def answer(environment: dict[str, Any], start: Callable[..., Any]) -> Any:
+        given = environment.get("HTTP_AUTHORIZATION", "")
+        if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            start("401 Unauthorized", [("WWW-Authenticate", "Bearer")])
+            return [b"a token is wanted\n"]
+        return application(environment, start)
+
+    return answer

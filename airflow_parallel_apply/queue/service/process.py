@@ -1,0 +1,174 @@
+"""`serve`: a data directory behind gRPC, from start to SIGTERM.
+
+Beyond loopback it listens only with TLS and a token. It ends in order: health says so, those who wait are sent away,
+calls under way end, the log is made durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import grpc
+import grpc.aio
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from airflow_parallel_apply.queue.memory import DataDirectory, DataLimits
+from airflow_parallel_apply.queue.model import QueueMisconfigured
+from airflow_parallel_apply.queue.service.limits import ServiceLimits
+from airflow_parallel_apply.queue.service.metrics import CallMetrics, DataCollector, MetricsServer
+from airflow_parallel_apply.queue.service.server import Service
+
+_GRACE_SECONDS: Final = 15.0
+"""For calls under way when the service stops; none of them waits any more."""
+
+_logger: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Where and how to serve. Errors: `ValueError`, for an address that is none, or one that needs more safety."""
+
+    data: Path
+    listen: str = "127.0.0.1:0"
+    ready_file: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    token: str | None = field(default=None, repr=False)
+    metrics_listen: str | None = None
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
+    data_limits: DataLimits = field(default_factory=DataLimits)
+
+    def __post_init__(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("TLS needs a certificate and its key")
+        if self.token is not None and (not self.token or not self.token.isascii() or not self.token.isprintable()):
+            raise ValueError("a token is printable ASCII, and not empty")
+        for address in filter(None, (self.listen, self.metrics_listen)):
+            host, _ = split_address(address)
+            if not _is_loopback(host) and (self.tls_certificate is None or self.token is None):
+                raise ValueError(
+                    f"{address} can be reached from elsewhere, so it needs TLS and a token. Hint: Give --tls-cert, "
+                    "--tls-key and --token-file, or listen on 127.0.0.1."
+                )
+
+
+async def serve(serving: Serving) -> None:
+    """Until SIGTERM or SIGINT. Errors: `QueueMisconfigured`, `QueueCorrupt`; nothing is served then."""
+    # In a thread: recovery may take a while, and a signal meanwhile ends the process by itself.
+    data = await asyncio.to_thread(DataDirectory, serving.data, limits=serving.data_limits)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        await serve_data(serving, data, stop, lambda ready: _say_ready(serving, ready))
+    finally:
+        await asyncio.to_thread(data.close)
+
+
+async def serve_data(
+    serving: Serving, data: DataDirectory, stop: asyncio.Event, on_ready: Callable[[dict[str, object]], None]
+) -> None:
+    """Serve what is open, until `stop`; tell where, once it is so."""
+    registry = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    registry.register(DataCollector(data))
+    service = Service(data, limits=serving.limits, token=serving.token, metrics=CallMetrics(registry))
+    server = grpc.aio.server(options=_options(serving.limits))
+    service.add_to(server)
+    address = _bind(server, serving)
+    metrics = _metrics(serving, registry)
+    try:
+        await server.start()
+        await service.ready()
+        on_ready(
+            {
+                "address": address,
+                "url": f"{'grpc' if serving.tls_certificate is None else 'grpcs'}://{address}",
+                "pid": os.getpid(),
+                "metrics_port": None if metrics is None else metrics.port,
+            }
+        )
+        await stop.wait()
+        await service.stop()
+        await server.stop(_GRACE_SECONDS)
+    finally:
+        if metrics is not None:
+            await asyncio.to_thread(metrics.close)
+        if serving.ready_file is not None:
+            serving.ready_file.unlink(missing_ok=True)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port`, with brackets around an IPv6 host. Errors: `ValueError`."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"an address is host:port, not {address!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _options(limits: ServiceLimits) -> list[tuple[str, int]]:
+    return [
+        # A page of a listing and a reply to a modify are larger than what they answer.
+        ("grpc.max_receive_message_length", limits.max_message_bytes),
+        ("grpc.max_send_message_length", -1),
+        # Two services on one port would each get some of the calls.
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ]
+
+
+def _bind(server: grpc.aio.Server, serving: Serving) -> str:
+    host, _ = split_address(serving.listen)
+    try:
+        if serving.tls_certificate is not None and serving.tls_key is not None:
+            pair = (serving.tls_key.read_bytes(), serving.tls_certificate.read_bytes())
+            port = server.add_secure_port(serving.listen, grpc.ssl_server_credentials([pair]))
+        else:
+            port = server.add_insecure_port(serving.listen)
+    except (OSError, RuntimeError) as error:
+        raise QueueMisconfigured(f"the queue's service cannot listen on {serving.listen}: {error}") from error
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _metrics(serving: Serving, registry: CollectorRegistry) -> MetricsServer | None:
+    if serving.metrics_listen is None:
+        return None
+    tls = None
+    if serving.tls_certificate is not None and serving.tls_key is not None:
+        tls = (str(serving.tls_certificate), str(serving.tls_key))
+    try:
+        return MetricsServer(registry, *split_address(serving.metrics_listen), token=serving.token, tls=tls)
+    except OSError as error:
+        raise QueueMisconfigured(f"metrics cannot listen on {serving.metrics_listen}: {error}") from error
+
+
+def _say_ready(serving: Serving, ready: dict[str, object]) -> None:
+    """Into the file, whole or not at all: whoever waits for it reads where to connect."""
+    _logger.info("serving %s on %s", serving.data, ready["address"])
+    if serving.ready_file is None:
+        return
+    aside = serving.ready_file.with_name(serving.ready_file.name + ".new")
+    aside.write_text(json.dumps(ready) + "\n")
+    aside.replace(serving.ready_file)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

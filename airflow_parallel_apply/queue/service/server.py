@@ -1,0 +1,369 @@
+"""The queue over gRPC: one event loop that asks the engine, and waits for tasks and for the disk.
+
+The engine never waits, so small calls are made in the loop itself; large ones, and listings, go to a thread, so that
+the loop goes on meanwhile. One thread syncs the log for all calls that wrote since its last sync.
+
+```
+status               means
+INVALID_ARGUMENT     no state of the queue could make the call right: message, limits, names, values
+RESOURCE_EXHAUSTED   there is no room for it, nothing was done
+UNAUTHENTICATED      no token, or a wrong one
+UNAVAILABLE          stopping, or the log cannot be written: nobody knows of a modify whether it was done
+```
+
+A refused modify is an answer, not a status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from airflow_parallel_apply.queue.arguments import check_names
+from airflow_parallel_apply.queue.memory import DataDirectory
+from airflow_parallel_apply.queue.memory.engine import PAGE_TASKS
+from airflow_parallel_apply.queue.memory.log import Log
+from airflow_parallel_apply.queue.model import DependencyError, QueueError, QueueFull, QueueUnavailable, Task
+from airflow_parallel_apply.queue.service import queue_pb2 as pb
+from airflow_parallel_apply.queue.service import wire
+from airflow_parallel_apply.queue.service.limits import ServiceLimits
+from airflow_parallel_apply.queue.service.metrics import CallMetrics
+
+SERVICE: Final = "parallel_apply.queue.v1.Queue"
+
+_SMALL_ENTRIES: Final = 100
+"""Modifies up to here cost the loop less than a change of threads would."""
+_PAGE_BYTES: Final = 2**20
+
+_logger: Final = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+_Context: TypeAlias = Any
+"""`grpc.aio.ServicerContext`: gRPC has no types."""
+_Answer = Callable[[Any, _Context], Awaitable[Message]]
+
+
+class Stopping(QueueUnavailable):
+    """The service ends: ask the next one."""
+
+
+class Service:
+    """Serves a data directory from the running event loop. The caller starts and stops the gRPC server around it."""
+
+    def __init__(self, data: DataDirectory, *, limits: ServiceLimits, token: str | None, metrics: CallMetrics) -> None:
+        self._data = data
+        self._engine = data.engine
+        self._limits = limits
+        self._token = token
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._stopping = asyncio.Event()
+        self._health = health.aio.HealthServicer()
+        self._sync = _Sync(data.log)
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Register the calls, and health, which needs no token."""
+        unary: dict[str, tuple[type[Message], _Answer]] = {
+            "Claim": (pb.ClaimRequest, self._claim),
+            "Modify": (pb.ModifyRequest, self._modify),
+            "Renew": (pb.RenewRequest, self._renew),
+            "Stats": (pb.StatsRequest, self._stats),
+            "WaitEmpty": (pb.WaitEmptyRequest, self._wait_empty),
+            "Snapshot": (pb.SnapshotRequest, self._snapshot),
+        }
+        # Requests come as bytes: what is no message is answered by us, and clearly.
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(self._unary(name, request, answer), response_serializer=_to_bytes)
+            for name, (request, answer) in unary.items()
+        }
+        handlers["Tasks"] = grpc.unary_stream_rpc_method_handler(self._streamed_tasks, response_serializer=_to_bytes)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+
+    async def ready(self) -> None:
+        """Say so to those who ask for health."""
+        await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+
+    async def stop(self) -> None:
+        """Send those who wait away; calls under way end, and are durable then."""
+        await self._health.enter_graceful_shutdown()
+        self._stopping.set()
+
+    async def _claim(self, request: pb.ClaimRequest, context: _Context) -> Message:
+        self._limits.check_entries(len(request.queues) + len(request.wake))
+        queues, wake = list(request.queues), list(request.wake)
+        claimant, lease = request.claimant, wire.duration_from_wire(request.lease)
+        task = self._engine.try_claim(queues, claimant=claimant, lease=lease)
+        woken = False
+        if task is None and request.wait > 0:
+            event = asyncio.Event()
+            left = self._timer(request.wait)
+            with self._engine.watches.watch([*queues, *wake], self._waker(event)) as watch:
+                steps = self._engine.claim_steps(
+                    watch, queues, claimant=claimant, lease=lease, wake=wake, seconds_left=left
+                )
+                task = await self._wait(event, steps, context)
+                woken = task is None and left() > 0
+        await self._sync.wait(self._data.log.position)
+        return pb.ClaimReply(task=None if task is None else wire.task_to_wire(task), woken=woken)
+
+    async def _modify(self, request: pb.ModifyRequest, _: _Context) -> Message:
+        self._limits.check_modify(request)
+        if len(request.insert) + len(request.change) + len(request.delete) + len(request.depend) > _SMALL_ENTRIES:
+            return await self._answered(lambda: asyncio.to_thread(self._modified, request))
+        return await self._answered(lambda: _now(self._modified(request)))
+
+    async def _renew(self, request: pb.RenewRequest, _: _Context) -> Message:
+        ref, lease = wire.ref_from_wire(request.ref), wire.duration_from_wire(request.lease)
+        return await self._answered(lambda: _now((self._engine.renew(ref, claimant=request.claimant, lease=lease),)))
+
+    async def _stats(self, request: pb.StatsRequest, _: _Context) -> Message:
+        self._limits.check_entries(len(request.prefix) + len(request.exact))
+        found = await asyncio.to_thread(
+            self._engine.queue_stats,
+            prefix=list(request.prefix),
+            exact=list(request.exact),
+            limit=_limit(request),
+        )
+        return wire.stats_to_wire(found)
+
+    async def _wait_empty(self, request: pb.WaitEmptyRequest, context: _Context) -> Message:
+        self._limits.check_entries(len(request.prefix) + len(request.exact))
+        event = asyncio.Event()
+        with self._engine.watches.watch(None, self._waker(event)) as watch:
+            steps = self._engine.empty_steps(
+                watch, list(request.prefix), list(request.exact), self._timer(request.wait)
+            )
+            empty = await self._wait(event, steps, context)
+        await self._sync.wait(self._data.log.position)
+        return pb.WaitEmptyReply(empty=empty)
+
+    async def _snapshot(self, _: pb.SnapshotRequest, __: _Context) -> Message:
+        path = await asyncio.to_thread(self._data.snapshot)
+        return pb.SnapshotReply(name=path.name)
+
+    async def _streamed_tasks(self, content: bytes, context: _Context) -> AsyncIterator[Message]:
+        with self._metrics.call("Tasks") as call:
+            try:
+                self._admit(context)
+                async for page in self._tasks(_parsed(pb.TasksRequest, content)):
+                    yield page
+            except (QueueError, ValueError) as error:
+                await _abort(context, error, call.ended)
+
+    async def _tasks(self, request: pb.TasksRequest) -> AsyncIterator[Message]:
+        self._limits.check_entries(len(request.ids))
+        check_names([request.queue])
+        tasks = self._engine.tasks(
+            request.queue,
+            claimant=request.claimant if request.HasField("claimant") else None,
+            ids=[wire.id_from_wire(task_id) for task_id in request.ids],
+            after=wire.task_from_wire(request.after) if request.HasField("after") else None,
+        )
+        listed = islice(tasks, _limit(request))
+        with_values = not request.omit_values
+        while (page := await asyncio.to_thread(_page, listed, with_values)) is not None:
+            # What is listed is durable, as far as the disk lets it be.
+            with suppress(QueueError):
+                await self._sync.wait(self._data.log.position)
+            yield page
+
+    def _modified(self, request: pb.ModifyRequest) -> tuple[Task, ...]:
+        for entry in (*request.insert, *request.change):
+            _check_json(entry.value)
+        return self._engine.modify(
+            claimant=request.claimant,
+            insert=[wire.insert_from_wire(entry) for entry in request.insert],
+            change=[wire.change_from_wire(entry) for entry in request.change],
+            delete=[wire.ref_from_wire(ref) for ref in request.delete],
+            depend=[wire.ref_from_wire(ref) for ref in request.depend],
+        )
+
+    async def _answered(self, modify: Callable[[], Awaitable[tuple[Task, ...]]]) -> Message:
+        """The reply, when what it rests on is durable."""
+        try:
+            reply = pb.ModifyReply(tasks=map(wire.task_to_wire, await modify()))
+        except DependencyError as error:
+            reply = pb.ModifyReply(refused=wire.refused_to_wire(error))
+        await self._sync.wait(self._data.log.position)
+        return reply
+
+    async def _wait(self, event: asyncio.Event, steps: Generator[float, None, _Result], context: _Context) -> _Result:
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            while True:
+                if self._stopping.is_set():
+                    raise Stopping("the queue's service is stopping")
+                event.clear()
+                try:
+                    seconds = next(steps)
+                except StopIteration as end:
+                    result: _Result = end.value
+                    return result
+                heard = asyncio.ensure_future(event.wait())
+                try:
+                    await asyncio.wait((heard, stopping), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    heard.cancel()
+                if context.cancelled():
+                    raise asyncio.CancelledError
+        finally:
+            stopping.cancel()
+
+    def _waker(self, event: asyncio.Event) -> Callable[[], None]:
+        def wake() -> None:
+            if threading.get_ident() == self._loop_thread:
+                event.set()
+            else:
+                self._loop.call_soon_threadsafe(event.set)
+
+        return wake
+
+    def _timer(self, wait: int) -> Callable[[], float]:
+        seconds = min(wire.duration_from_wire(wait), self._limits.max_wait).total_seconds()
+        deadline = time.monotonic() + seconds
+        return lambda: deadline - time.monotonic()
+
+    def _unary(self, name: str, request: type[Message], answer: _Answer) -> Callable[[bytes, _Context], Awaitable[Any]]:
+        async def handle(content: bytes, context: _Context) -> Any:
+            with self._metrics.call(name) as call:
+                try:
+                    self._admit(context)
+                    return await answer(_parsed(request, content), context)
+                except (QueueError, ValueError) as error:
+                    await _abort(context, error, call.ended)
+
+        return handle
+
+    def _admit(self, context: _Context) -> None:
+        if self._token is not None:
+            given = dict(context.invocation_metadata() or ()).get("authorization", "")
+            if not hmac.compare_digest(str(given).encode(), f"Bearer {self._token}".encode()):
+                raise _Unauthenticated("the queue's service wants a token, and got none or a wrong one")
+        if self._stopping.is_set():
+            raise Stopping("the queue's service is stopping")
+
+
+class _Unauthenticated(QueueError):
+    """Who asks has not said the token."""
+
+
+class _Sync:
+    """Lets coroutines wait for the log: one thread syncs for all who came since it began its last sync."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="queue sync")
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._running: asyncio.Task[None] | None = None
+
+    async def wait(self, position: int) -> None:
+        """Errors: `QueueUnavailable`."""
+        if self._log.synced_position >= position:
+            return
+        done = asyncio.get_running_loop().create_future()
+        self._waiting.append((position, done))
+        if self._running is None:
+            self._running = asyncio.ensure_future(self._run())
+        await done
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                try:
+                    await loop.run_in_executor(self._thread, self._log.wait, max(position for position, _ in batch))
+                except QueueError as error:
+                    _resolve(batch, error)
+                else:
+                    _resolve(batch, None)
+        finally:
+            self._running = None
+
+
+def _resolve(batch: list[tuple[int, asyncio.Future[None]]], error: QueueError | None) -> None:
+    for _, done in batch:
+        if done.done():
+            continue
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+
+async def _now(result: _Result) -> _Result:
+    return result
+
+
+def _page(listed: Any, with_values: bool) -> pb.TasksReply | None:
+    """The next tasks, of about a megabyte at most; None when there are no more."""
+    reply, size = pb.TasksReply(), 0
+    for task in islice(listed, PAGE_TASKS):
+        reply.tasks.append(wire.task_to_wire(task, with_value=with_values))
+        size += len(task.value)
+        if with_values and size > _PAGE_BYTES:
+            break
+    return reply if reply.tasks else None
+
+
+def _limit(request: pb.TasksRequest | pb.StatsRequest) -> int | None:
+    if not request.HasField("limit"):
+        return None
+    if request.limit < 0:
+        raise ValueError(f"a limit is not negative: {request.limit}")
+    return request.limit
+
+
+def _parsed(kind: type[Message], content: bytes) -> Any:
+    try:
+        return kind.FromString(content)
+    except DecodeError as error:
+        raise ValueError(f"these bytes are no {kind.DESCRIPTOR.name}") from error
+
+
+def _to_bytes(message: Message) -> bytes:
+    content: bytes = message.SerializeToString()
+    return content
+
+
+def _check_json(text: str) -> None:
+    """Whoever reads the task must be able to read its value."""
+    try:
+        json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a task's value must be JSON: {error}") from error
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"JSON has no {name}")
+
+
+async def _abort(context: _Context, error: Exception, ended: Callable[[str], None]) -> NoReturn:
+    if isinstance(error, _Unauthenticated):
+        code = grpc.StatusCode.UNAUTHENTICATED
+    elif isinstance(error, QueueFull):
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    elif isinstance(error, ValueError):
+        code = grpc.StatusCode.INVALID_ARGUMENT
+    elif isinstance(error, QueueUnavailable):
+        code = grpc.StatusCode.UNAVAILABLE
+    else:
+        code = grpc.StatusCode.FAILED_PRECONDITION
+    ended(code.name)
+    await context.abort(code, str(error)[:2000])
+    raise error

@@ -1,0 +1,240 @@
+"""Between the queue's words and the messages of `queue.proto`, in both directions.
+
+Values are JSON text on both sides. Errors of what reads messages: `ValueError`, for what no client of ours would send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from airflow_parallel_apply.queue.memory.records import microseconds, moment_of
+from airflow_parallel_apply.queue.model import (
+    Change,
+    DependencyError,
+    Failure,
+    FailureReason,
+    Insert,
+    QueueStats,
+    Task,
+    TaskId,
+    TaskRef,
+)
+from airflow_parallel_apply.queue.service import queue_pb2 as pb
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_ID_BYTES: Final = 16
+
+
+def duration_to_wire(duration: timedelta) -> int:
+    return duration // _MICROSECOND
+
+
+def duration_from_wire(count: int) -> timedelta:
+    try:
+        return timedelta(microseconds=count)
+    except OverflowError as error:
+        raise ValueError(f"a duration of {count} microseconds cannot be told") from error
+
+
+def task_to_wire(task: Task, *, with_value: bool = True) -> pb.Task:
+    return pb.Task(
+        id=task.task_id.bytes,
+        queue=task.queue,
+        version=task.version,
+        sequence=task.sequence,
+        at=microseconds(task.at),
+        claimant=task.claimant,
+        claims=task.claims,
+        attempt=task.attempt,
+        err=task.err,
+        value=task.value if with_value else None,
+        created=microseconds(task.created),
+        modified=microseconds(task.modified),
+    )
+
+
+def task_from_wire(message: pb.Task) -> Task:
+    return Task(
+        task_id=id_from_wire(message.id),
+        queue=message.queue,
+        version=message.version,
+        sequence=message.sequence if message.HasField("sequence") else None,
+        at=_moment(message.at),
+        claimant=message.claimant if message.HasField("claimant") else None,
+        claims=message.claims,
+        attempt=message.attempt,
+        err=message.err,
+        value=message.value if message.HasField("value") else None,
+        created=_moment(message.created),
+        modified=_moment(message.modified),
+    )
+
+
+def place_to_wire(task: Task) -> pb.Task:
+    """As much of a task as says where it stands."""
+    return pb.Task(id=task.task_id.bytes, sequence=task.sequence, at=microseconds(task.at))
+
+
+def id_from_wire(content: bytes) -> TaskId:
+    if len(content) != _ID_BYTES:
+        raise ValueError(f"an id has {_ID_BYTES} bytes, not {len(content)}")
+    return TaskId(UUID(bytes=content))
+
+
+def ref_to_wire(ref: TaskRef) -> pb.TaskRef:
+    return pb.TaskRef(id=ref.task_id.bytes, version=ref.version)
+
+
+def ref_from_wire(message: pb.TaskRef) -> TaskRef:
+    return TaskRef(task_id=id_from_wire(message.id), version=message.version)
+
+
+def insert_to_wire(entry: Insert) -> pb.Insert:
+    return pb.Insert(
+        queue=entry.queue,
+        value=entry.value,
+        sequence=entry.sequence,
+        at=_arrival_to_wire(entry.at),
+        id=None if entry.task_id is None else entry.task_id.bytes,
+        attempt=entry.attempt,
+        err=entry.err,
+        skip_colliding=entry.skip_colliding,
+    )
+
+
+def insert_from_wire(message: pb.Insert) -> Insert:
+    return Insert(
+        queue=message.queue,
+        value=message.value,
+        sequence=message.sequence if message.HasField("sequence") else None,
+        at=_arrival_from_wire(message.at),
+        task_id=id_from_wire(message.id) if message.HasField("id") else None,
+        attempt=message.attempt,
+        err=message.err,
+        skip_colliding=message.skip_colliding,
+    )
+
+
+def change_to_wire(entry: Change) -> pb.Change:
+    return pb.Change(
+        ref=ref_to_wire(entry.ref),
+        value=entry.value,
+        queue=entry.queue,
+        sequence=entry.sequence,
+        at=_arrival_to_wire(entry.at),
+        delayed=not entry.claimed,
+        attempt=entry.attempt,
+        err=entry.err,
+    )
+
+
+def change_from_wire(message: pb.Change) -> Change:
+    return Change(
+        ref=ref_from_wire(message.ref),
+        value=message.value,
+        queue=message.queue if message.HasField("queue") else None,
+        sequence=message.sequence if message.HasField("sequence") else None,
+        at=_arrival_from_wire(message.at),
+        claimed=not message.delayed,
+        attempt=message.attempt if message.HasField("attempt") else None,
+        err=message.err if message.HasField("err") else None,
+    )
+
+
+def stats_to_wire(found: Iterable[QueueStats]) -> pb.StatsReply:
+    rows = [
+        pb.QueueStats(
+            queue=row.queue,
+            size=row.size,
+            claimed=row.claimed,
+            available=row.available,
+            future=row.future,
+            max_claims=row.max_claims,
+        )
+        for row in found
+    ]
+    return pb.StatsReply(queues=rows)
+
+
+def stats_from_wire(reply: pb.StatsReply) -> tuple[QueueStats, ...]:
+    return tuple(
+        QueueStats(
+            queue=row.queue,
+            size=row.size,
+            claimed=row.claimed,
+            available=row.available,
+            future=row.future,
+            max_claims=row.max_claims,
+        )
+        for row in reply.queues
+    )
+
+
+def refused_to_wire(error: DependencyError) -> pb.Refused:
+    return pb.Refused(
+        inserts=_failures_to_wire(error.inserts),
+        changes=_failures_to_wire(error.changes),
+        deletes=_failures_to_wire(error.deletes),
+        depends=_failures_to_wire(error.depends),
+    )
+
+
+def refused_from_wire(message: pb.Refused) -> DependencyError:
+    return DependencyError(
+        inserts=_failures_from_wire(message.inserts),
+        changes=_failures_from_wire(message.changes),
+        deletes=_failures_from_wire(message.deletes),
+        depends=_failures_from_wire(message.depends),
+    )
+
+
+def _failures_to_wire(failures: Sequence[Failure]) -> list[pb.Failure]:
+    return [
+        pb.Failure(
+            id=failure.task_id.bytes,
+            reason=failure.reason.value,
+            version=failure.version,
+            claimant=failure.claimant,
+            until=None if failure.until is None else microseconds(failure.until),
+        )
+        for failure in failures
+    ]
+
+
+def _failures_from_wire(messages: Iterable[pb.Failure]) -> tuple[Failure, ...]:
+    return tuple(
+        Failure(
+            task_id=id_from_wire(message.id),
+            reason=FailureReason(message.reason),
+            version=message.version if message.HasField("version") else None,
+            claimant=message.claimant if message.HasField("claimant") else None,
+            until=_moment(message.until) if message.HasField("until") else None,
+        )
+        for message in messages
+    )
+
+
+def _arrival_to_wire(at: datetime | timedelta | None) -> pb.Arrival | None:
+    if at is None:
+        return None
+    return pb.Arrival(delay=duration_to_wire(at)) if isinstance(at, timedelta) else pb.Arrival(at=microseconds(at))
+
+
+def _arrival_from_wire(message: pb.Arrival) -> datetime | timedelta | None:
+    match message.WhichOneof("when"):
+        case "at":
+            return _moment(message.at)
+        case "delay":
+            return duration_from_wire(message.delay)
+        case _:
+            return None
+
+
+def _moment(count: int) -> datetime:
+    try:
+        return moment_of(count)
+    except OverflowError as error:
+        raise ValueError(f"{count} microseconds since 1970 is no time that can be told") from error

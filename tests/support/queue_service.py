@@ -1,0 +1,77 @@
+"""The queue's service in a thread, and its asynchronous client for tests that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from airflow_parallel_apply.queue import Queue
+from airflow_parallel_apply.queue.client import AsyncQueueClient
+from airflow_parallel_apply.queue.memory import DataDirectory, Disk
+from airflow_parallel_apply.queue.service.process import Serving, serve_data
+
+
+class LoopThread:
+    """An event loop of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+class ServedQueue:
+    """Served until `stop`."""
+
+    def __init__(self, directory: Path, *, disk: Disk | None = None, **options: Any) -> None:
+        self._thread = LoopThread()
+        self.serving = Serving(data=directory, **options)
+        self.data = DataDirectory(directory, limits=self.serving.data_limits, disk=disk)
+        self._stop = asyncio.Event()
+        ready: Future[dict[str, Any]] = Future()
+        self._served = self._thread.submit(serve_data(self.serving, self.data, self._stop, ready.set_result))
+        self._served.add_done_callback(lambda done: ready.done() or ready.set_exception(done.exception()))
+        self.ready = ready.result(timeout=60)
+        self.url = str(self.ready["url"])
+
+    def stop(self) -> None:
+        if self._served.done():
+            return
+        self._thread.loop.call_soon_threadsafe(self._stop.set)
+        self._served.result(timeout=60)
+        self.data.close()
+        self._thread.stop()
+
+
+class AwaitedQueue(Queue):
+    """Each call awaited in a loop in another thread."""
+
+    def __init__(self, url: str) -> None:
+        self._thread = LoopThread()
+        self._client = AsyncQueueClient(url)
+        self._closed = False
+        for name in ("try_claim", "claim", "modify", "renew", "tasks", "queue_stats", "wait_empty"):
+            setattr(self, name, self._awaited(getattr(self._client, name)))
+
+    def _awaited(self, method: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            return self._thread.submit(method(*arguments, **options)).result(timeout=600)
+
+        return call
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._thread.submit(self._client.close()).result(timeout=60)
