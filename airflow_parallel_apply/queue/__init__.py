@@ -19,14 +19,18 @@ from airflow_parallel_apply.queue.model import (
     TaskRef,
 )
 from airflow_parallel_apply.queue.protocol import Queue
+from airflow_parallel_apply.queue.worker import Done, Held, LeaseLost, RetryPolicy, Work, Worker
 
 __all__ = [
     "Change",
     "DependencyError",
+    "Done",
     "Failure",
     "FailureReason",
+    "Held",
     "Insert",
     "Json",
+    "LeaseLost",
     "Queue",
     "QueueCorrupt",
     "QueueError",
@@ -34,8 +38,11 @@ __all__ = [
     "QueueMisconfigured",
     "QueueStats",
     "QueueUnavailable",
+    "RetryPolicy",
     "Task",
     "TaskId",
     "TaskRef",
+    "Work",
+    "Worker",
     "open_queue",
 ]
