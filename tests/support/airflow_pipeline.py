@@ -16,7 +16,7 @@ from tests.support.rig import execute
 
 DAGS: Final = Path(__file__).parents[2] / "dags"
 DAG: Final = "parallel_apply"
-TIMEOUT: Final = timedelta(minutes=3)
+TIMEOUT: Final = timedelta(minutes=6)
 
 _TABLE: Final = "CREATE TABLE item (id bigint PRIMARY KEY, note text)"
 _ROWS: Final = """
