@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +18,20 @@ from psycopg import sql
 from airflow_parallel_apply.demo.postgres import PostgresServer
 
 _numbers = itertools.count()
+
+# Airflow reads its home when it is imported, which some test modules do.
+_AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="parallel-apply-airflow-"))
+atexit.register(shutil.rmtree, _AIRFLOW_HOME, ignore_errors=True)
+os.environ["AIRFLOW_HOME"] = str(_AIRFLOW_HOME)
+(_AIRFLOW_HOME / "airflow.cfg").write_text(
+    f"""\
+[core]
+dags_folder = {Path(__file__).parents[1] / "dags"}
+load_examples = False
+[logging]
+logging_level = WARNING
+"""
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

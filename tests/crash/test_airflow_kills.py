@@ -24,7 +24,7 @@ from tests.crash.conftest import WarmSpark
 from tests.crash.scene import spark_processes
 from tests.support.airflow_pipeline import DAG, DAGS, AirflowPipeline
 
-DATABASE = "in_airflow"
+DATABASE = "killed_in_airflow"
 SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
 MOMENTS = 3
 ROWS = 1500

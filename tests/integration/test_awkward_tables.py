@@ -14,6 +14,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.spark.server import ServerLease
+from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
 from tests.support.awkward_tables import Writer, make_tables
 from tests.support.rig import Rig
@@ -47,7 +48,9 @@ def test_they_are_through_spark_as_well(rig: Rig, seed: int, spark_server: Serve
     through_spark = replace(
         rig.having(lanes=2),
         stage=lambda opened: SparkStage(
-            url=lambda: spark_server.url, session_id=spark_session_id, config=rig.config, target=rig.target
+            access=ConnectAccess(url=spark_server.url, session_id=spark_session_id),
+            config=rig.config,
+            target=rig.target,
         ),
     )
     require_equal_after(through_spark, seed, runs=1)

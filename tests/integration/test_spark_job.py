@@ -82,7 +82,7 @@ def run(session: Any, found: Any) -> tuple[int, int | None]:
     """Rows that reached Python, and the unit's rows by Spark's count."""
     done = found.ordered.mapInArrow(_count_rows, "rows bigint")
     rows = sum(done.toArrow().column("rows").to_pylist())
-    return rows, counted_rows(done.executionInfo)
+    return rows, counted_rows(done)
 
 
 def input_metrics(server: ServerLease, session: Any, found: Any) -> tuple[int, int]:

@@ -42,9 +42,11 @@ class Airflow:
         done = subprocess.run(
             [sys.executable, "-m", "airflow", *arguments],
             env=self.environment,
-            check=True,
+            check=False,
             capture_output=True,
             text=True,
             cwd=self.home,
         )
+        print(done.stdout, done.stderr)
+        done.check_returncode()
         return done.stdout + done.stderr
