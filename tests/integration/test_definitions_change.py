@@ -164,3 +164,34 @@ def test_a_change_in_the_middle_of_a_transaction_and_a_large_load_behind_it(rig:
     write_on(rig)
     rig.run()
     assert_equal(rig)
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_name_that_another_column_has_by_now_is_that_of_the_column_of_then(rig: Rig, told: bool) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.write("UPDATE t SET c = 1 WHERE id = 1")
+    for ddl in ("ALTER TABLE t RENAME c TO d", "ALTER TABLE t ADD c numeric(6,2)"):
+        message = f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{ddl}')"
+        rig.transaction(ddl, *([message] if told else []))
+        rig.write("UPDATE t SET d = 2 WHERE id = 2")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_column_that_was_dropped_and_made_again_does_not_keep_its_values(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.write("UPDATE t SET c = 1 WHERE id = 1", "ALTER TABLE t DROP c", "ALTER TABLE t ADD c numeric(6,2) DEFAULT 7")
+    write_on(rig)
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_dropped_column_may_leave_with_its_type_before_it_is_captured(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.both("""CREATE TYPE "Mood" AS ENUM ('sad')""", 'CREATE TABLE u (id integer PRIMARY KEY, m "Mood", ms "Mood"[])')
+    rig.run()
+    rig.write("INSERT INTO u VALUES (1, 'sad', '{sad}')", "ALTER TABLE u DROP m, DROP ms", 'DROP TYPE "Mood"')
+    rig.write("INSERT INTO u VALUES (2)")
+    rig.run()
+    assert_equal(rig)
+    assert rig.rows("SELECT u FROM u ORDER BY id") == rig.rows("SELECT u FROM u ORDER BY id", side="source")

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError, TargetError
 from tests.support.rig import Rig, execute
 
@@ -134,3 +134,18 @@ def test_a_partition_that_does_not_send_whole_rows_is_refused(rig: Rig) -> None:
         connection.execute("DELETE FROM t WHERE ctid = (SELECT min(ctid) FROM t)")
     rig.run()
     assert rig.rows("SELECT a FROM t ORDER BY 1") == [(1,), (5,)]
+
+
+def test_rows_of_before_a_key_was_made_are_still_told_apart_by_all_their_values(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    bag(rig)
+    rig.write(
+        "INSERT INTO bag VALUES (1, 'x'), (1, 'x'), (2, 'y')",
+        "DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag WHERE a = 1)",
+    )
+    key = "ALTER TABLE bag ADD PRIMARY KEY (a)"
+    rig.transaction(key, f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{key}')")
+    rig.write("UPDATE bag SET b = 'z' WHERE a = 2", "UPDATE bag SET a = 3 WHERE a = 1")
+    rig.run()
+    assert rig.rows("SELECT a, b FROM bag ORDER BY a") == [(2, "z"), (3, "x")]
+    assert rig.comparison().equal

@@ -151,6 +151,10 @@ class LogWriter(Protocol):
         """What is committed; the next seqno is one above its last."""
         ...
 
+    def latest_relation(self, schema: str, table: str) -> Relation | None:
+        """The last definition of a table, committed or not; None of a table that the log has not seen."""
+        ...
+
     def relation_id(self, relation: Relation) -> tuple[int, bool]:
         """The id of this definition (its own `relation_id` is ignored), made if it is new, and whether it is
         new and the same table had another definition before. A definition that comes back after another one is new

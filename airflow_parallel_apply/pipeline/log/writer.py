@@ -63,15 +63,20 @@ class DirectoryLogWriter:
     def state(self) -> LogState:
         return self._view.state
 
+    def latest_relation(self, schema: str, table: str) -> Relation | None:
+        same_table = (old for old in reversed(self._known()) if (old.schema, old.table) == (schema, table))
+        return next(same_table, None)
+
     def relation_id(self, relation: Relation) -> tuple[int, bool]:
-        known = [*self._view.state.relations, *self._relations]
-        same_table = (old for old in reversed(known) if (old.schema, old.table) == (relation.schema, relation.table))
-        latest = next(same_table, None)
+        latest = self.latest_relation(relation.schema, relation.table)
         if latest is not None and latest.is_as(relation):
             return latest.relation_id, False
-        number = 1 + max((old.relation_id for old in known), default=0)
+        number = 1 + max((old.relation_id for old in self._known()), default=0)
         self._relations.append(replace(relation, relation_id=number))
         return number, latest is not None
+
+    def _known(self) -> list[Relation]:
+        return [*self._view.state.relations, *self._relations]
 
     def append(self, rows: pa.RecordBatch, transactions: pa.RecordBatch) -> None:
         self._check_alive()

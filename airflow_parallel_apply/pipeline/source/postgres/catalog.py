@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.event import Column, Relation
 from airflow_parallel_apply.pipeline.partition.key import KeyKind, key_kind
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireColumn, WireRelation
+from airflow_parallel_apply.pipeline.source.postgres.numbering import Namesake, settle
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 
@@ -116,42 +117,51 @@ def wire_relation(connection: psycopg.Connection[Any], table: SourceTable, *, wi
     )
 
 
-def describe(connection: psycopg.Connection[Any], wire: WireRelation) -> FollowedTable:
-    """A relation as the log keeps it, without its id.
+def describe(
+    connection: psycopg.Connection[Any], wire: WireRelation, *, known: Relation | None = None, xid: int | None = None
+) -> FollowedTable:
+    """A relation as the log keeps it, without its id. `known`: the definition that the log has of the table. `xid`: the
+    transaction that the message came in; None for what the catalog says now.
 
     Under REPLICA IDENTITY FULL every column identifies a row to the server; to us those of a key do, where there is one
-    (see `columns.sql`). Types, collations and keys are those of now: the slot's past may have had others, and then
-    another relation message follows.
+    (see `columns.sql`) and was then. Collations and keys' types are those of now: the slot's past may have had others,
+    and then another relation message follows.
     """
     arguments = {
         "oid": wire.oid,
         "names": [column.name for column in wire.columns],
         "types": [column.type_oid for column in wire.columns],
         "modifiers": [column.type_modifier for column in wire.columns],
+        "xid": xid,
     }
     rows = connection.execute(statement("columns"), arguments).fetchall()
-    name = f"{wire.schema}.{wire.table}"
-    is_partitioned, leaves_are_full = _leaves(connection, wire)
+    is_partitioned, leaves_are_full, living = _shape(connection, wire)
     identity = wire.replica_identity
     if is_partitioned and leaves_are_full and not any(column.key for column in wire.columns):
         # What is sent is for each partition to say; the root says how the message is marked.
         identity = _FULL
-    if len(rows) != len(wire.columns):
-        raise SourceError("a column's type is gone from the source's catalog", op="capture", table=name)
-    columns: list[Column] = []
-    kinds: list[KeyKind] = []
-    for column, (type_name, base_type, is_enum, is_deterministic, in_key, number, fill) in zip(
-        wire.columns, rows, strict=True
-    ):
+    found: list[Namesake] = []
+    kinds: dict[str, KeyKind] = {}
+    has_newer_key = False
+    for column, row in zip(wire.columns, rows, strict=True):
+        type_name, base_type, is_enum, is_deterministic, in_key, key_is_newer, number, fill, is_newer = row
         is_key = in_key if identity == _FULL else column.key
-        columns.append(Column(name=column.name, type_name=type_name, key=is_key, number=number, fill=fill))
+        has_newer_key |= identity == _FULL and key_is_newer
+        made = Column(
+            name=column.name, type_name=_type_name(wire, column, type_name), key=is_key, number=number, fill=fill
+        )
+        found.append(Namesake(column=made, is_newer=is_newer))
         if is_key:
-            kinds.append(key_kind(base_type, is_enum=is_enum, is_deterministic=is_deterministic))
+            kinds[column.name] = key_kind(base_type or "", is_enum=is_enum, is_deterministic=is_deterministic)
+    columns = settle(found, living, known)
+    if has_newer_key and not (known is not None and _key(columns) == _key(known.columns)):
+        # Rows of then may have had equals. By all its values each is told apart, whatever the key is.
+        columns, kinds = tuple(replace(column, key=False) for column in columns), {}
     if identity == _FULL and not kinds and not leaves_are_full:
         raise SourceError(
             "the partitioned table has REPLICA IDENTITY FULL and no key, and not all its partitions have it too",
             op="capture",
-            table=name,
+            table=f"{wire.schema}.{wire.table}",
             hint="Run ALTER TABLE … REPLICA IDENTITY FULL for each partition, or give the table a primary key.",
         )
     relation = Relation(
@@ -159,10 +169,10 @@ def describe(connection: psycopg.Connection[Any], wire: WireRelation) -> Followe
         schema=wire.schema,
         table=wire.table,
         replica_identity=identity,
-        columns=tuple(columns),
-        canonical=KeyKind.NOT_CANONICAL not in kinds,
+        columns=columns,
+        canonical=KeyKind.NOT_CANONICAL not in kinds.values(),
     )
-    return FollowedTable(relation=relation, kinds=tuple(kinds), is_partitioned=is_partitioned)
+    return FollowedTable(relation=relation, kinds=tuple(kinds.values()), is_partitioned=is_partitioned)
 
 
 def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:
@@ -170,7 +180,23 @@ def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:
     return replace(table, relation=replace(table.relation, relation_id=relation_id))
 
 
-def _leaves(connection: psycopg.Connection[Any], wire: WireRelation) -> tuple[bool, bool]:
-    """Whether the table is partitioned, and whether all that hold its rows send whole old ones."""
-    found = connection.execute(statement("leaves"), {"oid": wire.oid}).fetchone()
-    return (found[0], found[1]) if found else (False, wire.replica_identity == _FULL)
+def _type_name(wire: WireRelation, column: WireColumn, found: str | None) -> str:
+    name = found or column.type_name
+    if name is None:
+        raise SourceError(
+            "a column's type is gone from the source's catalog",
+            op="capture",
+            table=f"{wire.schema}.{wire.table}",
+            column=column.name,
+        )
+    return name
+
+
+def _key(columns: Sequence[Column]) -> list[str]:
+    return [column.name for column in columns if column.key]
+
+
+def _shape(connection: psycopg.Connection[Any], wire: WireRelation) -> tuple[bool, bool, tuple[int, ...]]:
+    """Whether the table is partitioned, whether all that hold its rows send whole old ones, its columns' numbers."""
+    found = connection.execute(statement("shape"), {"oid": wire.oid}).fetchone()
+    return (found[0], found[1], tuple(found[2])) if found else (False, wire.replica_identity == _FULL, ())

@@ -5,24 +5,31 @@ Source: PostgreSQL's documentation, "Logical Replication Message Formats". All i
 
 from __future__ import annotations
 
+import re
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 CASCADE: Final = 1
 RESTART_IDENTITY: Final = 2
 _KEY_FLAG: Final = 1
 _TRANSACTIONAL_FLAG: Final = 1
+_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireColumn:
-    """A column of a relation message."""
+    """A column of a relation message. `type_name`: as the server told it beside, which it does of types that are not
+    built in: for one that the catalog has lost.
+    """
 
     name: str
     type_oid: int
     type_modifier: int
     key: bool
+    type_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +87,18 @@ class _Cursor:
         return self._data[self._at : self._at + length]
 
 
-def parse_relation(data: bytes) -> WireRelation:
-    """Message `R`. An empty schema stands for pg_catalog."""
+def parse_type(data: bytes) -> tuple[int, str]:
+    """Message `Y`: a type's oid, and its name as a session without a search path writes it."""
+    cursor = _Cursor(data)
+    oid = cursor.number(">I")
+    schema, name = cursor.text(), cursor.text()
+    # An array type is named after its elements'.
+    name, array = (name[1:], "[]") if name.startswith("_") else (name, "")
+    return oid, ".".join(_quoted(part) for part in (schema, name) if part) + array
+
+
+def parse_relation(data: bytes, types: Mapping[int, str] = MappingProxyType({})) -> WireRelation:
+    """Message `R`. An empty schema stands for pg_catalog. `types`: what `parse_type` found so far."""
     cursor = _Cursor(data)
     oid = cursor.number(">I")
     schema = cursor.text() or "pg_catalog"
@@ -91,12 +108,14 @@ def parse_relation(data: bytes) -> WireRelation:
     for _ in range(cursor.number(">H")):
         flags = cursor.number(">B")
         name = cursor.text()
+        type_oid = cursor.number(">I")
         columns.append(
             WireColumn(
                 name=name,
-                type_oid=cursor.number(">I"),
+                type_oid=type_oid,
                 type_modifier=cursor.number(">i"),
                 key=bool(flags & _KEY_FLAG),
+                type_name=types.get(type_oid),
             )
         )
     return WireRelation(oid=oid, schema=schema, table=table, replica_identity=identity, columns=tuple(columns))
@@ -118,3 +137,7 @@ def parse_message(data: bytes) -> WireMessage:
     prefix = cursor.text()
     content = cursor.rest(cursor.number(">I"))
     return WireMessage(transactional=bool(flags & _TRANSACTIONAL_FLAG), lsn=lsn, prefix=prefix, content=content)
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'

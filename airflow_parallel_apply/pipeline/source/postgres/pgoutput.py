@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.source.postgres.messages import (
     parse_message,
     parse_relation,
     parse_truncate,
+    parse_type,
 )
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable, RowBuilder, Tuples
 
@@ -37,6 +38,8 @@ _BEGIN, _COMMIT, _INSERT, _UPDATE, _DELETE = (ord(letter) for letter in "BCIUD")
 _FREQUENT: Final = np.isin(np.arange(256), [_BEGIN, _COMMIT, _INSERT, _UPDATE, _DELETE])
 _CHANGES: Final = np.isin(np.arange(256), [_INSERT, _UPDATE, _DELETE])
 _NEW: Final = ord("N")
+_XID_AT: Final = 17
+"""Kind, LSN and time before a begin's transaction id."""
 _TUPLE_AT: Final = 6
 """Kind, oid and marker before a change's first tuple."""
 
@@ -75,12 +78,14 @@ def commit_ends(messages: pa.BinaryArray) -> Numbers:
 class Decoder:
     """Decodes one read of a slot, from its first message. Not thread-safe.
 
-    `table` turns a relation message into a followed table, and tells whether its definition differs from the one the
-    log had for it. Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
+    `table` turns a relation message, and the id of the transaction that it was sent in, into a followed table, and
+    tells whether its definition differs from the one the log had for it. Errors: `SourceError` for bytes that are not
+    `pgoutput` as we know it.
     """
 
-    def __init__(self, *, next_seqno: int, table: Callable[[WireRelation], tuple[FollowedTable, bool]]) -> None:
+    def __init__(self, *, next_seqno: int, table: Callable[[WireRelation, int], tuple[FollowedTable, bool]]) -> None:
         self._table = table
+        self._types: dict[int, str] = {}
         self._tables: dict[int, FollowedTable] = {}
         self._next_seqno = next_seqno
         self._open: _OpenTransaction | None = None
@@ -117,8 +122,8 @@ class Decoder:
             data = wire.message(index)
             match chr(kinds[index]):
                 case "R":
-                    relation = parse_relation(data)
-                    table, is_redefined = self._table(relation)
+                    relation = parse_relation(data, self._types)
+                    table, is_redefined = self._table(relation, self._xid(wire, kinds, index))
                     self._tables[relation.oid] = table
                     found.versions.setdefault(relation.oid, []).append((index, table))
                     if is_redefined:
@@ -145,11 +150,21 @@ class Decoder:
                                 message=index, operation=Operation.MESSAGE, relation_ids=(NO_RELATION,), texts=texts
                             )
                         )
-                case "Y" | "O":
+                case "Y":
+                    oid, name = parse_type(data)
+                    self._types[oid] = name
+                case "O":
                     continue
                 case kind:
                     raise SourceError(f"pgoutput sent a message of unknown kind {kind!r}", op="capture")
         return found
+
+    def _xid(self, wire: Wire, kinds: npt.NDArray[np.uint8], index: int) -> int:
+        """Of the transaction that a message stands in."""
+        begins = np.flatnonzero(kinds[:index] == _BEGIN)
+        if len(begins):
+            return int(wire.numbers(wire.starts[begins[-1:]] + _XID_AT, ">u4")[0])
+        return self._open.xid if self._open is not None else 0
 
     def _known(self, oid: int) -> FollowedTable:
         table = self._tables.get(oid)
@@ -213,7 +228,7 @@ class Decoder:
         byte_counts = np.bincount(row_transaction, weights=row_bytes, minlength=len(counts)).astype(np.int64)
         byte_counts[0] += carried.byte_count
         begins = np.flatnonzero(kinds == _BEGIN)
-        xids = np.concatenate([[carried.xid], wire.numbers(wire.starts[begins] + 17, ">u4")])
+        xids = np.concatenate([[carried.xid], wire.numbers(wire.starts[begins] + _XID_AT, ">u4")])
 
         marks: dict[int, set[Mark]] = {0: set(carried.marks)} if carried.marks else {}
         for statement in seldom.statements:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -142,7 +143,7 @@ class PostgresSource:
                     op="capture",
                     hint="The server was replaced or restored: changes may be missing.",
                 )
-            decoder = Decoder(next_seqno=before.last_seqno + 1, table=lambda wire: self._followed(wire, writer))
+            decoder = Decoder(next_seqno=before.last_seqno + 1, table=partial(self._followed, writer))
             step_changes = step_changes or max_changes
             bounded = max(step_changes, self._bounded_changes(max_changes, until_lsn - before.captured_lsn))
             read_changes = slot.read_changes(min(max_changes, bounded))
@@ -205,8 +206,9 @@ class PostgresSource:
             return int(_READ_BYTES / self._message_bytes)
         return max_changes if wal_bytes <= _READ_BYTES else 0
 
-    def _followed(self, wire: WireRelation, writer: LogWriter) -> tuple[FollowedTable, bool]:
-        table = describe(self._session.catalog(), wire)
+    def _followed(self, writer: LogWriter, wire: WireRelation, xid: int) -> tuple[FollowedTable, bool]:
+        known = writer.latest_relation(wire.schema, wire.table)
+        table = describe(self._session.catalog(), wire, known=known, xid=xid)
         relation_id, is_redefined = writer.relation_id(table.relation)
         return numbered(table, relation_id), is_redefined
 
