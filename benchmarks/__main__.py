@@ -1,4 +1,4 @@
-"""`python -m benchmarks` (`make bench`): ratios against PostgreSQL's own; `… workloads`, `… copy`, `… parse`."""
+"""`python -m benchmarks` (`make bench`): ratios against PostgreSQL's own; and `… workloads|copy|queue|parse`."""
 
 from __future__ import annotations
 
@@ -67,6 +67,19 @@ def workloads(
             Path(directory), settings, names or [], lambda line: console.print(f"… {line}", highlight=False)
         ):
             print_workload(console, found)
+
+
+@app.command()
+def queue() -> None:
+    """Our queue's backends against procrastinate, pgqueuer and Redis streams. BENCH_QUEUE_TASKS, _WORKERS, _BATCH, …"""
+    from benchmarks.queues.settings import QueueBenchSettings
+    from benchmarks.queues.throughput import measure, print_lines
+
+    console = Console()
+    settings = QueueBenchSettings.from_environment(os.environ)
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
+        lines = measure(Path(directory), settings, lambda line: console.print(f"… {line}", highlight=False))
+    print_lines(console, settings, lines)
 
 
 @app.command()

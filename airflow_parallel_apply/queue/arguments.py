@@ -15,15 +15,19 @@ MAX_CLAIMANT_BYTES: Final = 512
 MAX_ERR_BYTES: Final = 1_000_000
 MAX_SEQUENCE: Final = 2**63 - 1
 MAX_ATTEMPT: Final = 2**31 - 1
+MAX_CLAIMED: Final = 10_000
+"""Of one call: what a claimant holds, it must renew or finish within the lease."""
 
 _LONGEST: Final = timedelta(days=365_000)
 """Further off than any time that a clock of four-digit years reaches: what adds to it cannot be told."""
 
 
-def check_claim(queues: Iterable[str], claimant: str, lease: timedelta) -> None:
-    """Raise ValueError for a claim that names no queue that could be, or a lease that no clock can hold."""
+def check_claim(queues: Iterable[str], claimant: str, lease: timedelta, limit: int) -> None:
+    """Raise ValueError for a claim that names no queue that could be, a lease that no clock can hold, or no task."""
     check_names(queues)
     check_renew(claimant, lease)
+    if not 1 <= limit <= MAX_CLAIMED:
+        raise ValueError(f"a claim is for 1 to {MAX_CLAIMED} tasks: {limit}")
 
 
 def check_renew(claimant: str, lease: timedelta) -> None:

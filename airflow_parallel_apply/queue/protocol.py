@@ -16,9 +16,27 @@ class Queue(Protocol):
     retry), `DependencyError` (nothing was done).
     """
 
-    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Task | None:
-        """Claim a task of one of the queues, or none. version + 1, claims + 1, at = now + lease."""
+    def claim_many(
+        self,
+        queues: Sequence[str],
+        *,
+        claimant: str,
+        lease: timedelta,
+        limit: int,
+        timeout: timedelta = timedelta(0),
+        wake: Sequence[str] = (),
+    ) -> tuple[Task, ...]:
+        """Claim up to `limit` tasks, each by itself: version + 1, claims + 1, at = now + lease. A strict queue gives
+        its head and no more; the queues are asked in random order.
+
+        Where there is none: waits up to `timeout` for one to arrive, be inserted, be changed or come free. A modify of
+        a queue of `wake` ends the wait too: what the caller waits for may not come any more.
+        """
         ...
+
+    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Task | None:
+        """Claim a task of one of the queues, or none."""
+        return next(iter(self.claim_many(queues, claimant=claimant, lease=lease, limit=1)), None)
 
     def claim(
         self,
@@ -29,10 +47,9 @@ class Queue(Protocol):
         timeout: timedelta,
         wake: Sequence[str] = (),
     ) -> Task | None:
-        """As `try_claim`, waiting up to `timeout` for a task to arrive, be inserted, be changed or come free. A modify
-        of a queue of `wake` ends the wait too: what the caller waits for may not come any more.
-        """
-        ...
+        """As `try_claim`, with the wait of `claim_many`."""
+        found = self.claim_many(queues, claimant=claimant, lease=lease, limit=1, timeout=timeout, wake=wake)
+        return next(iter(found), None)
 
     def modify(
         self,

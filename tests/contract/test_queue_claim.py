@@ -144,10 +144,77 @@ def test_a_renewal_says_why_the_task_is_not_ours(queue: Queue) -> None:
     assert [failure.reason for failure in refused.value.changes] == [FailureReason.NOT_HELD]
 
 
-def test_a_spread_queue_prefers_older_tasks(queue: Queue) -> None:
-    made = put(queue, *(Insert(queue="q", at=-timedelta(seconds=age)) for age in (1, 3, 2)))
-    order = [queue.try_claim(["q"], claimant="a", lease=LEASE) for _ in made]
-    assert [task.task_id for task in order if task] == [made[n].task_id for n in (1, 2, 0)]
+def test_a_spread_queue_hands_out_at_random_and_older_tasks_sooner(queue: Queue) -> None:
+    """Ages by value; 40 claims put back each time, so that each meets all twelve: the oldest is met most often."""
+    put(queue, *(Insert(queue="q", value=n, at=-timedelta(seconds=100 - n)) for n in range(12)))
+    met: Counter[int] = Counter()
+    for _ in range(40):
+        task = queue.try_claim(["q"], claimant="a", lease=LEASE)
+        assert task is not None
+        met[task.value] += 1
+        back = -timedelta(seconds=100 - task.value)
+        queue.modify(claimant="a", change=[Change(ref=task.ref, value=task.value, at=back)])
+    # By chance alone: once in 10^7 runs for the first, in 10^4 for the second.
+    assert len(met) > 2
+    assert sum(met[n] for n in range(6)) > sum(met[n] for n in range(6, 12))
+
+
+def test_claims_go_to_all_queues_that_they_name_in_no_fixed_order(queue: Queue) -> None:
+    put(queue, *(Insert(queue=name) for name in ("x", "y") for _ in range(20)))
+    met = {task.queue for _ in range(20) if (task := queue.try_claim(["x", "y"], claimant="a", lease=LEASE))}
+    assert met == {"x", "y"}
+
+
+def test_many_tasks_are_claimed_in_one_call(queue: Queue) -> None:
+    made = put(queue, *(Insert(queue=f"q{n % 2}", value=n) for n in range(10)), Insert(queue="q0", at=NEVER))
+    first = queue.claim_many(["q0", "q1", "none"], claimant="a", lease=LEASE, limit=7)
+    rest = queue.claim_many(["q0", "q1"], claimant="b", lease=LEASE, limit=7, timeout=LONG)
+    assert (len(first), len(rest)) == (7, 3)
+    assert sorted(task.value for task in (*first, *rest)) == list(range(10))
+    for task in first:
+        (before,) = (one for one in made if one.task_id == task.task_id)
+        assert (task.version, task.claims, task.claimant) == (before.version + 1, 1, "a")
+        assert timedelta(minutes=4) < task.at - before.at < timedelta(minutes=6)
+    assert queue.claim_many(["q0", "q1"], claimant="b", lease=LEASE, limit=7) == ()
+    queue.modify(claimant="a", delete=[task.ref for task in first])
+    queue.modify(claimant="b", delete=[task.ref for task in rest])
+    assert [row.size for row in queue.queue_stats()] == [1]
+
+
+def test_a_strict_queue_gives_its_head_and_no_more_however_many_are_wanted(queue: Queue) -> None:
+    put(queue, *(Insert(queue="strict", sequence=n) for n in range(5)), *(Insert(queue="spread") for _ in range(3)))
+    claimed = queue.claim_many(["strict", "spread"], claimant="a", lease=LEASE, limit=10)
+    assert sorted((task.queue, task.sequence) for task in claimed) == [("spread", None)] * 3 + [("strict", 0)]
+
+
+def test_a_wait_for_many_ends_with_the_first(open_client: Open) -> None:
+    queue = open_client()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(open_client().claim_many, ["q"], claimant="a", lease=LEASE, limit=50, timeout=10 * LONG)
+        put(queue, Insert(queue="q"))
+        assert len(waiting.result(timeout=60)) == 1
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10_001])
+def test_a_claim_of_no_or_too_many_tasks_is_refused(queue: Queue, limit: int) -> None:
+    with pytest.raises(ValueError, match="a claim is for 1 to 10000 tasks"):
+        queue.claim_many(["q"], claimant="a", lease=LEASE, limit=limit)
+
+
+def test_many_at_once_share_a_queue_without_a_task_twice(open_client: Open) -> None:
+    count = 300
+    put(open_client(), *(Insert(queue="q", value=n) for n in range(count)))
+
+    def work(name: str) -> list[int]:
+        queue, done = open_client(), []
+        while tasks := queue.claim_many(["q"], claimant=name, lease=LEASE, limit=40):
+            queue.modify(claimant=name, delete=[task.ref for task in tasks])
+            done += [task.value for task in tasks]
+        return done
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [value for values in pool.map(work, [f"w{n}" for n in range(4)]) for value in values]
+    assert sorted(done) == list(range(count))
 
 
 def test_a_claim_takes_from_every_queue_that_it_names(queue: Queue) -> None:

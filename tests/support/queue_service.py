@@ -62,7 +62,7 @@ class AwaitedQueue(Queue):
         self._thread = LoopThread()
         self._client = AsyncQueueClient(url)
         self._closed = False
-        for name in ("try_claim", "claim", "modify", "renew", "tasks", "queue_stats", "wait_empty"):
+        for name in ("claim_many", "try_claim", "claim", "modify", "renew", "tasks", "queue_stats", "wait_empty"):
             setattr(self, name, self._awaited(getattr(self._client, name)))
 
     def _awaited(self, method: Any) -> Any:

@@ -30,7 +30,9 @@ class Walk:
         chance = random.Random(f"{self._seed}/{number}")
         claimant = f"w{self._seed}"
         if number % 4 == 3:
-            self._queue.try_claim([chance.choice([*self._spread, self._strict])], claimant=claimant, lease=LEASE)
+            # All of a spread queue, which gives at random what is less.
+            name = chance.choice([*self._spread, self._strict])
+            self._queue.claim_many([name], claimant=claimant, lease=LEASE, limit=10_000)
             return
         insert = [
             Insert(

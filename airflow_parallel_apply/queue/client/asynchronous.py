@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from functools import update_wrapper
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 import grpc.aio
@@ -22,12 +23,26 @@ from airflow_parallel_apply.queue.client.calls import (
     Request,
     Steps,
     path_of,
+    to_bytes,
     translated,
 )
 from airflow_parallel_apply.queue.client.options import CHANNEL_OPTIONS, credentials_of
-from airflow_parallel_apply.queue.model import Change, Insert, QueueError, QueueStats, Task, TaskId, TaskRef
+from airflow_parallel_apply.queue.model import QueueError
 
 _Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+
+
+def _awaited(
+    steps: Callable[Concatenate[Calls, _Arguments], Steps[_Result]],
+) -> Callable[Concatenate[AsyncQueueClient, _Arguments], Coroutine[Any, Any, _Result]]:
+    """The method of a client that makes these steps."""
+
+    async def call(self: AsyncQueueClient, /, *arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        return await self._drive(steps(self._calls, *arguments, **options))
+
+    update_wrapper(call, steps)
+    return call
 
 
 class AsyncQueueClient:
@@ -39,6 +54,7 @@ class AsyncQueueClient:
         self._address = ServiceAddress.parse(url)
         self._calls = Calls(deadline=deadline, clock=clock)
         self._channel: grpc.aio.Channel | None = None
+        self._methods: dict[str, Callable[..., Any]] = {}
         self._closed = False
 
     async def __aenter__(self) -> AsyncQueueClient:
@@ -49,63 +65,15 @@ class AsyncQueueClient:
     ) -> None:
         await self.close()
 
-    async def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Task | None:
-        return await self._drive(self._calls.try_claim(queues, claimant, lease))
-
-    async def claim(
-        self,
-        queues: Sequence[str],
-        *,
-        claimant: str,
-        lease: timedelta,
-        timeout: timedelta,
-        wake: Sequence[str] = (),
-    ) -> Task | None:
-        return await self._drive(self._calls.claim(queues, claimant, lease, timeout, wake))
-
-    async def modify(
-        self,
-        *,
-        claimant: str,
-        insert: Sequence[Insert] = (),
-        change: Sequence[Change] = (),
-        delete: Sequence[TaskRef] = (),
-        depend: Sequence[TaskRef] = (),
-    ) -> tuple[Task, ...]:
-        return await self._drive(self._calls.modify(claimant, insert, change, delete, depend))
-
-    async def renew(self, task: Task, *, claimant: str, lease: timedelta) -> Task:
-        return await self._drive(self._calls.renew(task.ref, claimant, lease))
-
-    async def tasks(
-        self,
-        queue: str,
-        *,
-        claimant: str | None = None,
-        limit: int | None = None,
-        ids: Sequence[TaskId] = (),
-        after: Task | None = None,
-        omit_values: bool = False,
-    ) -> tuple[Task, ...]:
-        return await self._drive(self._calls.tasks(queue, claimant, limit, ids, after, omit_values))
-
-    async def queue_stats(
-        self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
-    ) -> tuple[QueueStats, ...]:
-        return await self._drive(self._calls.queue_stats(prefix, exact, limit))
-
-    async def wait_empty(
-        self,
-        *,
-        prefix: Sequence[str] = (),
-        exact: Sequence[str] = (),
-        timeout: timedelta,
-    ) -> bool:
-        return await self._drive(self._calls.wait_empty(prefix, exact, timeout))
-
-    async def snapshot(self) -> str:
-        """Let the service take a snapshot now: its file's name."""
-        return await self._drive(self._calls.snapshot())
+    claim_many = _awaited(Calls.claim_many)
+    try_claim = _awaited(Calls.try_claim)
+    claim = _awaited(Calls.claim)
+    modify = _awaited(Calls.modify)
+    renew = _awaited(Calls.renew)
+    tasks = _awaited(Calls.tasks)
+    queue_stats = _awaited(Calls.queue_stats)
+    wait_empty = _awaited(Calls.wait_empty)
+    snapshot = _awaited(Calls.snapshot)
 
     async def close(self) -> None:
         """Calls under way end with `QueueError`."""
@@ -148,11 +116,8 @@ class AsyncQueueClient:
     def _method(self, name: str) -> Callable[..., Any]:
         if self._channel is None:
             self._channel = self._connect()
-        make = self._channel.unary_stream if name in STREAMED else self._channel.unary_unary
-        made: Callable[..., Any] = make(
-            path_of(name), request_serializer=_to_bytes, response_deserializer=REPLIES[name].FromString
-        )
-        return made
+            self._methods = {method: _callable(self._channel, method) for method in REPLIES}
+        return self._methods[name]
 
     def _connect(self) -> grpc.aio.Channel:
         if self._address.tls:
@@ -164,6 +129,9 @@ class AsyncQueueClient:
             raise QueueError("this queue was closed")
 
 
-def _to_bytes(message: Any) -> bytes:
-    content: bytes = message.SerializeToString()
-    return content
+def _callable(channel: grpc.aio.Channel, method: str) -> Callable[..., Any]:
+    make = channel.unary_stream if method in STREAMED else channel.unary_unary
+    made: Callable[..., Any] = make(
+        path_of(method), request_serializer=to_bytes, response_deserializer=REPLIES[method].FromString
+    )
+    return made

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from functools import update_wrapper
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import grpc
 
@@ -19,14 +20,28 @@ from airflow_parallel_apply.queue.client.calls import (
     Request,
     Steps,
     path_of,
+    to_bytes,
     translated,
 )
 from airflow_parallel_apply.queue.client.options import CHANNEL_OPTIONS, credentials_of
-from airflow_parallel_apply.queue.model import Change, Insert, QueueError, QueueStats, Task, TaskId, TaskRef
+from airflow_parallel_apply.queue.model import QueueError
 
 DEFAULT_DEADLINE: Final = timedelta(seconds=30)
 
 _Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+
+
+def _driven(
+    steps: Callable[Concatenate[Calls, _Arguments], Steps[_Result]],
+) -> Callable[Concatenate[QueueClient, _Arguments], _Result]:
+    """The method of a client that makes these steps: one signature for both clients."""
+
+    def call(self: QueueClient, /, *arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        return self._drive(steps(self._calls, *arguments, **options))
+
+    update_wrapper(call, steps)
+    return call
 
 
 class QueueClient:
@@ -42,59 +57,15 @@ class QueueClient:
         self._channel: grpc.Channel | None = None
         self._methods: dict[str, Callable[..., Any]] = {}
 
-    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Task | None:
-        """A claim whose answer was lost is held by nobody who knows of it, until its lease ends."""
-        return self._drive(self._calls.try_claim(queues, claimant, lease))
-
-    def claim(
-        self,
-        queues: Sequence[str],
-        *,
-        claimant: str,
-        lease: timedelta,
-        timeout: timedelta,
-        wake: Sequence[str] = (),
-    ) -> Task | None:
-        return self._drive(self._calls.claim(queues, claimant, lease, timeout, wake))
-
-    def modify(
-        self,
-        *,
-        claimant: str,
-        insert: Sequence[Insert] = (),
-        change: Sequence[Change] = (),
-        delete: Sequence[TaskRef] = (),
-        depend: Sequence[TaskRef] = (),
-    ) -> tuple[Task, ...]:
-        """Also `ValueError`, for a call that no state of the queue could make right, or that exceeds a limit."""
-        return self._drive(self._calls.modify(claimant, insert, change, delete, depend))
-
-    def renew(self, task: Task, *, claimant: str, lease: timedelta) -> Task:
-        return self._drive(self._calls.renew(task.ref, claimant, lease))
-
-    def tasks(
-        self,
-        queue: str,
-        *,
-        claimant: str | None = None,
-        limit: int | None = None,
-        ids: Sequence[TaskId] = (),
-        after: Task | None = None,
-        omit_values: bool = False,
-    ) -> tuple[Task, ...]:
-        return self._drive(self._calls.tasks(queue, claimant, limit, ids, after, omit_values))
-
-    def queue_stats(
-        self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
-    ) -> tuple[QueueStats, ...]:
-        return self._drive(self._calls.queue_stats(prefix, exact, limit))
-
-    def wait_empty(self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), timeout: timedelta) -> bool:
-        return self._drive(self._calls.wait_empty(prefix, exact, timeout))
-
-    def snapshot(self) -> str:
-        """Let the service take a snapshot now: its file's name."""
-        return self._drive(self._calls.snapshot())
+    claim_many = _driven(Calls.claim_many)
+    try_claim = _driven(Calls.try_claim)
+    claim = _driven(Calls.claim)
+    modify = _driven(Calls.modify)
+    renew = _driven(Calls.renew)
+    tasks = _driven(Calls.tasks)
+    queue_stats = _driven(Calls.queue_stats)
+    wait_empty = _driven(Calls.wait_empty)
+    snapshot = _driven(Calls.snapshot)
 
     def close(self) -> None:
         """Calls that wait in other threads end with `QueueError` at once."""
@@ -154,11 +125,6 @@ class QueueClient:
 def _callable(channel: grpc.Channel, method: str) -> Callable[..., Any]:
     make = channel.unary_stream if method in STREAMED else channel.unary_unary
     made: Callable[..., Any] = make(
-        path_of(method), request_serializer=_to_bytes, response_deserializer=REPLIES[method].FromString
+        path_of(method), request_serializer=to_bytes, response_deserializer=REPLIES[method].FromString
     )
     return made
-
-
-def _to_bytes(message: Any) -> bytes:
-    content: bytes = message.SerializeToString()
-    return content

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -82,13 +82,18 @@ class Calls:
         self._seconds = deadline.total_seconds()
         self._clock = clock
 
-    def try_claim(self, queues: Sequence[str], claimant: str, lease: timedelta) -> Steps[Task | None]:
-        return self.claim(queues, claimant, lease, timedelta(0), ())
-
-    def claim(
-        self, queues: Sequence[str], claimant: str, lease: timedelta, timeout: timedelta, wake: Sequence[str]
-    ) -> Steps[Task | None]:
-        check_claim(queues, claimant, lease)
+    def claim_many(
+        self,
+        queues: Sequence[str],
+        *,
+        claimant: str,
+        lease: timedelta,
+        limit: int,
+        timeout: timedelta = timedelta(0),
+        wake: Sequence[str] = (),
+    ) -> Steps[tuple[Task, ...]]:
+        """A claim whose answer was lost is held by nobody who knows of it, until its lease ends."""
+        check_claim(queues, claimant, lease, limit)
         until = self._clock() + timeout.total_seconds()
         while True:
             wait = min(max(until - self._clock(), 0.0), _SLICE_SECONDS)
@@ -98,45 +103,64 @@ class Calls:
                 lease=wire.duration_to_wire(lease),
                 wait=wire.duration_to_wire(timedelta(seconds=wait)),
                 wake=wake,
+                limit=limit,
             )
             reply = yield from self._repeated("Claim", message, wait)
-            if reply.HasField("task"):
-                return _decoded(wire.task_from_wire(reply.task))
-            if reply.woken or self._clock() >= until:
-                return None
+            if reply.tasks or reply.woken or self._clock() >= until:
+                return _tasks(reply.tasks)
+
+    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Steps[Task | None]:
+        """One task, or none."""
+        return next(iter((yield from self.claim_many(queues, claimant=claimant, lease=lease, limit=1))), None)
+
+    def claim(
+        self,
+        queues: Sequence[str],
+        *,
+        claimant: str,
+        lease: timedelta,
+        timeout: timedelta,
+        wake: Sequence[str] = (),
+    ) -> Steps[Task | None]:
+        """As `try_claim`, with the wait of `claim_many`."""
+        found = yield from self.claim_many(queues, claimant=claimant, lease=lease, limit=1, timeout=timeout, wake=wake)
+        return next(iter(found), None)
 
     def modify(
         self,
+        *,
         claimant: str,
-        insert: Sequence[Insert],
-        change: Sequence[Change],
-        delete: Sequence[TaskRef],
-        depend: Sequence[TaskRef],
+        insert: Sequence[Insert] = (),
+        change: Sequence[Change] = (),
+        delete: Sequence[TaskRef] = (),
+        depend: Sequence[TaskRef] = (),
     ) -> Steps[tuple[Task, ...]]:
+        """Also `ValueError`, for a call that no state of the queue could make right, or that exceeds a limit."""
         check_modify(claimant, insert, change, delete, depend)
         message = pb.ModifyRequest(
             claimant=claimant,
-            insert=[wire.insert_to_wire(replace(entry, value=to_json(entry.value))) for entry in insert],
-            change=[wire.change_to_wire(replace(entry, value=to_json(entry.value))) for entry in change],
+            insert=[wire.insert_to_wire(entry, to_json(entry.value)) for entry in insert],
+            change=[wire.change_to_wire(entry, to_json(entry.value)) for entry in change],
             delete=map(wire.ref_to_wire, delete),
             depend=map(wire.ref_to_wire, depend),
         )
         return _modified((yield Request(method="Modify", message=message, seconds=self._seconds)))
 
-    def renew(self, ref: TaskRef, claimant: str, lease: timedelta) -> Steps[Task]:
+    def renew(self, task: Task, *, claimant: str, lease: timedelta) -> Steps[Task]:
         check_renew(claimant, lease)
-        message = pb.RenewRequest(ref=wire.ref_to_wire(ref), claimant=claimant, lease=wire.duration_to_wire(lease))
+        message = pb.RenewRequest(ref=wire.ref_to_wire(task.ref), claimant=claimant, lease=wire.duration_to_wire(lease))
         (renewed,) = _modified((yield Request(method="Renew", message=message, seconds=self._seconds)))
         return renewed
 
     def tasks(
         self,
         queue: str,
-        claimant: str | None,
-        limit: int | None,
-        ids: Sequence[TaskId],
-        after: Task | None,
-        omit_values: bool,
+        *,
+        claimant: str | None = None,
+        limit: int | None = None,
+        ids: Sequence[TaskId] = (),
+        after: Task | None = None,
+        omit_values: bool = False,
     ) -> Steps[tuple[Task, ...]]:
         message = pb.TasksRequest(
             queue=queue,
@@ -147,15 +171,15 @@ class Calls:
             omit_values=omit_values,
         )
         pages = yield from self._repeated("Tasks", message, 0)
-        return tuple(_decoded(wire.task_from_wire(task)) for page in pages for task in page.tasks)
+        return tuple(task for page in pages for task in _tasks(page.tasks))
 
     def queue_stats(
-        self, prefix: Sequence[str], exact: Sequence[str], limit: int | None
+        self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
     ) -> Steps[tuple[QueueStats, ...]]:
         message = pb.StatsRequest(prefix=prefix, exact=exact, limit=limit)
         return wire.stats_from_wire((yield from self._repeated("Stats", message, 0)))
 
-    def wait_empty(self, prefix: Sequence[str], exact: Sequence[str], timeout: timedelta) -> Steps[bool]:
+    def wait_empty(self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), timeout: timedelta) -> Steps[bool]:
         until = self._clock() + timeout.total_seconds()
         while True:
             wait = min(max(until - self._clock(), 0.0), _SLICE_SECONDS)
@@ -167,7 +191,7 @@ class Calls:
                 return bool(reply.empty)
 
     def snapshot(self) -> Steps[str]:
-        """Let the service take one; its file's name."""
+        """Let the service take a snapshot now: its file's name."""
         reply = yield Request(method="Snapshot", message=pb.SnapshotRequest(), seconds=max(self._seconds, 600.0))
         return str(reply.name)
 
@@ -215,11 +239,17 @@ def path_of(method: str) -> str:
     return f"/{SERVICE}/{method}"
 
 
+def to_bytes(message: Any) -> bytes:
+    """A request, as gRPC wants it written."""
+    content: bytes = message.SerializeToString()
+    return content
+
+
 def _modified(reply: pb.ModifyReply) -> tuple[Task, ...]:
     if reply.HasField("refused"):
         raise wire.refused_from_wire(reply.refused)
-    return tuple(_decoded(wire.task_from_wire(task)) for task in reply.tasks)
+    return _tasks(reply.tasks)
 
 
-def _decoded(task: Task) -> Task:
-    return replace(task, value=None if task.value is None else json.loads(task.value))
+def _tasks(messages: Iterable[pb.Task]) -> tuple[Task, ...]:
+    return tuple(wire.task_from_wire(message, json.loads) for message in messages)

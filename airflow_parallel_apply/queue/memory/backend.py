@@ -18,11 +18,12 @@ from typing import TypeVar
 from airflow_parallel_apply.queue.arguments import to_json
 from airflow_parallel_apply.queue.memory.engine import Engine
 from airflow_parallel_apply.queue.model import Change, Insert, QueueError, QueueStats, Task, TaskId, TaskRef
+from airflow_parallel_apply.queue.protocol import Queue
 
 _Result = TypeVar("_Result")
 
 
-class MemoryQueue:
+class MemoryQueue(Queue):
     """A client of an engine (its own, which vanishes with it, unless one is given). `clock` measures timeouts only, in
     seconds, monotonic. Close leaves the engine to its other clients.
     """
@@ -34,35 +35,22 @@ class MemoryQueue:
         self._waiting: set[threading.Event] = set()
         self._closed = False
 
-    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Task | None:
-        """In a random order of the queues."""
-        with self._settled():
-            task = self._engine.try_claim(queues, claimant=claimant, lease=lease)
-        return task and _decoded(task)
-
-    def claim(
+    def claim_many(
         self,
         queues: Sequence[str],
         *,
         claimant: str,
         lease: timedelta,
-        timeout: timedelta,
+        limit: int,
+        timeout: timedelta = timedelta(0),
         wake: Sequence[str] = (),
-    ) -> Task | None:
+    ) -> tuple[Task, ...]:
         left = self._timer(timeout)
-        task = self.try_claim(queues, claimant=claimant, lease=lease)
-        if task is not None or left() <= 0:
-            return task
-        with (
-            self._settled(),
-            self._wakened() as event,
-            self._engine.watches.watch([*queues, *wake], event.set) as watch,
-        ):
-            task = self._wait(
-                event,
-                self._engine.claim_steps(watch, queues, claimant=claimant, lease=lease, wake=wake, seconds_left=left),
-            )
-        return task and _decoded(task)
+        with self._settled():
+            claimed = self._engine.try_claim(queues, claimant=claimant, lease=lease, limit=limit)
+            if not claimed and left() > 0:
+                claimed = self._claim_waiting(queues, claimant, lease, limit, wake, left)
+        return tuple(map(_decoded, claimed))
 
     def modify(
         self,
@@ -120,6 +108,21 @@ class MemoryQueue:
             self._closed = True
             for event in self._waiting:
                 event.set()
+
+    def _claim_waiting(
+        self,
+        queues: Sequence[str],
+        claimant: str,
+        lease: timedelta,
+        limit: int,
+        wake: Sequence[str],
+        seconds_left: Callable[[], float],
+    ) -> tuple[Task, ...]:
+        with self._wakened() as event, self._engine.watches.watch([*queues, *wake], event.set) as watch:
+            steps = self._engine.claim_steps(
+                watch, queues, claimant=claimant, lease=lease, limit=limit, wake=wake, seconds_left=seconds_left
+            )
+            return self._wait(event, steps)
 
     @contextmanager
     def _settled(self, *, for_reading: bool = False) -> Iterator[None]:

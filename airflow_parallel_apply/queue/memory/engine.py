@@ -104,15 +104,18 @@ class Engine:
         self.shelves = Shelves()
         self.watches = Watches()
 
-    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Task | None:
-        check_claim(queues, claimant, lease)
+    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta, limit: int = 1) -> tuple[Task, ...]:
+        """Up to `limit` tasks, without waiting."""
+        check_claim(queues, claimant, lease, limit)
         names = list(dict.fromkeys(queues))
-        random.shuffle(names)
+        if len(names) > 1:
+            random.shuffle(names)
+        claimed: tuple[Task, ...] = ()
         for name in names:
-            task = self._claim_from(name, claimant, lease)
-            if task is not None:
-                return task
-        return None
+            claimed += self._claim_from(name, claimant, lease, limit - len(claimed))
+            if len(claimed) == limit:
+                break
+        return claimed
 
     def modify(
         self,
@@ -198,22 +201,23 @@ class Engine:
         *,
         claimant: str,
         lease: timedelta,
+        limit: int,
         wake: Sequence[str],
         seconds_left: Callable[[], float],
-    ) -> Generator[float, None, Task | None]:
+    ) -> Generator[float, None, tuple[Task, ...]]:
         """A waiting claim, for whoever can wait: yields how many seconds to wait at most for the watch (which is one
-        of `queues` and `wake`), returns the task.
+        of `queues` and `wake`), returns the tasks.
         """
         while True:
-            task = self.try_claim(queues, claimant=claimant, lease=lease)
+            claimed = self.try_claim(queues, claimant=claimant, lease=lease, limit=limit)
             left = seconds_left()
-            if task is not None or left <= 0:
-                return task
+            if claimed or left <= 0:
+                return claimed
             due = self._seconds_to_next_arrival(queues)
             if due is None or due > 0:
                 yield min(left, _CLOCK_CHECK_SECONDS if due is None else due, _CLOCK_CHECK_SECONDS)
             if not watch.heard().isdisjoint(wake):
-                return self.try_claim(queues, claimant=claimant, lease=lease)
+                return self.try_claim(queues, claimant=claimant, lease=lease, limit=limit)
 
     def empty_steps(
         self, watch: Watch, prefix: Sequence[str], exact: Sequence[str], seconds_left: Callable[[], float]
@@ -228,24 +232,21 @@ class Engine:
                 return False
             yield left
 
-    def _claim_from(self, name: str, claimant: str, lease: timedelta) -> Task | None:
+    def _claim_from(self, name: str, claimant: str, lease: timedelta, limit: int) -> tuple[Task, ...]:
         while (shelf := self.shelves.find(name)) is not None:
             with shelf.lock:
                 if shelf.removed:
                     # Another one may stand in its place by now; each round means that a queue came and went.
                     continue
                 now = self._clock()
-                task = shelf.claimable(now)
-                if task is None:
-                    return None
-                claimed = replace(
-                    task, version=task.version + 1, claims=task.claims + 1, claimant=claimant, at=now + lease,
-                    modified=now,
-                )  # fmt: skip
-                self.journal.append([claimed], ())
-                shelf.put(claimed)
+                until = now + lease
+                claimed = tuple(_claimed(task, claimant, now, until) for task in shelf.claimable(now, limit))
+                if claimed:
+                    self.journal.append(claimed, ())
+                for task in claimed:
+                    shelf.put(task)
                 return claimed
-        return None
+        return ()
 
     def _modify_held(self, asked: Modify, shelves: Mapping[str, Shelf]) -> tuple[tuple[Task, ...], set[str]] | None:
         """Judge and apply, all locks held: the tasks, and the queues to announce. None: an id was taken meanwhile."""
@@ -363,6 +364,10 @@ def _obstacle(arrival: Arrival, existing: Task | None, shelf: Shelf, leaving: fr
         taken=sequence is not None and shelf.is_strict and shelf.has_place_taken(sequence, leaving),
         mixed=len(shelf) > left and shelf.is_strict is (sequence is None),
     )
+
+
+def _claimed(task: Task, claimant: str, now: datetime, until: datetime) -> Task:
+    return replace(task, version=task.version + 1, claims=task.claims + 1, claimant=claimant, at=until, modified=now)
 
 
 def _inserted(task_id: TaskId, entry: Insert, now: datetime) -> Task:

@@ -8,9 +8,9 @@ server must pool by session.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
@@ -30,6 +30,7 @@ from airflow_parallel_apply.queue.postgres.connections import Connection, Connec
 from airflow_parallel_apply.queue.postgres.modify import run
 from airflow_parallel_apply.queue.postgres.rows import to_task
 from airflow_parallel_apply.queue.postgres.statements import DEFAULT_SCHEMA, Statements
+from airflow_parallel_apply.queue.protocol import Queue
 
 _MAX_RACES: Final = 10
 """Modifies that insert the same ids at the same time: one wins each round."""
@@ -42,7 +43,7 @@ _CLOSE_CHECK_SECONDS: Final = 1.0
 """How often a waiting thread looks whether the queue was closed; it asks the server nothing."""
 
 
-class PostgresQueue:
+class PostgresQueue(Queue):
     """Connects at the first call; never changes the schema (`migrate` does). `clock` measures timeouts only, in
     seconds, monotonic.
     """
@@ -52,32 +53,30 @@ class PostgresQueue:
         self._connections = Connections(dsn, self._statements)
         self._clock = clock
 
-    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta) -> Task | None:
-        """In a random order of the queues."""
-        check_claim(queues, claimant, lease)
-        with self._connections.use() as connection:
-            return self._claim_now(connection, queues, claimant, lease)
-
-    def claim(
+    def claim_many(
         self,
         queues: Sequence[str],
         *,
         claimant: str,
         lease: timedelta,
-        timeout: timedelta,
+        limit: int,
+        timeout: timedelta = timedelta(0),
         wake: Sequence[str] = (),
-    ) -> Task | None:
+    ) -> tuple[Task, ...]:
+        check_claim(queues, claimant, lease, limit)
         deadline = self._clock() + timeout.total_seconds()
-        task = self.try_claim(queues, claimant=claimant, lease=lease)
-        if task is not None or self._clock() >= deadline:
-            return task
+        asked = {"queues": list(queues), "claimant": claimant, "lease": lease, "limit": limit}
+        with self._connections.use() as connection:
+            claimed = self._claim_now(connection, asked)
+        if claimed or self._clock() >= deadline:
+            return claimed
         with self._connections.listen() as connection:
             pause = _FIRST_PAUSE_SECONDS
             while True:
-                task = self._claim_now(connection, queues, claimant, lease)
+                claimed = self._claim_now(connection, asked)
                 left = deadline - self._clock()
-                if task is not None or left <= 0:
-                    return task
+                if claimed or left <= 0:
+                    return claimed
                 due = self._seconds_to_next_arrival(connection, queues)
                 if due is None:
                     seconds = left
@@ -89,7 +88,7 @@ class PostgresQueue:
                     seconds = min(pause, left)
                     pause = min(2 * pause, _LAST_PAUSE_SECONDS)
                 if not self._wait(connection, [*queues, *wake], seconds).isdisjoint(wake):
-                    return self._claim_now(connection, queues, claimant, lease)
+                    return self._claim_now(connection, asked)
 
     def modify(
         self,
@@ -194,11 +193,8 @@ class PostgresQueue:
         """Calls that wait in other threads end with `QueueError` within a second or so."""
         self._connections.close()
 
-    def _claim_now(self, connection: Connection, queues: Sequence[str], claimant: str, lease: timedelta) -> Task | None:
-        row = connection.execute(
-            self._statements["claim"], {"queues": list(queues), "claimant": claimant, "lease": lease}
-        ).fetchone()
-        return None if row is None else to_task(row)
+    def _claim_now(self, connection: Connection, asked: Mapping[str, Any]) -> tuple[Task, ...]:
+        return tuple(map(to_task, connection.execute(self._statements["claim"], asked)))
 
     def _seconds_to_next_arrival(self, connection: Connection, queues: Sequence[str]) -> float | None:
         row = connection.execute(self._statements["next_arrival"], {"queues": list(queues)}).fetchone()

@@ -10,7 +10,7 @@ from psycopg import sql
 
 DEFAULT_SCHEMA: Final = "parallel_apply"
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Of the tables that these statements need: the number of the newest migration."""
 
 _MAX_SCHEMA_BYTES: Final = 50

@@ -91,26 +91,28 @@ class Change(_message.Message):
     def __init__(self, ref: _Optional[_Union[TaskRef, _Mapping]] = ..., value: _Optional[str] = ..., queue: _Optional[str] = ..., sequence: _Optional[int] = ..., at: _Optional[_Union[Arrival, _Mapping]] = ..., delayed: _Optional[bool] = ..., attempt: _Optional[int] = ..., err: _Optional[str] = ...) -> None: ...
 
 class ClaimRequest(_message.Message):
-    __slots__ = ("queues", "claimant", "lease", "wait", "wake")
+    __slots__ = ("queues", "claimant", "lease", "wait", "wake", "limit")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     CLAIMANT_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     WAIT_FIELD_NUMBER: _ClassVar[int]
     WAKE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     queues: _containers.RepeatedScalarFieldContainer[str]
     claimant: str
     lease: int
     wait: int
     wake: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, queues: _Optional[_Iterable[str]] = ..., claimant: _Optional[str] = ..., lease: _Optional[int] = ..., wait: _Optional[int] = ..., wake: _Optional[_Iterable[str]] = ...) -> None: ...
+    limit: int
+    def __init__(self, queues: _Optional[_Iterable[str]] = ..., claimant: _Optional[str] = ..., lease: _Optional[int] = ..., wait: _Optional[int] = ..., wake: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ClaimReply(_message.Message):
-    __slots__ = ("task", "woken")
-    TASK_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("tasks", "woken")
+    TASKS_FIELD_NUMBER: _ClassVar[int]
     WOKEN_FIELD_NUMBER: _ClassVar[int]
-    task: Task
+    tasks: _containers.RepeatedCompositeFieldContainer[Task]
     woken: bool
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., woken: _Optional[bool] = ...) -> None: ...
+    def __init__(self, tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., woken: _Optional[bool] = ...) -> None: ...
 
 class ModifyRequest(_message.Message):
     __slots__ = ("claimant", "insert", "change", "delete", "depend")

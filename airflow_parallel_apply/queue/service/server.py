@@ -106,20 +106,20 @@ class Service:
     async def _claim(self, request: pb.ClaimRequest, context: _Context) -> Message:
         self._limits.check_entries(len(request.queues) + len(request.wake))
         queues, wake = list(request.queues), list(request.wake)
-        claimant, lease = request.claimant, wire.duration_from_wire(request.lease)
-        task = self._engine.try_claim(queues, claimant=claimant, lease=lease)
+        claimant, lease, limit = request.claimant, wire.duration_from_wire(request.lease), request.limit or 1
+        claimed = self._engine.try_claim(queues, claimant=claimant, lease=lease, limit=limit)
         woken = False
-        if task is None and request.wait > 0:
+        if not claimed and request.wait > 0:
             event = asyncio.Event()
             left = self._timer(request.wait)
             with self._engine.watches.watch([*queues, *wake], self._waker(event)) as watch:
                 steps = self._engine.claim_steps(
-                    watch, queues, claimant=claimant, lease=lease, wake=wake, seconds_left=left
+                    watch, queues, claimant=claimant, lease=lease, limit=limit, wake=wake, seconds_left=left
                 )
-                task = await self._wait(event, steps, context)
-                woken = task is None and left() > 0
+                claimed = await self._wait(event, steps, context)
+                woken = not claimed and left() > 0
         await self._sync.wait(self._data.log.position)
-        return pb.ClaimReply(task=None if task is None else wire.task_to_wire(task), woken=woken)
+        return pb.ClaimReply(tasks=map(wire.task_to_wire, claimed), woken=woken)
 
     async def _modify(self, request: pb.ModifyRequest, _: _Context) -> Message:
         self._limits.check_modify(request)

@@ -1,11 +1,12 @@
 """Between the queue's words and the messages of `queue.proto`, in both directions.
 
-Values are JSON text on both sides. Errors of what reads messages: `ValueError`, for what no client of ours would send.
+Values are JSON text, but where a function says otherwise. Errors of what reads messages: `ValueError`, for what no
+client of ours would send.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -17,6 +18,7 @@ from airflow_parallel_apply.queue.model import (
     Failure,
     FailureReason,
     Insert,
+    Json,
     QueueStats,
     Task,
     TaskId,
@@ -56,7 +58,8 @@ def task_to_wire(task: Task, *, with_value: bool = True) -> pb.Task:
     )
 
 
-def task_from_wire(message: pb.Task) -> Task:
+def task_from_wire(message: pb.Task, decode: Callable[[str], Json] = str) -> Task:
+    """`decode`: from JSON text to the value."""
     return Task(
         task_id=id_from_wire(message.id),
         queue=message.queue,
@@ -67,7 +70,7 @@ def task_from_wire(message: pb.Task) -> Task:
         claims=message.claims,
         attempt=message.attempt,
         err=message.err,
-        value=message.value if message.HasField("value") else None,
+        value=decode(message.value) if message.HasField("value") else None,
         created=_moment(message.created),
         modified=_moment(message.modified),
     )
@@ -92,10 +95,10 @@ def ref_from_wire(message: pb.TaskRef) -> TaskRef:
     return TaskRef(task_id=id_from_wire(message.id), version=message.version)
 
 
-def insert_to_wire(entry: Insert) -> pb.Insert:
+def insert_to_wire(entry: Insert, value: str) -> pb.Insert:
     return pb.Insert(
         queue=entry.queue,
-        value=entry.value,
+        value=value,
         sequence=entry.sequence,
         at=_arrival_to_wire(entry.at),
         id=None if entry.task_id is None else entry.task_id.bytes,
@@ -118,10 +121,10 @@ def insert_from_wire(message: pb.Insert) -> Insert:
     )
 
 
-def change_to_wire(entry: Change) -> pb.Change:
+def change_to_wire(entry: Change, value: str) -> pb.Change:
     return pb.Change(
         ref=ref_to_wire(entry.ref),
-        value=entry.value,
+        value=value,
         queue=entry.queue,
         sequence=entry.sequence,
         at=_arrival_to_wire(entry.at),

@@ -1,1 +1,1 @@
-SELECT {columns} FROM {schema}.claim(%(queues)s::text[], %(claimant)s::text, %(lease)s::interval) AS task
+SELECT {columns} FROM {schema}.claim(%(queues)s::text[], %(claimant)s::text, %(lease)s::interval, %(limit)s::integer) AS task
