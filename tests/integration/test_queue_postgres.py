@@ -23,7 +23,7 @@ from airflow_parallel_apply.queue import (
 )
 from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
 from airflow_parallel_apply.queue.postgres.connections import Connections
-from airflow_parallel_apply.queue.postgres.statements import Statements
+from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION, Statements
 
 LEASE = timedelta(minutes=5)
 LONG = timedelta(seconds=30)
@@ -259,7 +259,7 @@ def test_a_database_whose_transactions_are_serializable_by_default_makes_no_diff
 def test_migrate_says_what_it_did_and_does_it_once(target_dsn: str) -> None:
     assert migrate(target_dsn, "Other Schema") == (
         "created schema Other Schema",
-        "migrated the queue's tables in schema Other Schema to version 1",
+        *(f"migrated the queue's tables in schema Other Schema to version {n}" for n in range(1, SCHEMA_VERSION + 1)),
     )
     assert migrate(target_dsn, "Other Schema") == ()
     queue = PostgresQueue(target_dsn, schema="Other Schema")
@@ -273,7 +273,7 @@ def test_migrates_at_once_make_the_tables_once(target_dsn: str) -> None:
         done = list(pool.map(lambda _: migrate(target_dsn), range(4)))
     assert sorted(line for lines in done for line in lines) == [
         "created schema parallel_apply",
-        "migrated the queue's tables in schema parallel_apply to version 1",
+        *(f"migrated the queue's tables in schema parallel_apply to version {n}" for n in range(1, SCHEMA_VERSION + 1)),
     ]
 
 

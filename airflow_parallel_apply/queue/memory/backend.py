@@ -47,7 +47,7 @@ class MemoryQueue(Queue):
     ) -> tuple[Task, ...]:
         left = self._timer(timeout)
         with self._settled():
-            claimed = self._engine.try_claim(queues, claimant=claimant, lease=lease, limit=limit)
+            claimed = self._engine.claim_now(queues, claimant=claimant, lease=lease, limit=limit)
             if not claimed and left() > 0:
                 claimed = self._claim_waiting(queues, claimant, lease, limit, wake, left)
         return tuple(map(_decoded, claimed))

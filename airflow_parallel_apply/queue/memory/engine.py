@@ -104,7 +104,7 @@ class Engine:
         self.shelves = Shelves()
         self.watches = Watches()
 
-    def try_claim(self, queues: Sequence[str], *, claimant: str, lease: timedelta, limit: int = 1) -> tuple[Task, ...]:
+    def claim_now(self, queues: Sequence[str], *, claimant: str, lease: timedelta, limit: int = 1) -> tuple[Task, ...]:
         """Up to `limit` tasks, without waiting."""
         check_claim(queues, claimant, lease, limit)
         names = list(dict.fromkeys(queues))
@@ -209,7 +209,7 @@ class Engine:
         of `queues` and `wake`), returns the tasks.
         """
         while True:
-            claimed = self.try_claim(queues, claimant=claimant, lease=lease, limit=limit)
+            claimed = self.claim_now(queues, claimant=claimant, lease=lease, limit=limit)
             left = seconds_left()
             if claimed or left <= 0:
                 return claimed
@@ -217,7 +217,7 @@ class Engine:
             if due is None or due > 0:
                 yield min(left, _CLOCK_CHECK_SECONDS if due is None else due, _CLOCK_CHECK_SECONDS)
             if not watch.heard().isdisjoint(wake):
-                return self.try_claim(queues, claimant=claimant, lease=lease, limit=limit)
+                return self.claim_now(queues, claimant=claimant, lease=lease, limit=limit)
 
     def empty_steps(
         self, watch: Watch, prefix: Sequence[str], exact: Sequence[str], seconds_left: Callable[[], float]

@@ -107,7 +107,7 @@ class Service:
         self._limits.check_entries(len(request.queues) + len(request.wake))
         queues, wake = list(request.queues), list(request.wake)
         claimant, lease, limit = request.claimant, wire.duration_from_wire(request.lease), request.limit or 1
-        claimed = self._engine.try_claim(queues, claimant=claimant, lease=lease, limit=limit)
+        claimed = self._engine.claim_now(queues, claimant=claimant, lease=lease, limit=limit)
         woken = False
         if not claimed and request.wait > 0:
             event = asyncio.Event()

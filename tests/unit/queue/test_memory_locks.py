@@ -61,16 +61,16 @@ def test_a_queue_that_somebody_holds_holds_up_no_other_one() -> None:
     (one,) = put(engine, "held")
     with ThreadPoolExecutor(1) as pool, held(engine, "held"):
 
-        def work() -> Task | None:
+        def work() -> tuple[Task, ...]:
             put(engine, "free", "free")
             engine.modify(claimant="a", delete=[next(engine.tasks("free")).ref])
             assert engine.queue_stats(exact=["free"])[0].size == 1
-            return engine.try_claim(["free"], claimant="a", lease=LEASE)
+            return engine.claim_now(["free"], claimant="a", lease=LEASE)
 
         claimed = pool.submit(work).result(timeout=30)
         waiting = pool.submit(engine.modify, claimant="a", delete=[one.ref])
         assert not waiting.done()
-    assert claimed is not None
+    assert len(claimed) == 1
     assert waiting.result(timeout=30) == ()
 
 
@@ -79,8 +79,7 @@ def test_a_listing_lets_everybody_in_between_its_pages() -> None:
     made = put(engine, *["q"] * (3 * PAGE_TASKS))
     listing = engine.tasks("q")
     met = [next(listing)]
-    head = engine.try_claim(["q"], claimant="a", lease=LEASE)
-    assert head is not None
+    (head,) = engine.claim_now(["q"], claimant="a", lease=LEASE)
     deleted = sorted(made, key=lambda task: task.task_id)[-1]
     engine.modify(claimant="a", delete=[deleted.ref])
     put(engine, "another")
@@ -140,7 +139,7 @@ def test_a_refused_modify_leaves_no_queue_and_no_id_behind() -> None:
             change=[Change(ref=kept.ref, value="1", queue="moved")],
         )
     with pytest.raises(QueueError, match="full"):
-        engine.try_claim(["kept"], claimant="a", lease=LEASE)
+        engine.claim_now(["kept"], claimant="a", lease=LEASE)
     assert list(engine.tasks("kept")) == [kept]
     assert engine.shelves.names() == ["kept"]
     journal.full = False
@@ -155,7 +154,7 @@ def test_statistics_follow_the_clock_alone() -> None:
         for sequence in sequences:
             delay = None if sequence in (1, None) else timedelta(hours=1)
             engine.modify(claimant="a", insert=[Insert(queue=name, value="null", sequence=sequence, at=delay)])
-        assert engine.try_claim([name], claimant="a", lease=timedelta(minutes=1)) is not None
+        assert engine.claim_now([name], claimant="a", lease=timedelta(minutes=1))
     counts = [(row.claimed, row.available, row.future) for row in engine.queue_stats()]
     assert counts == [(1, 1, 0), (1, 0, 1)]
     clock.now += timedelta(minutes=1)

@@ -15,7 +15,7 @@ DECLARE
     chosen uuid[];
     start integer;
 BEGIN
-    FOR name IN SELECT asked FROM unnest(queues) AS asked ORDER BY random() LOOP
+    FOR name IN SELECT asked FROM unnest(queues) AS asked GROUP BY asked ORDER BY random() LOOP
         EXIT WHEN wanted = 0;
         chosen := ARRAY(
             SELECT task.id FROM {schema}.task
