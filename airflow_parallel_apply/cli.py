@@ -18,12 +18,14 @@ from airflow_parallel_apply.pipeline.config import (
     Endpoint,
     PartitionerName,
     PipelineConfig,
+    QueueEndpoint,
     Start,
     TablePatterns,
     shard_pairs,
 )
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.finding import Finding, Side
+from airflow_parallel_apply.queue.connect import is_service
 from airflow_parallel_apply.queue.model import QueueError
 
 app = typer.Typer(
@@ -43,6 +45,16 @@ _TARGET_HELP: Final = (
 Pipeline = Annotated[str, typer.Option(help="The pipeline's name.")]
 SourceOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=_SOURCE_HELP)]
 TargetOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_TARGET", help=_TARGET_HELP)]
+QueueOption = Annotated[
+    str,
+    typer.Option(
+        "--queue",
+        envvar="PARALLEL_APPLY_QUEUE",
+        help="The pipeline's queue, if not in the target: grpc://host:port, grpcs://:token@host:port?ca=FILE, a libpq "
+        "connection string, or the id of an Airflow connection. Keep tokens in the variable.",
+        show_default="in the target",
+    ),
+]
 LogUrl = Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")]
 Include = Annotated[list[str], typer.Option("--include", help="Pattern over schema.table; may be repeated.")]
 Exclude = Annotated[list[str], typer.Option("--exclude", help="Pattern over schema.table; may be repeated.")]
@@ -75,6 +87,7 @@ def prepare(
     spark: Annotated[
         str, typer.Option(envvar="PARALLEL_APPLY_SPARK", help="Spark Connect URL for the copy; empty: a local Spark.")
     ] = "",
+    queue: QueueOption = "",
 ) -> None:
     """Check both sides, then create publication, slot, log and the target's schema, and copy the rows that are there.
 
@@ -100,7 +113,7 @@ def prepare(
         ends = _endpoint(source, "source"), _endpoint(target, "target")
         with CopyBar() as bar, spark_copier(spark or None, *ends) as copier:
             copying = Copying(copier=copier, report=bar.show, cancelled=lambda: False)
-            prepared = prepare_run(config, *ends, copying=copying)
+            prepared = prepare_run(config, *ends, queue=_queue(queue), copying=copying)
     for line in prepared.created or ("everything is there already",):
         typer.echo(line)
     typer.echo(f"follows {len(prepared.tables)} tables: {', '.join(prepared.tables)}")
@@ -124,6 +137,7 @@ def check(
         str,
         typer.Option(envvar="PARALLEL_APPLY_SPARK", help="Spark Connect URL: look from its executors, too."),
     ] = "",
+    queue: QueueOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Look for what would stand in a run's way, on both sides and in the log; exit 1 when there is an error.
@@ -152,7 +166,7 @@ def check(
 
             return worker_findings(spark, log_url, ends[1])
 
-        checked = check_pipeline(config, *ends, elsewhere=from_workers if spark else tuple)
+        checked = check_pipeline(config, *ends, queue=_queue(queue), elsewhere=from_workers if spark else tuple)
     if as_json:
         typer.echo(json.dumps(checked.to_json()))
     else:
@@ -168,6 +182,7 @@ def status(
     source: Annotated[
         str | None, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"For what its slot holds back. {_SOURCE_HELP}")
     ] = None,
+    queue: QueueOption = "",
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option(help="Show it anew every second until Ctrl-C.")] = False,
 ) -> None:
@@ -177,9 +192,10 @@ def status(
 
     with _told():
         ends = _endpoint(target, "target"), _endpoint(source, "source") if source else None
+        steered = _queue(queue)
 
         def look() -> PipelineStatus:
-            return read_status(ends[0], pipeline, log_url, ends[1])
+            return read_status(ends[0], pipeline, log_url, ends[1], queue=steered)
 
         rates = Rates()
         first = look()
@@ -240,6 +256,7 @@ def stop(
     pipeline: Pipeline,
     target: TargetOption,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until every channel is stopped; 0: none.")] = 0,
+    queue: QueueOption = "",
 ) -> None:
     """Stop a running pipeline cleanly: every channel at one seqno. The next run goes on from there."""
     from airflow_parallel_apply.pipeline.run import request_stop
@@ -247,11 +264,12 @@ def stop(
 
     with _told():
         endpoint = _endpoint(target, "target")
-        state = request_stop(pipeline, endpoint)
+        steered = _queue(queue)
+        state = request_stop(pipeline, endpoint, queue=steered)
         typer.echo(f"stop markers are behind seqno {state.stop_seqno} in {state.channels} channels ({state.phase})")
         deadline = time.monotonic() + wait
         while wait:
-            seqnos = {channel.seqno for channel in read_status(endpoint, pipeline).channels}
+            seqnos = {channel.seqno for channel in read_status(endpoint, pipeline, queue=steered).channels}
             if seqnos == {state.stop_seqno}:
                 typer.echo(f"stopped: every channel at seqno {state.stop_seqno}")
                 return
@@ -270,9 +288,11 @@ def drop(
     log: Annotated[bool, typer.Option("--log", help="Remove the log's directory, too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also while a run is alive: its sessions are ended.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    queue: QueueOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Remove a pipeline: slot and publication at the source, its rows at the target; exit 1 when something is left.
+    """Remove a pipeline: slot and publication at the source, its rows at the target, its tasks in a queue elsewhere;
+    exit 1 when something of that is left.
 
     The tables that it follows stay as they are, on both sides. What is gone already is fine; of a side that cannot be
     reached the commands are printed.
@@ -285,7 +305,7 @@ def drop(
         sys.exit(1)
     with _told():
         ends = _endpoint(source, "source"), _endpoint(target, "target")
-        removal = drop_pipeline(pipeline, *ends, log_url=log_url, with_log=log, force=force)
+        removal = drop_pipeline(pipeline, *ends, queue=_queue(queue), log_url=log_url, with_log=log, force=force)
     if as_json:
         typer.echo(json.dumps(removal.to_json()))
     else:
@@ -295,7 +315,7 @@ def drop(
             typer.echo(f"left: {leftover.what}")
             if leftover.command:
                 typer.echo(f"  {leftover.side}: {leftover.command}")
-    sys.exit(1 if any(leftover.side in (Side.SOURCE, Side.TARGET) for leftover in removal.left) else 0)
+    sys.exit(1 if any(leftover.side is not Side.LOG for leftover in removal.left) else 0)
 
 
 @app.command()
@@ -344,16 +364,37 @@ def _told() -> Iterator[None]:
 
 def _endpoint(text: str, side: str) -> Endpoint:
     """A connection string as it is; anything else is the id of an Airflow connection."""
-    if "=" in text or text.startswith(("postgresql://", "postgres://")):
+    if _is_database(text):
         return Endpoint(conn_id=f"--{side}", dsn=text)
     try:
         from airflow_parallel_apply.hooks.connections import database
     except ImportError as error:
-        raise ConfigurationError(
-            f"--{side} {text!r} is no connection string, and Airflow, which could resolve it, is not installed here",
-            hint="Give postgresql://user@host:port/database.",
-        ) from error
+        raise _unresolved(text, side, "Give postgresql://user@host:port/database.") from error
     return database(text, parameter=f"--{side}")
+
+
+def _queue(text: str) -> QueueEndpoint | None:
+    """The same, of a queue; empty: the one in the target."""
+    if not text:
+        return None
+    if is_service(text) or _is_database(text):
+        return QueueEndpoint(conn_id="--queue", dsn=text)
+    try:
+        from airflow_parallel_apply.hooks.connections import queue
+    except ImportError as error:
+        raise _unresolved(text, "queue", "Give grpc://host:port or a connection string.") from error
+    return queue(text, parameter="--queue")
+
+
+def _is_database(text: str) -> bool:
+    return "=" in text or text.startswith(("postgresql://", "postgres://"))
+
+
+def _unresolved(text: str, side: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"--{side} {text!r} is no connection string, and Airflow, which could resolve it, is not installed here",
+        hint=hint,
+    )
 
 
 def main() -> None:

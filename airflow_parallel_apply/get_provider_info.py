@@ -20,16 +20,44 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [_modules("operators.capture", "operators.router", "operators.coordinator", "operators.apply")],
-        "sensors": [_modules("sensors.changes")],
-        "triggers": [_modules("triggers.changes", "triggers.fence")],
+        "sensors": [_modules("sensors.changes", "sensors.queue")],
+        "triggers": [_modules("triggers.changes", "triggers.fence", "triggers.source_time", "triggers.queue")],
         "extra-links": ["airflow_parallel_apply.operators.links.SparkLink"],
-        "hooks": [_modules("hooks.pipeline")],
+        "hooks": [_modules("hooks.pipeline", "hooks.queue")],
         "connection-types": [
             {
                 "connection-type": "parallel_apply",
                 "hook-class-name": "airflow_parallel_apply.hooks.pipeline.PipelineHook",
                 "hook-name": "Parallel Apply (PostgreSQL)",
-            }
+            },
+            {
+                "connection-type": "parallel_apply_queue",
+                "hook-class-name": "airflow_parallel_apply.hooks.queue.QueueHook",
+                "hook-name": "Parallel Apply Queue",
+                "ui-field-behaviour": {
+                    "hidden-fields": [],
+                    "relabeling": {
+                        "login": "User (PostgreSQL)",
+                        "password": "Token, or password (PostgreSQL)",
+                        "schema": "Database (PostgreSQL)",
+                    },
+                    "placeholders": {"host": "queue.example", "port": "7411"},
+                },
+                "conn-fields": {
+                    "protocol": {
+                        "label": "Protocol",
+                        "description": "grpcs: a queue service; grpc: one on the same host, without TLS; postgresql: "
+                        "tables in a database.",
+                        "schema": {"type": "string", "enum": ["grpcs", "grpc", "postgresql"], "default": "grpcs"},
+                    },
+                    "ca": {
+                        "label": "Authority",
+                        "description": "With grpcs: PEM file, on every worker, of the authority that signed the "
+                        "service's certificate. Empty: those of the system.",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                },
+            },
         ],
     }
 

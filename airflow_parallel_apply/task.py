@@ -17,7 +17,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_parallel_apply.hooks import connections, parameters
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
@@ -27,7 +27,7 @@ DEFAULT_TARGET: Final = "parallel_apply_target"
 DEFAULT_RETRIES: Final = 2
 DEFAULT_RETRY_DELAY: Final = timedelta(seconds=10)
 
-_CONNECTIONS: Final = ("source_conn_id", "target_conn_id", "spark_conn_id")
+_CONNECTIONS: Final = ("source_conn_id", "target_conn_id", "spark_conn_id", "queue_conn_id")
 
 ERROR_KEY: Final = "error"
 """XCom of a failed task: its error in one line, for `close` to name."""
@@ -57,6 +57,8 @@ class Settings:
     source: Endpoint
     target: Endpoint
     spark: connections.SparkEndpoint
+    queue: QueueEndpoint | None
+    """None: in the target's database."""
 
 
 def run_identity(context: Context) -> RunIdentity:
@@ -75,13 +77,16 @@ def interval_of(start: datetime | None, end: datetime | None) -> Interval | None
     return None if start is None or end is None or start >= end else Interval(start=start, end=end)
 
 
-def settings(values: Mapping[str, object], source_conn_id: str, target_conn_id: str, spark_conn_id: str) -> Settings:
+def settings(
+    values: Mapping[str, object], source_conn_id: str, target_conn_id: str, spark_conn_id: str, queue_conn_id: str
+) -> Settings:
     """Build them from rendered values. Errors: `ConfigurationError`, which names the parameter or the connection."""
     return Settings(
         config=parameters.pipeline_config(values),
         source=connections.database(source_conn_id, parameter="source_conn_id"),
         target=connections.database(target_conn_id, parameter="target_conn_id"),
         spark=connections.spark(spark_conn_id),
+        queue=connections.pipeline_queue(queue_conn_id),
     )
 
 
@@ -92,6 +97,8 @@ class PipelineTask(BaseOperator):
     :param source_conn_id: connection of type postgres to capture from
     :param target_conn_id: connection of type postgres to apply to
     :param spark_conn_id: connection of type spark (a cluster's master) or spark_connect; empty: an embedded local Spark
+    :param queue_conn_id: connection of type parallel_apply_queue (a queue service, or PostgreSQL) or postgres to the
+        queue that steers the pipeline; empty: in the target's database
     :param log_url: directory of the log, seen by every worker; empty: below AIRFLOW_HOME
     :param tables: ``{"include": [...], "exclude": [...]}``, patterns over ``schema.table``
     :param start: what the first run does or finds: ``copy``, ``empty`` or ``equal``
@@ -120,6 +127,7 @@ class PipelineTask(BaseOperator):
         source_conn_id: str = DEFAULT_SOURCE,
         target_conn_id: str = DEFAULT_TARGET,
         spark_conn_id: str = "",
+        queue_conn_id: str = "",
         log_url: str = "",
         tables: Mapping[str, Sequence[str]] | Sequence[str] | str | None = None,
         start: str = "",
@@ -142,6 +150,7 @@ class PipelineTask(BaseOperator):
         self.source_conn_id = source_conn_id
         self.target_conn_id = target_conn_id
         self.spark_conn_id = spark_conn_id
+        self.queue_conn_id = queue_conn_id
         self.log_url = log_url
         self.tables = tables
         self.start = start
@@ -163,7 +172,9 @@ class PipelineTask(BaseOperator):
 
     def settings(self) -> Settings:
         """All of it, in every task, so that a wrong one is refused before anything starts."""
-        return settings(self.parameters, self.source_conn_id, self.target_conn_id, self.spark_conn_id)
+        return settings(
+            self.parameters, self.source_conn_id, self.target_conn_id, self.spark_conn_id, self.queue_conn_id
+        )
 
     @property
     def killed(self) -> bool:

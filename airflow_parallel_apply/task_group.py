@@ -47,6 +47,8 @@ class ParallelApply(TaskGroup):
 
     :param group_id: prefix of the task ids; `prefix_group_id=False` leaves them capture, route, open, apply, close
     :param pipeline: name of the pipeline; default: `group_id`
+    :param queue: connection to the queue that steers it (``queue_conn_id`` of the operators, whose ``queue`` is the
+        executor's); empty: in the target's database
     :param until: LSN where a run ends; empty: the end of its data interval, or, where it has none or an empty one,
         everything committed at the source when the run first opens
     :param wait: how long a run waits for changes before it is skipped
@@ -63,6 +65,7 @@ class ParallelApply(TaskGroup):
         source_conn_id: str = DEFAULT_SOURCE,
         target_conn_id: str = DEFAULT_TARGET,
         spark_conn_id: str = "",
+        queue: str = "",
         log_url: str = "",
         tables: Mapping[str, Sequence[str]] | Sequence[str] | str | None = None,
         start: str = "",
@@ -89,6 +92,7 @@ class ParallelApply(TaskGroup):
             "source_conn_id": source_conn_id,
             "target_conn_id": target_conn_id,
             "spark_conn_id": spark_conn_id,
+            "queue_conn_id": queue,
             "log_url": log_url,
             "tables": tables,
             "start": start,

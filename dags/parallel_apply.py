@@ -50,6 +50,14 @@ PARAMS = {
         description_md="A connection of type `spark` or `spark_connect`. Empty: an embedded local Spark.",
         section=_CONNECTIONS,
     ),
+    "queue": Param(
+        "",
+        type=_OPTIONAL,
+        title="Queue connection",
+        description_md="A connection of type `parallel_apply_queue`, or `postgres`. "
+        "Empty: the queue is in the target's database.",
+        section=_CONNECTIONS,
+    ),
     "log_url": Param(
         "",
         type=_OPTIONAL,
@@ -190,6 +198,7 @@ with DAG(
         source_conn_id="{{ params.source_conn_id }}",
         target_conn_id="{{ params.target_conn_id }}",
         spark_conn_id="{{ params.spark_conn_id or '' }}",
+        queue="{{ params.queue or '' }}",
         log_url="{{ params.log_url or '' }}",
         tables="{{ params.tables | tojson }}",
         start="{{ params.start }}",

@@ -1,5 +1,5 @@
 """Airflow connections, resolved by type: databases to an `Endpoint`, Spark to a Connect URL, a cluster's master, or the
-embedded server.
+embedded server, queues to a `QueueEndpoint`.
 
 Errors: `ConfigurationError`, which names the parameter, the connection, its type and what is needed. Nothing here
 opens a connection, so a mistyped one is refused before anything starts.
@@ -10,19 +10,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Final, NoReturn
 from urllib.parse import quote
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 
-from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.spark.cluster import Cluster
 
 POSTGRES: Final = "postgres"
 DATABASE_TYPE: Final = "parallel_apply"
 """Our own connection type: the same fields, with a form that says what they are for."""
+QUEUE_TYPE: Final = "parallel_apply_queue"
+"""Our connection type of queues, behind a service or in PostgreSQL: its extra `protocol` says which."""
+
+
+class QueueProtocol(StrEnum):
+    """How a connection of `QUEUE_TYPE` is spoken to."""
+
+    GRPCS = "grpcs"
+    GRPC = "grpc"
+    POSTGRESQL = "postgresql"
 
 
 class SparkType(StrEnum):
@@ -57,6 +68,8 @@ _NOT_FOR_LIBPQ: Final = frozenset(
     }
 )
 _DEFAULT_CONNECT_PORT: Final = 15002
+_SERVICE_EXTRAS: Final = frozenset({"ca"})
+"""Files that the queue's client reads, wherever it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +105,85 @@ def spark(conn_id: str) -> SparkEndpoint:
     return spark_of(_connection(conn_id, "spark_conn_id"))
 
 
+def queue(conn_id: str, *, parameter: str) -> QueueEndpoint:
+    """The queue behind a connection. Blocks, as `database` does."""
+    return queue_of(_connection(conn_id, parameter), parameter=parameter)
+
+
+def pipeline_queue(conn_id: str) -> QueueEndpoint | None:
+    """That of a pipeline; empty: the one in its target's database."""
+    return queue(conn_id, parameter="queue") if conn_id else None
+
+
 def database_of(connection: Connection, *, parameter: str) -> Endpoint:
     """A libpq connection string from host, port, login, password, schema and the extras that libpq knows."""
-    from psycopg.conninfo import make_conninfo
-
     if connection.conn_type not in (POSTGRES, DATABASE_TYPE):
         raise _wrong_type(connection, parameter, f"type {POSTGRES} (postgresql://user@host:port/database)")
-    extras = _extras(connection, parameter)
+    return Endpoint(conn_id=connection.conn_id, dsn=_libpq(connection, parameter, _extras(connection, parameter)))
+
+
+def queue_of(connection: Connection, *, parameter: str) -> QueueEndpoint:
+    """By its type, and, of our own type, by its protocol."""
+    if connection.conn_type in (POSTGRES, DATABASE_TYPE):
+        dsn = database_of(connection, parameter=parameter).dsn
+    elif connection.conn_type == QUEUE_TYPE:
+        extras = {name: value for name, value in _extras(connection, parameter).items() if value not in (None, "")}
+        protocol = extras.pop("protocol", None)
+        match protocol:
+            case QueueProtocol.POSTGRESQL:
+                dsn = _libpq(connection, parameter, extras)
+            case QueueProtocol.GRPC | QueueProtocol.GRPCS:
+                dsn = _service_url(connection, parameter, str(protocol), extras)
+            case _:
+                raise ConfigurationError(
+                    f"{parameter}: connection {connection.conn_id!r} says protocol {protocol!r}, which is none",
+                    hint=f"Set its extra protocol to {', '.join(QueueProtocol)}.",
+                )
+    else:
+        raise _wrong_type(connection, parameter, f"type {QUEUE_TYPE}, or type {POSTGRES}")
+    return QueueEndpoint(conn_id=connection.conn_id, dsn=dsn)
+
+
+def _service_url(connection: Connection, parameter: str, protocol: str, extras: Mapping[str, object]) -> str:
+    """`grpcs://:token@host:port?ca=FILE`, checked as the client will, with an error that names the connection."""
+
+    def refuse(what: str, hint: str) -> NoReturn:
+        raise ConfigurationError(f"{parameter}: connection {connection.conn_id!r} {what}", hint=hint)
+
+    unknown = sorted(extras.keys() - _SERVICE_EXTRAS)
+    if unknown:
+        refuse(
+            f"has extras that a queue's service does not take: {', '.join(unknown)}",
+            f"Remove them; known are protocol, {', '.join(sorted(_SERVICE_EXTRAS))}.",
+        )
+    if connection.login or connection.schema:
+        refuse("has a login or a database, which a queue's service does not take", "Empty both; the token is enough.")
+    host = (connection.host or "").strip("[]")
+    if not host or "/" in host or "@" in host or connection.port is None:
+        refuse("has no usable host and port", "Set its host to the service's name, and its port.")
+    if protocol == QueueProtocol.GRPC and not _is_loopback(host):
+        refuse(
+            f"speaks {protocol} to {host}: token and tasks would be open to the network",
+            f"Set its protocol to {QueueProtocol.GRPCS}; without TLS the service is for its own host.",
+        )
+    if protocol == QueueProtocol.GRPC and extras:
+        refuse("has files of TLS and speaks without it", f"Set its protocol to {QueueProtocol.GRPCS}.")
+    secret = f":{quote(connection.password, safe='')}@" if connection.password else ""
+    address = f"[{host}]" if ":" in host else host
+    options = "&".join(f"{name}={quote(str(value), safe='/')}" for name, value in sorted(extras.items()))
+    return f"{protocol}://{secret}{address}:{connection.port}" + (f"?{options}" if options else "")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _libpq(connection: Connection, parameter: str, extras: Mapping[str, object]) -> str:
+    from psycopg.conninfo import make_conninfo
+
     if extras.get("iam"):
         raise ConfigurationError(
             f"{parameter}: connection {connection.conn_id!r} asks for IAM authentication, which is not supported",
@@ -119,7 +204,7 @@ def database_of(connection: Connection, *, parameter: str) -> Endpoint:
             f"{parameter}: connection {connection.conn_id!r} names no database",
             hint="Set its schema (the field Database), as in postgresql://user@host:port/database.",
         )
-    return Endpoint(conn_id=connection.conn_id, dsn=make_conninfo(**present))
+    return make_conninfo(**present)
 
 
 def spark_of(connection: Connection) -> SparkEndpoint:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_parallel_apply.hooks.connections import DATABASE_TYPE, database
+from airflow_parallel_apply.hooks.connections import DATABASE_TYPE, database, pipeline_queue
 from airflow_parallel_apply.pipeline.config import Endpoint
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ class PipelineHook(BaseHook):
     """The source or target database of a pipeline.
 
     :param parallel_apply_conn_id: a connection of type ``parallel_apply`` or ``postgres``
+    :param queue_conn_id: a connection to the pipeline's queue, if that is not in the target's database
     """
 
     conn_name_attr = "parallel_apply_conn_id"
@@ -27,9 +28,12 @@ class PipelineHook(BaseHook):
     conn_type = DATABASE_TYPE
     hook_name = "Parallel Apply (PostgreSQL)"
 
-    def __init__(self, parallel_apply_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+    def __init__(
+        self, parallel_apply_conn_id: str = default_conn_name, *, queue_conn_id: str = "", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.parallel_apply_conn_id = parallel_apply_conn_id
+        self.queue_conn_id = queue_conn_id
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
@@ -68,10 +72,10 @@ class PipelineHook(BaseHook):
         """How far a pipeline into this database is, by channel."""
         from airflow_parallel_apply.pipeline.status import read_status
 
-        return read_status(self.endpoint, pipeline, log_url)
+        return read_status(self.endpoint, pipeline, log_url, queue=pipeline_queue(self.queue_conn_id))
 
     def request_stop(self, pipeline: str) -> CoordinatorState:
         """Stop a running pipeline into this database cleanly, every channel at one seqno."""
         from airflow_parallel_apply.pipeline.run import request_stop
 
-        return request_stop(pipeline, self.endpoint)
+        return request_stop(pipeline, self.endpoint, queue=pipeline_queue(self.queue_conn_id))

@@ -52,6 +52,7 @@ class CaptureOperator(FencedTask):
                 told.config,
                 told.source,
                 told.target,
+                queue=told.queue,
                 run_id=identity.run_id,
                 until=self.until,
                 interval=identity.interval,

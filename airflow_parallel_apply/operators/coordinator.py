@@ -96,6 +96,7 @@ class CoordinatorOperator(FencedTask):
                 told.config,
                 told.source,
                 told.target,
+                queue=told.queue,
                 owner=identity.owner,
                 run_id=identity.run_id,
                 interval=identity.interval,
@@ -131,7 +132,7 @@ class CoordinatorOperator(FencedTask):
             except ParallelApplyError as error:
                 # What the run did is to be judged all the same.
                 self.log.warning("the run's Spark session was not released: %s", error)
-        closed = close_run(opened, told.config, told.target, reports)
+        closed = close_run(opened, told.config, told.target, reports, queue=told.queue)
         state = closed.to_json()
         ti.xcom_push(STATE_KEY, {"phase": "stopped", **state})
         return state
@@ -139,7 +140,7 @@ class CoordinatorOperator(FencedTask):
     def _stop(self, told: Settings) -> dict[str, Any]:
         from airflow_parallel_apply.pipeline.run import request_stop
 
-        return request_stop(told.config.pipeline, told.target).to_json()
+        return request_stop(told.config.pipeline, told.target, queue=told.queue).to_json()
 
     def _judge_upstream(self, context: Context) -> None:
         """What the lanes did is for the target's positions to say; a run that never opened is judged here.

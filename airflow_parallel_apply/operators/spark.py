@@ -40,7 +40,9 @@ def lane_runner(told: Settings, opened: OpenedRun, lane: int) -> LaneRunner:
     from airflow_parallel_apply.spark.submitted.lane import SubmittedLane
     from airflow_parallel_apply.spark.submitted.messages import LaneWork
 
-    work = LaneWork(opened=opened, config=told.config, source=told.source, target=told.target, lane=lane)
+    work = LaneWork(
+        opened=opened, config=told.config, source=told.source, target=told.target, queue=told.queue, lane=lane
+    )
     return SubmittedLane(told.spark.cluster, work) if told.spark.cluster is not None else _LaneHere(told.spark, work)
 
 
@@ -97,7 +99,14 @@ class _LaneHere:
             if ui_url is not None:
                 show_ui(ui_url)
             return apply(
-                work.opened, work.config, work.source, work.target, lane=work.lane, stage=stage, signals=signals
+                work.opened,
+                work.config,
+                work.source,
+                work.target,
+                queue=work.queue,
+                lane=work.lane,
+                stage=stage,
+                signals=signals,
             )
 
     def cancel(self) -> None:

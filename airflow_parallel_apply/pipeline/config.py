@@ -12,8 +12,10 @@ from datetime import timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
+from urllib.parse import urlsplit
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.queue.connect import is_service
 
 MAX_CHANNELS: Final = 64
 MAX_DEFAULT_LANES: Final = 8
@@ -99,6 +101,24 @@ class Endpoint:
         given = conninfo_to_dict(self.dsn)
         host = given.get("host") or given.get("hostaddr") or "localhost"
         return f"{host}:{given.get('port') or 5432}/{given.get('dbname') or given.get('user') or 'postgres'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueEndpoint:
+    """Where a pipeline's queue is, if not in its target's database: a PostgreSQL database, or a service (`grpc://`,
+    `grpcs://`). The connection string may hold a password or a token, and is kept out of every text form.
+    """
+
+    conn_id: str
+    dsn: str = field(repr=False)
+
+    @property
+    def place(self) -> str:
+        """`grpc://host:port` or `postgresql://host:port/database`, without secrets."""
+        if not is_service(self.dsn):
+            return f"postgresql://{Endpoint(conn_id=self.conn_id, dsn=self.dsn).place}"
+        parts = urlsplit(self.dsn)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ then the rest is removed all the same, and what is left is told with the command
 from __future__ import annotations
 
 import shlex
-from contextlib import closing
+from contextlib import closing, suppress
 
-from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import FenceBusy, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.finding import Side
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
@@ -18,12 +18,12 @@ from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.log.readers import forget_reader, read_readers
 from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.removal import Leftover, Removal
+from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import reader_entry
-from airflow_parallel_apply.pipeline.run.sweep import sweep
 from airflow_parallel_apply.pipeline.source.connect import drop_at_source, slot_of, source_drop_commands
 from airflow_parallel_apply.pipeline.target.connect import open_target, target_drop_commands
-from airflow_parallel_apply.queue.connect import open_queue
-from airflow_parallel_apply.queue.model import QueueError
+from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 
 _ANY_GENERATION = 2**62
 
@@ -33,12 +33,15 @@ def drop_pipeline(
     source: Endpoint,
     target: Endpoint,
     *,
+    queue: QueueEndpoint | None = None,
     log_url: str | None = None,
     with_log: bool = False,
     force: bool = False,
 ) -> Removal:
-    """`FenceBusy` while a run is alive, unless `force`: nothing is removed then. `with_log` needs `log_url`."""
-    removal = _drop_target(pipeline, target, log_url, force=force)
+    """`FenceBusy` while a run is alive, unless `force`: nothing is removed then. `with_log` needs `log_url`. `queue`:
+    where it has its tasks, if not in the target.
+    """
+    removal = _drop_target(pipeline, target, queue, log_url, force=force)
     removal += _drop_source(pipeline, source, force=force)
     if log_url is None:
         removal += _left("the log's directory, if there is one: --log-url says where")
@@ -47,13 +50,22 @@ def drop_pipeline(
     return removal
 
 
-def _drop_target(pipeline: str, target: Endpoint, log_url: str | None, *, force: bool) -> Removal:
+def _drop_target(
+    pipeline: str, target: Endpoint, queue: QueueEndpoint | None, log_url: str | None, *, force: bool
+) -> Removal:
     try:
         with closing(open_target(target, pipeline)) as writing:
+            fence = writing.fence() if writing.is_installed() else None
             removal = writing.drop(force=force)
-            if writing.is_installed():
-                with closing(open_queue(target.dsn)) as queue:
-                    sweep(queue, pipeline, below=_ANY_GENERATION)
+            if writing.is_installed() and (fence is None or is_in_target(fence)):
+                # Without tables there are no tasks.
+                with suppress(QueueMisconfigured):
+                    _drop_tasks(writing, target, None, pipeline)
+            if queue is not None:
+                removal += _drop_tasks_elsewhere(writing, target, queue, pipeline)
+            if fence is not None and fence.queue and (queue is None or queue.place != fence.queue):
+                what = f"tasks in the queue {fence.queue}: run this again with --queue"
+                removal += Removal(left=(Leftover(side=Side.QUEUE, what=what),))
             if log_url is not None and log_exists(log_url):
                 forget_reader(log_url, reader_entry(writing, target, pipeline))
     except FenceBusy:
@@ -61,6 +73,19 @@ def _drop_target(pipeline: str, target: Endpoint, log_url: str | None, *, force:
     except (ParallelApplyError, QueueError) as error:
         return _unreachable(Side.TARGET, error, target_drop_commands(pipeline))
     return removal
+
+
+def _drop_tasks(writing: Target, target: Endpoint, queue: QueueEndpoint | None, pipeline: str) -> None:
+    with closing(open_pipeline_queue(writing, target, queue, pipeline)) as tasks:
+        tasks.sweep(below=_ANY_GENERATION)
+
+
+def _drop_tasks_elsewhere(writing: Target, target: Endpoint, queue: QueueEndpoint, pipeline: str) -> Removal:
+    try:
+        _drop_tasks(writing, target, queue, pipeline)
+    except QueueError as error:
+        return Removal(left=(Leftover(side=Side.QUEUE, what=f"tasks in the queue {queue.place}: {error}"),))
+    return Removal(done=(f"removed its tasks from the queue {queue.place}",))
 
 
 def _drop_source(pipeline: str, source: Endpoint, *, force: bool) -> Removal:

@@ -33,7 +33,8 @@ class Side(StrEnum):
     """Commands for these two are SQL for that database."""
     LOG = "log"
     SPARK = "spark"
-    """For these two, commands of a shell."""
+    QUEUE = "queue"
+    """For these, commands of a shell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

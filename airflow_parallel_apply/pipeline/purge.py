@@ -23,10 +23,9 @@ from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import Overtaken, Segment
 from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, read_readers, reader_path
 from airflow_parallel_apply.pipeline.position import low_watermark
-from airflow_parallel_apply.pipeline.run.sweep import sweep
+from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.pipeline.target.protocol import Target
-from airflow_parallel_apply.queue.connect import open_queue
 
 _TRIES: Final = 5
 
@@ -57,6 +56,8 @@ class _Asked:
     entry: LogReaderEntry
     generation: int
     seqno: int
+    is_queue_there: bool
+    """In the target's database; elsewhere runs alone tidy up."""
 
 
 def purge_log(
@@ -79,8 +80,9 @@ def purge_log(
         for one in asked:
             # Where segments stay for a while, what the plan says of them is still told by `status`.
             epochs += one.target.purge_plan(purged)
-            with closing(open_queue(one.endpoint.dsn)) as queue:
-                sweep(queue, one.entry.pipeline, below=one.generation)
+            if one.is_queue_there:
+                with closing(open_pipeline_queue(one.target, one.endpoint, None, one.entry.pipeline)) as tasks:
+                    tasks.sweep(below=one.generation)
     return Purged(
         needed_seqno=settled,
         purged_seqno=purged,
@@ -114,7 +116,16 @@ def _ask(log_url: str, log_id: str, targets: Sequence[Endpoint], stack: ExitStac
         if fence is None or fence.log_id != log_id:
             raise _unasked(log_url, entry, "does not know this log any more", "")
         seqno = low_watermark(target.settled_positions())
-        asked.append(_Asked(target=target, endpoint=endpoint, entry=entry, generation=fence.generation, seqno=seqno))
+        asked.append(
+            _Asked(
+                target=target,
+                endpoint=endpoint,
+                entry=entry,
+                generation=fence.generation,
+                seqno=seqno,
+                is_queue_there=is_in_target(fence),
+            )
+        )
     return asked
 
 

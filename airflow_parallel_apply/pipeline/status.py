@@ -10,16 +10,17 @@ from typing import Any, cast
 
 import pendulum
 
-from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names
 from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
 from airflow_parallel_apply.pipeline.copy.record import read_progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
-from airflow_parallel_apply.pipeline.finding import Finding
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.status_warnings import (
     MUCH_WAL_BYTES,
     disk_warnings,
@@ -27,9 +28,8 @@ from airflow_parallel_apply.pipeline.status_warnings import (
     torn_warnings,
 )
 from airflow_parallel_apply.pipeline.target.connect import open_target
-from airflow_parallel_apply.pipeline.target.protocol import ConflictCount, FenceState
-from airflow_parallel_apply.queue.connect import open_queue
-from airflow_parallel_apply.queue.model import Task
+from airflow_parallel_apply.pipeline.target.protocol import ConflictCount, FenceState, Target
+from airflow_parallel_apply.queue.model import QueueUnavailable, Task
 from airflow_parallel_apply.queue.protocol import Queue
 
 
@@ -43,6 +43,7 @@ class ChannelState(StrEnum):
     AT_MERGE_POINT = "at merge point"
     FAILED = "failed"
     STOPPED = "stopped"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,19 +93,37 @@ class PipelineStatus:
         return cast("dict[str, Any]", _told(told))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What the queue tells of a generation, if it was asked: the coordinator's state, and each channel's head."""
+
+    is_known: bool = True
+    state: CoordinatorState | None = None
+    heads: tuple[Task | None, ...] = ()
+
+    @property
+    def failure(self) -> str | None:
+        return None if self.state is None or self.state.failure is None else self.state.failure.message
+
+    def head(self, channel: int) -> Task | None:
+        return self.heads[channel] if channel < len(self.heads) else None
+
+
 def read_status(
     target: Endpoint,
     pipeline: str,
     log_url: str | None = None,
     source: Endpoint | None = None,
     *,
+    queue: QueueEndpoint | None = None,
     much_wal_bytes: int = MUCH_WAL_BYTES,
 ) -> PipelineStatus:
-    """Read it. With `source`, warn of its slot; of WAL that it holds back from `much_wal_bytes` on.
+    """Read it. With `source`, warn of its slot; of WAL that it holds back from `much_wal_bytes` on. A `queue` that is
+    not the target's, and does not answer or was not named, is a warning: what counts is told all the same.
 
     Errors: `ConfigurationError` when the target knows no such pipeline.
     """
-    with closing(open_target(target, pipeline)) as reading, closing(open_queue(target.dsn)) as queue:
+    with closing(open_target(target, pipeline)) as reading:
         fence = reading.fence() if reading.is_installed() else None
         copy = read_progress(target, pipeline)
         if fence is None and copy is not None:
@@ -116,11 +135,10 @@ def read_status(
         positions = reading.positions()
         planned = reading.planned_seqno()
         rows = reading.channel_rows()
-        names = Names(pipeline=pipeline, generation=fence.generation)
-        state = _coordinator(queue, names)
+        seen, warnings = _look(reading, target, queue, fence)
         low, high = low_watermark(positions), max((position.seqno for position in positions), default=-1)
         captured, captured_time, oldest_time, log_bytes = planned, None, None, None
-        warnings = list(torn_warnings(low, high, is_owned=_is_owned(fence)))
+        warnings += torn_warnings(low, high, is_owned=_is_owned(fence))
         if log_url is not None:
             reader = open_reader(log_url)
             log = reader.state()
@@ -136,20 +154,20 @@ def read_status(
             owner=fence.owner,
             generation=fence.generation,
             lease_until=fence.lease_until,
-            phase=_phase(state, fence.clean_stop_seqno),
+            phase=_phase(seen, fence.clean_stop_seqno),
             captured_seqno=captured,
             captured_time=captured_time,
             planned_seqno=planned,
             low_watermark=low,
             torn_from=low + 1 if high > low else None,
             torn_to=high if high > low else None,
-            failure=state.failure.message if state is not None and state.failure is not None else None,
+            failure=seen.failure,
             oldest_time=oldest_time,
             log_bytes=log_bytes,
             warnings=tuple(warnings),
             conflicts=reading.conflicts(),
             channels=tuple(
-                _channel(queue, names, position, counts, captured, state, stopped=fence.clean_stop_seqno is not None)
+                _channel(seen, position, counts, captured, stopped=fence.clean_stop_seqno is not None)
                 # A routing that changed between the two reads may leave one of them longer.
                 for position, counts in zip(positions, rows, strict=False)
             ),
@@ -189,34 +207,57 @@ def _told(value: Any) -> Any:
     return value
 
 
-def _coordinator(queue: Queue, names: Names) -> CoordinatorState | None:
+def _look(
+    target: Target, endpoint: Endpoint, queue: QueueEndpoint | None, fence: FenceState
+) -> tuple[_Seen, list[Finding]]:
+    """What the generation's tasks tell, or why they do not."""
+    if fence.queue and (queue is None or queue.place != fence.queue):
+        if fence.clean_stop_seqno is not None:
+            return _Seen(), []
+        what = f"the run's queue {fence.queue} was not named, so what its channels do is not told"
+        return _Seen(is_known=False), [_queue_warning(fence.queue, what, "Name it: --queue.")]
+    if not fence.queue and not is_in_target(fence):
+        return _Seen(), []
+    tasks = open_pipeline_queue(target, endpoint, queue if fence.queue else None, fence.pipeline)
+    with closing(tasks):
+        try:
+            return _seen(tasks.queue, tasks.names(fence.generation), fence.channels), []
+        except QueueUnavailable as error:
+            if not fence.queue:
+                raise
+            note = "What its channels do is not told; it is needed for a run to go on."
+            return _Seen(is_known=False), [_queue_warning(fence.queue, str(error), note)]
+
+
+def _seen(queue: Queue, names: Names, channels: int) -> _Seen:
     found = queue.tasks(names.coordinator, ids=[names.coordinator_id])
-    return CoordinatorState.from_json(found[0].value) if found else None
+    return _Seen(
+        state=CoordinatorState.from_json(found[0].value) if found else None,
+        heads=tuple(next(iter(queue.tasks(names.channel(channel), limit=1)), None) for channel in range(channels)),
+    )
+
+
+def _queue_warning(place: str, what: str, note: str) -> Finding:
+    return Finding(severity=Severity.WARNING, side=Side.QUEUE, where=place, what=what, note=note)
 
 
 def _is_owned(fence: FenceState) -> bool:
     return fence.owner is not None and fence.lease_until is not None and fence.lease_until > pendulum.now("UTC")
 
 
-def _phase(state: CoordinatorState | None, clean_stop_seqno: int | None) -> str:
-    if state is not None:
-        return state.phase
+def _phase(seen: _Seen, clean_stop_seqno: int | None) -> str:
+    if seen.state is not None:
+        return seen.state.phase
+    if not seen.is_known:
+        return "unknown"
     return "stopped" if clean_stop_seqno is not None else "idle"
 
 
-def _channel(
-    queue: Queue,
-    names: Names,
-    position: Position,
-    rows: tuple[int, int],
-    captured: int,
-    state: CoordinatorState | None,
-    *,
-    stopped: bool,
-) -> ChannelStatus:
+def _channel(seen: _Seen, position: Position, rows: tuple[int, int], captured: int, *, stopped: bool) -> ChannelStatus:
     channel = position.channel
-    heads = queue.tasks(names.channel(channel), limit=1)
-    what, waits_for = _doing(heads[0] if heads else None, state, stopped=stopped)
+    what, waits_for = _doing(seen.head(channel), seen.state, stopped=stopped)
+    if not seen.is_known:
+        what, waits_for = ChannelState.UNKNOWN, ""
     return ChannelStatus(
         channel=channel,
         seqno=position.seqno,

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from airflow_parallel_apply.queue.model import QueueMisconfigured
 from airflow_parallel_apply.queue.protocol import Queue
 
 _SERVICE_SCHEMES = ("grpc://", "grpcs://")
+
+
+def is_service(dsn: str) -> bool:
+    """Whether the queue is behind a service, rather than in a PostgreSQL database."""
+    return dsn.startswith(_SERVICE_SCHEMES)
 
 
 def open_queue(dsn: str, *, schema: str = "parallel_apply") -> Queue:
@@ -15,7 +22,7 @@ def open_queue(dsn: str, *, schema: str = "parallel_apply") -> Queue:
     Errors: `QueueMisconfigured` for a DSN that is none of them, or for a service without the extra `service`.
     """
     # Late: the words of the queue are imported where no database driver is, and no gRPC.
-    if dsn.startswith(_SERVICE_SCHEMES):
+    if is_service(dsn):
         try:
             from airflow_parallel_apply.queue.client import QueueClient
         except ImportError as error:
@@ -26,3 +33,17 @@ def open_queue(dsn: str, *, schema: str = "parallel_apply") -> Queue:
     from airflow_parallel_apply.queue.postgres import PostgresQueue
 
     return PostgresQueue(dsn, schema=schema)
+
+
+def prepare_queue(dsn: str, *, schema: str = "parallel_apply") -> tuple[str, ...]:
+    """Make the tables that a queue in PostgreSQL lacks, saying which; ask a service whether it serves.
+
+    Errors: those of the first call: `QueueUnavailable`, `QueueMisconfigured`.
+    """
+    if not is_service(dsn):
+        from airflow_parallel_apply.queue.postgres import migrate
+
+        return migrate(dsn, schema)
+    with closing(open_queue(dsn)) as queue:
+        queue.queue_stats(limit=1)
+    return ()

@@ -8,10 +8,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.config import QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import FeedLimits
 from airflow_parallel_apply.queue import Queue
 from tests.contract.queue_backends import BACKENDS, Open
 from tests.support.generation import Generation
+from tests.support.queue_service import ServedQueue
 from tests.support.written_log import TABLE, make_log
 
 
@@ -43,12 +45,23 @@ def log_url(tmp_path: Path, target_dsn: str) -> str:
     return url
 
 
+@pytest.fixture(params=["in the target", "behind a service"])
+def steered_by(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[QueueEndpoint | None]:
+    """Where a pipeline's queue is."""
+    if request.param == "in the target":
+        yield None
+        return
+    served = ServedQueue(tmp_path / "queue")
+    yield QueueEndpoint(conn_id="queue", dsn=served.url)
+    served.stop()
+
+
 @pytest.fixture
-def make(target_dsn: str, log_url: str) -> Iterator[Callable[..., Generation]]:
+def make(target_dsn: str, log_url: str, steered_by: QueueEndpoint | None) -> Iterator[Callable[..., Generation]]:
     made: list[Generation] = []
 
     def make_generation(channels: int = 4, limits: FeedLimits | None = None) -> Generation:
-        made.append(Generation(target_dsn, log_url, channels, limits=limits))
+        made.append(Generation(target_dsn, log_url, channels, limits=limits, queue=steered_by))
         return made[-1]
 
     yield make_generation

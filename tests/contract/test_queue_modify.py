@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+import pendulum
 import pytest
 
 from airflow_parallel_apply.queue import (
@@ -137,6 +138,16 @@ def test_a_change_with_a_future_arrival_keeps_the_claim(queue: Queue) -> None:
     with pytest.raises(DependencyError):
         queue.modify(claimant="b", delete=[held.ref])
     queue.modify(claimant="a", delete=[held.ref])
+
+
+def test_times_and_durations_of_other_libraries_are_taken(queue: Queue) -> None:
+    at, lease = pendulum.datetime(9000, 1, 1, tz="Europe/Berlin"), pendulum.duration(minutes=1)
+    (made,) = put(queue, Insert(queue="q", at=at))
+    assert made.at == at
+    (freed,) = queue.modify(claimant="a", change=[Change(ref=made.ref, value=None, at=-lease)])
+    held = queue.claim(["q"], claimant="a", lease=lease, timeout=pendulum.duration(seconds=5))
+    assert held is not None
+    assert queue.renew(held, claimant="a", lease=lease).at > freed.at
 
 
 def test_a_delayed_change_holds_up_everybody_and_can_be_changed_by_anybody(queue: Queue) -> None:

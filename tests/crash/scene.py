@@ -32,7 +32,7 @@ class Scene:
     """One for all runs, so that each finds the session's Python workers warm."""
 
     def open(self, run_id: str) -> run.OpenedRun:
-        return run.open_run(self.rig.config, self.rig.source, self.rig.target, owner=run_id, run_id=run_id)
+        return self.rig.open(run_id)
 
     def start_lane(self, opened: run.OpenedRun, lane: int = 0, *, fault: Fault | None = None) -> StepProcess:
         return self.steps.start(
@@ -43,7 +43,7 @@ class Scene:
         return self.steps.start(self._order("capture", run_id=run_id, fault=fault))
 
     def close(self, opened: run.OpenedRun) -> run.ClosedRun:
-        return run.close_run(opened, self.rig.config, self.rig.target, [])
+        return self.rig.close(opened)
 
     def rerun(self, run_id: str, *, tries: int = 2) -> run.ClosedRun:
         """As Clear does it: open, lanes (of this process), close; the last error when it does not become green."""
@@ -88,6 +88,7 @@ class Scene:
             config=config_to_json(self.rig.config),
             source_dsn=self.rig.source_dsn,
             target_dsn=self.rig.target_dsn,
+            queue_dsn=None if self.rig.queue is None else self.rig.queue.dsn,
             run_id=run_id,
             opened=opened,
             lane=lane,

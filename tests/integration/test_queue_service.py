@@ -11,7 +11,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 import unicodedata
 import urllib.error
 import urllib.request
@@ -41,35 +40,11 @@ from airflow_parallel_apply.queue.memory import DataLimits, Disk
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
 from airflow_parallel_apply.queue.service.limits import ServiceLimits
 from airflow_parallel_apply.queue.service.process import Serving
-from tests.support.queue_service import ServedQueue
+from tests.support.queue_service import ServedQueue, ServiceProcess, until
 
 LEASE = timedelta(minutes=5)
 LONG = timedelta(seconds=60)
 TOKEN = "a token of ours"
-
-
-class ServiceProcess:
-    """`serve`, as a user starts it."""
-
-    def __init__(self, directory: Path, *arguments: str, listen: str = "127.0.0.1:0") -> None:
-        self.ready_file = directory.with_name("ready.json")
-        self.ready_file.unlink(missing_ok=True)
-        self.process = subprocess.Popen(
-            [
-                sys.executable, "-m", "airflow_parallel_apply.queue", "serve", "--data", str(directory),
-                "--listen", listen, "--ready-file", str(self.ready_file), *arguments,
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
-        )  # fmt: skip
-        until(lambda: self.ready_file.exists() or self.process.poll() is not None)
-        assert self.process.poll() is None, self.process.communicate()
-        self.ready: dict[str, Any] = json.loads(self.ready_file.read_text())
-
-    def end(self, number: int) -> tuple[int, str]:
-        self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors
 
 
 @pytest.fixture
@@ -96,13 +71,6 @@ def served(tmp_path: Path) -> Iterator[ServedQueue]:
     )
     yield one
     one.stop()
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def put(queue: Queue, *inserts: Insert) -> Any:

@@ -93,7 +93,12 @@ class Lanes:
 
     def lane(self, number: int) -> LaneReport:
         work = LaneWork(
-            opened=self.opened, config=self.rig.config, source=self.rig.source, target=self.rig.target, lane=number
+            opened=self.opened,
+            config=self.rig.config,
+            source=self.rig.source,
+            target=self.rig.target,
+            queue=self.rig.queue,
+            lane=number,
         )
         lane = self.running[number] = SubmittedLane(self.cluster, work)
         signals = LaneSignals(

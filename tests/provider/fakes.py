@@ -72,9 +72,16 @@ class FakePipeline:
         self._step("fence_view")
         return FenceView(owner=self.owner, generation=self.generation, applied_seqno=self.applied_seqno)
 
-    def capture(self, config, source, target, *, run_id, until, interval, cancelled, report, copying):
+    def capture(self, config, source, target, *, queue, run_id, until, interval, cancelled, report, copying):
         self._step(
-            "capture", config=config, source=source, target=target, run_id=run_id, until=until, interval=interval
+            "capture",
+            config=config,
+            source=source,
+            target=target,
+            queue=queue,
+            run_id=run_id,
+            until=until,
+            interval=interval,
         )
         self.during_copy(copying)
         return CaptureReport(
@@ -91,8 +98,8 @@ class FakePipeline:
         self._step("route", config=config)
         return PlanReport(planned_seqno=9, epochs=1, critical=0, rows=100, left_to_open=False)
 
-    def open_run(self, config, source, target, *, owner, run_id, interval, catch_up, session_id):
-        self._step("open", config=config, owner=owner, run_id=run_id, interval=interval, catch_up=catch_up)
+    def open_run(self, config, source, target, *, queue, owner, run_id, interval, catch_up, session_id):
+        self._step("open", config=config, queue=queue, owner=owner, run_id=run_id, interval=interval, catch_up=catch_up)
         return OpenedRun(
             pipeline=config.pipeline,
             run_id=run_id,
@@ -106,13 +113,13 @@ class FakePipeline:
             coordinator_state=STATE,
         )
 
-    def apply(self, opened, config, source, target, *, lane, stage, signals):
-        self._step("apply", opened=opened, lane=lane, stage=stage)
+    def apply(self, opened, config, source, target, *, queue, lane, stage, signals):
+        self._step("apply", opened=opened, queue=queue, lane=lane, stage=stage)
         self.during_apply(signals)
         return LaneReport(lane=lane, generation=opened.generation, channels={lane}, units=1, rows=50, stop_seqno=9)
 
-    def close_run(self, opened, config, target, lane_reports):
-        self._step("close", opened=opened, lane_reports=lane_reports)
+    def close_run(self, opened, config, target, lane_reports, *, queue):
+        self._step("close", opened=opened, queue=queue, lane_reports=lane_reports)
         return ClosedRun(
             pipeline=config.pipeline, generation=7, stop_seqno=9, channels=4, rows=100, stopped_early=False
         )

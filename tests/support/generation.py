@@ -9,41 +9,48 @@ from datetime import timedelta
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.lane import Lane, LaneSignals
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator, FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
-from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.run.pipeline_queue import open_pipeline_queue
 from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.pipeline.target.protocol import Target
-from airflow_parallel_apply.queue.connect import open_queue
-from airflow_parallel_apply.queue.postgres import migrate
-from airflow_parallel_apply.queue.protocol import Queue
+from airflow_parallel_apply.queue.connect import prepare_queue
 from tests.support.local_stage import LocalStage
 
 
 class Generation:
     """One generation of a pipeline over a written log, with as many lanes as a test likes."""
 
-    def __init__(self, dsn: str, log_url: str, channels: int, *, limits: FeedLimits | None = None) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        log_url: str,
+        channels: int,
+        *,
+        limits: FeedLimits | None = None,
+        queue: QueueEndpoint | None = None,
+    ) -> None:
         self.endpoint = Endpoint(conn_id="target", dsn=dsn)
         self.config = PipelineConfig(
             pipeline="p", log_url=log_url, channels=channels, epoch_max_changes=20, lease=timedelta(seconds=3)
         )
         self.limits = limits
-        self.queue: Queue = open_queue(dsn)
         self.target = self.open_target()
         self.target.migrate()
-        migrate(dsn)
+        prepare_queue(queue.dsn if queue else dsn)
+        self.tasks = open_pipeline_queue(self.target, self.endpoint, queue, "p")
+        self.queue = self.tasks.queue
         log = open_reader(log_url)
         fence = self.target.acquire(log_id="log", owner="test", lease=timedelta(seconds=60))
         self.target.route(fence.generation, log_id="log", routing=Routing(channels=channels))
         extend_plan(log, self.target, self.config)
-        self.names = Names(pipeline="p", generation=fence.generation)
+        self.names = self.tasks.names(fence.generation)
         low = low_watermark(self.target.positions())
         self.coordinator = self.make_coordinator(self.target)
         self.coordinator.seed(

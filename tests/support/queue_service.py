@@ -1,10 +1,14 @@
-"""The queue's service in a thread, and its asynchronous client for tests that are none."""
+"""The queue's service in a thread or a process, and its asynchronous client for tests that are none."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import threading
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -75,3 +79,35 @@ class AwaitedQueue(Queue):
         if not self._closed:
             self._closed = True
             self._thread.submit(self._client.close()).result(timeout=60)
+
+
+class ServiceProcess:
+    """`serve`, as a user starts it."""
+
+    def __init__(self, directory: Path, *arguments: str, listen: str = "127.0.0.1:0") -> None:
+        self.ready_file = directory.with_name("ready.json")
+        self.ready_file.unlink(missing_ok=True)
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-m", "airflow_parallel_apply.queue", "serve", "--data", str(directory),
+                "--listen", listen, "--ready-file", str(self.ready_file), *arguments,
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        until(lambda: self.ready_file.exists() or self.process.poll() is not None)
+        assert self.process.poll() is None, self.process.communicate()
+        self.ready: dict[str, Any] = json.loads(self.ready_file.read_text())
+        self.url = str(self.ready["url"])
+
+    def end(self, number: int) -> tuple[int, str]:
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.compare import Comparison, compare
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying, CopyProgress
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.source.protocol import Prepared
@@ -34,6 +34,7 @@ class Rig:
     target_dsn: str
     stage: Callable[[run.OpenedRun], Stage] | None = None
     copier: Callable[[Rig], Copier] | None = None
+    queue: QueueEndpoint | None = None
 
     @property
     def source(self) -> Endpoint:
@@ -48,7 +49,7 @@ class Rig:
         return replace(self, config=replace(self.config, **changes))
 
     def prepare(self) -> Prepared:
-        return run.prepare(self.config, self.source, self.target, copying=self.copying())
+        return run.prepare(self.config, self.source, self.target, queue=self.queue, copying=self.copying())
 
     def copying(
         self,
@@ -87,17 +88,31 @@ class Rig:
         run_id = run_id or f"run {next(_runs)}"
         self.capture(run_id, until=until, interval=interval)
         plan(self.config, self.target)
-        opened = run.open_run(
-            self.config, self.source, self.target, owner=run_id, run_id=run_id, interval=interval, catch_up=catch_up
-        )
+        opened = self.open(run_id, interval=interval, catch_up=catch_up)
         reports = self.apply(opened, lanes=lanes)
-        return run.close_run(opened, self.config, self.target, reports)
+        return self.close(opened, reports)
+
+    def open(self, run_id: str, *, interval: Interval | None = None, catch_up: bool = False) -> run.OpenedRun:
+        return run.open_run(
+            self.config,
+            self.source,
+            self.target,
+            queue=self.queue,
+            owner=run_id,
+            run_id=run_id,
+            interval=interval,
+            catch_up=catch_up,
+        )
+
+    def close(self, opened: run.OpenedRun, reports: Sequence[dict[str, Any]] = ()) -> run.ClosedRun:
+        return run.close_run(opened, self.config, self.target, reports, queue=self.queue)
 
     def capture(self, run_id: str, *, until: str = "", interval: Interval | None = None) -> run.CaptureReport:
         return run.capture(
             self.config,
             self.source,
             self.target,
+            queue=self.queue,
             run_id=run_id,
             until=until,
             interval=interval,
@@ -133,6 +148,7 @@ class Rig:
                 self.config,
                 self.source,
                 self.target,
+                queue=self.queue,
                 lane=lane,
                 stage=stage,
                 signals=LaneSignals(stop_requested=stop_requested, cancelled=cancelled, report=lambda report: None),

@@ -23,7 +23,14 @@ from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import (
+    DdlPolicy,
+    Endpoint,
+    PipelineConfig,
+    QueueEndpoint,
+    Start,
+    TablePatterns,
+)
 from airflow_parallel_apply.pipeline.copy import parts
 from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying
 from airflow_parallel_apply.pipeline.run import preparing
@@ -54,6 +61,7 @@ class Order:
     config: dict[str, Any]
     source_dsn: str
     target_dsn: str
+    queue_dsn: str | None = None
     run_id: str = ""
     opened: dict[str, Any] | None = None
     lane: int = 0
@@ -122,6 +130,7 @@ def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]
     config = _config(order.config)
     source = Endpoint(conn_id="source", dsn=order.source_dsn)
     target = Endpoint(conn_id="target", dsn=order.target_dsn)
+    queue = None if order.queue_dsn is None else QueueEndpoint(conn_id="queue", dsn=order.queue_dsn)
     capture_turn.STEP_CHANGES = order.step_changes  # type: ignore[misc]
     preparing.FIRST_CAPTURE_CHANGES = order.step_changes  # type: ignore[misc]
     parts.PART_BYTES = order.part_bytes  # type: ignore[misc]
@@ -130,6 +139,7 @@ def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]
             config,
             source,
             target,
+            queue=queue,
             run_id=order.run_id,
             until="",
             cancelled=lambda: bool(cancelled),
@@ -147,6 +157,7 @@ def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]
         config,
         source,
         target,
+        queue=queue,
         lane=order.lane,
         stage=_stage(order, config, target, stack),
         signals=LaneSignals(

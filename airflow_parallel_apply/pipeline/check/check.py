@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.record import read_progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.event import Relation
@@ -20,6 +20,8 @@ from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.queue.connect import is_service, open_queue
+from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +52,12 @@ def check_pipeline(
     source: Endpoint,
     target: Endpoint,
     *,
+    queue: QueueEndpoint | None = None,
     elsewhere: Callable[[], Sequence[Finding]] = tuple,
 ) -> Checked:
-    """`elsewhere` looks from where the rows are loaded, such as Spark's executors."""
+    """`queue`: where the pipeline's is, if not in the target. `elsewhere` looks from where the rows are loaded, such as
+    Spark's executors.
+    """
     findings: list[Finding] = []
     relations: tuple[Relation, ...] = ()
     try:
@@ -67,6 +72,7 @@ def check_pipeline(
         findings += _target_findings(config, target, relations)
     except ParallelApplyError as error:
         findings.append(_unasked(Side.TARGET, target, error))
+    findings += _queue_findings(queue)
     try:
         findings += elsewhere()
     except ParallelApplyError as error:
@@ -120,6 +126,21 @@ def _target_findings(config: PipelineConfig, target: Endpoint, relations: Sequen
                 note="Use the pipeline's own log_url, or another pipeline name for another log.",
             ),
         )
+
+
+def _queue_findings(queue: QueueEndpoint | None) -> Sequence[Finding]:
+    """Whether it answers; that of the target comes with the target."""
+    if queue is None:
+        return ()
+    try:
+        with closing(open_queue(queue.dsn)) as looking:
+            looking.queue_stats(limit=1)
+    except QueueError as error:
+        # A run makes the tables that a database lacks, if the role may.
+        lacks_tables = isinstance(error, QueueMisconfigured) and not is_service(queue.dsn)
+        severity = Severity.WARNING if lacks_tables else Severity.ERROR
+        return (Finding(severity=severity, side=Side.QUEUE, where=queue.place, what=str(error)),)
+    return ()
 
 
 def _log_findings(config: PipelineConfig) -> Sequence[Finding]:

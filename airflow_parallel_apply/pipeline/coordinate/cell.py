@@ -18,19 +18,26 @@ Step = Callable[[CoordinatorState], tuple[CoordinatorState, list[Insert]]]
 
 
 class StateCell:
-    """One generation's state. As thread-safe as the queue."""
+    """One generation's state. As thread-safe as the queue, and as `revive`.
 
-    def __init__(self, queue: Queue, names: Names, *, claimant: str) -> None:
+    `revive`: called when the task is not there; puts the generation's tasks there anew, or raises.
+    """
+
+    def __init__(self, queue: Queue, names: Names, *, claimant: str, revive: Callable[[], None] | None = None) -> None:
         self._queue = queue
         self._names = names
         self._claimant = claimant
+        self._revive = revive
 
     def read(self) -> tuple[Task, CoordinatorState]:
-        """The task and what it says. `OwnershipLost` when the generation's tasks are gone."""
-        found = self._queue.tasks(self._names.coordinator, ids=[self._names.coordinator_id])
+        """The task and what it says. `OwnershipLost` when the generation's tasks are gone for good."""
+        found = self._find()
+        if not found and self._revive is not None:
+            self._revive()
+            found = self._find()
         if not found:
             raise OwnershipLost(
-                f"generation {self._names.generation} is over",
+                f"the queue has no tasks of generation {self._names.generation}: it is over, or the queue was lost",
                 op="coordinate",
                 pipeline=self._names.pipeline,
                 hint="Clear the task open with everything downstream of it.",
@@ -54,6 +61,9 @@ class StateCell:
                 continue
             return after
         raise moves_too_fast()
+
+    def _find(self) -> tuple[Task, ...]:
+        return self._queue.tasks(self._names.coordinator, ids=[self._names.coordinator_id])
 
 
 def moved(task: Task, after: CoordinatorState) -> Change:

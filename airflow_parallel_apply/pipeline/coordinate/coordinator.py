@@ -7,7 +7,7 @@ the next caller carries on from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -54,13 +54,15 @@ class Coordinator:
         *,
         claimant: str,
         limits: FeedLimits | None = None,
+        revive: Callable[[Coordinator], None] | None = None,
     ) -> None:
+        """`revive`: called when the queue has no tasks of the generation; seeds them anew, or raises."""
         self.queue = queue
         self.names = names
         self._target = target
         self._claimant = claimant
         self._limits = limits or FeedLimits()
-        self._cell = StateCell(queue, names, claimant=claimant)
+        self._cell = StateCell(queue, names, claimant=claimant, revive=None if revive is None else lambda: revive(self))
         self.merge_points = MergePoints(
             queue, target, names, self._cell, claimant=claimant, limit_bytes=self._limits.bytes_
         )
@@ -89,7 +91,7 @@ class Coordinator:
         self.queue.modify(claimant=self._claimant, insert=insert)
 
     def state(self) -> CoordinatorState:
-        """As it is now. `OwnershipLost` when the generation's tasks are gone."""
+        """As it is now. `OwnershipLost` when the generation's tasks are gone for good."""
         return self._cell.read()[1]
 
     def feed(self) -> CoordinatorState:

@@ -8,6 +8,7 @@
 | `…/capture` | strict | the rest of the source's backlog, as one task that lanes take turns with |
 | `…/coordinator` | spread | the parked `CoordinatorState` |
 
+In a queue that pipelines of several targets may share, `<pipeline>@<target>` stands for `<pipeline>`.
 Parked tasks lie at `PARKED`: nobody claims them, they are changed by version.
 """
 
@@ -41,17 +42,25 @@ class Kind(StrEnum):
     MERGE = "merge"
 
 
+def prefix_of(pipeline: str, scope: str) -> str:
+    """Of the queues of all generations of a pipeline into one target."""
+    return f"{pipeline}@{scope}/" if scope else f"{pipeline}/"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """The queue names of one generation, and the ids of the tasks that exist once in it."""
+    """The queue names of one generation, and the ids of the tasks that exist once in it. `scope`: of the target, where
+    pipelines of several targets share a queue.
+    """
 
     pipeline: str
     generation: int
+    scope: str = ""
 
     @property
     def prefix(self) -> str:
         """Of every queue of this generation."""
-        return f"{self.pipeline}/{self.generation}/"
+        return f"{prefix_of(self.pipeline, self.scope)}{self.generation}/"
 
     @property
     def coordinator(self) -> str:

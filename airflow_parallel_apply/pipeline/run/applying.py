@@ -10,18 +10,19 @@ from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.lane import Lane, LaneSignals, generation_over
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
-from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.run.pipeline_queue import open_pipeline_queue
+from airflow_parallel_apply.pipeline.run.seeding import reviver
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.store.open import open_store
-from airflow_parallel_apply.queue.connect import open_queue
+from airflow_parallel_apply.pipeline.target.protocol import Target
 
 
 def apply(
@@ -30,6 +31,7 @@ def apply(
     source: Endpoint,
     target: Endpoint,
     *,
+    queue: QueueEndpoint | None = None,
     lane: int,
     stage: Stage,
     signals: LaneSignals,
@@ -42,10 +44,12 @@ def apply(
     log = _shared_log(config, opened)
     report = report or LaneReport(lane=lane, generation=opened.generation)
     claimant = claimant_of(f"lane {lane}")
-    names = Names(pipeline=config.pipeline, generation=opened.generation)
     with ExitStack() as stack:
-        queue = stack.enter_context(closing(open_queue(target.dsn)))
         targets = [stack.enter_context(closing(open_session(target, config))) for _ in range(3)]
+        tasks = stack.enter_context(closing(open_pipeline_queue(targets[0], target, queue, config.pipeline)))
+        fence = targets[0].fence()
+        if fence is not None and fence.generation == opened.generation:
+            tasks.require(fence)
         lost: list[str] = []
 
         def on_lost(what: str) -> None:
@@ -55,13 +59,23 @@ def apply(
 
         keeper = stack.enter_context(
             Keeper(
-                queue,
+                tasks.queue,
                 claimant=claimant,
                 lease=config.lease,
                 renew_fence=lambda: targets[2].renew_fence(opened.generation, config.lease),
                 on_lost=on_lost,
             )
         )
+
+        def coordinator(session: Target) -> Coordinator:
+            return Coordinator(
+                tasks.queue,
+                session,
+                tasks.names(opened.generation),
+                claimant=claimant,
+                revive=reviver(opened, session, config, tasks),
+            )
+
         turns = CaptureTurns(
             config=config,
             bounds=opened.bounds(),
@@ -69,7 +83,7 @@ def apply(
             source=lambda: open_source(source, config),
             target=targets[1],
             log=open_reader(config.log_url),
-            coordinator=Coordinator(queue, targets[1], names, claimant=claimant),
+            coordinator=coordinator(targets[1]),
             keeper=keeper,
             report=report,
         )
@@ -86,7 +100,7 @@ def apply(
             routing=targets[0].routing(),
             lane=lane,
             claimant=claimant,
-            coordinator=Coordinator(queue, targets[0], names, claimant=claimant),
+            coordinator=coordinator(targets[0]),
             target=targets[0],
             log=log,
             store=open_store(config.store, log),
@@ -103,13 +117,23 @@ def apply(
 
 
 @contextmanager
-def waiting_lane(opened: OpenedRun, config: PipelineConfig, target: Endpoint) -> Iterator[Callable[[], bool]]:
+def waiting_lane(
+    opened: OpenedRun, config: PipelineConfig, target: Endpoint, *, queue: QueueEndpoint | None = None
+) -> Iterator[Callable[[], bool]]:
     """A lane that has to wait before it can claim anything. Call what this yields every second or so: it keeps the
     run's generation, and says whether all channels are stopped meanwhile. Its errors are those of `apply`.
     """
-    names = Names(pipeline=config.pipeline, generation=opened.generation)
-    with closing(open_queue(target.dsn)) as queue, closing(open_session(target, config)) as session:
-        coordinator = Coordinator(queue, session, names, claimant=claimant_of("waiting lane"))
+    with (
+        closing(open_session(target, config)) as session,
+        closing(open_pipeline_queue(session, target, queue, config.pipeline)) as tasks,
+    ):
+        coordinator = Coordinator(
+            tasks.queue,
+            session,
+            tasks.names(opened.generation),
+            claimant=claimant_of("waiting lane"),
+            revive=reviver(opened, session, config, tasks),
+        )
 
         def is_drained() -> bool:
             session.renew_fence(opened.generation, config.lease)

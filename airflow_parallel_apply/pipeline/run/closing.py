@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
 from airflow_parallel_apply.pipeline.apply.lane import generation_over
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
-from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, TargetError
-from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.run.bounds import stopped_at
+from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import claimant_of, open_session
-from airflow_parallel_apply.pipeline.run.sweep import sweep
 from airflow_parallel_apply.pipeline.run.values import ClosedRun, OpenedRun
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.pipeline.target.protocol import Target
-from airflow_parallel_apply.queue.connect import open_queue
-from airflow_parallel_apply.queue.protocol import Queue
+from airflow_parallel_apply.queue.model import QueueUnavailable
+
+_logger = logging.getLogger(__name__)
 
 
 def close_run(
@@ -28,14 +29,20 @@ def close_run(
     config: PipelineConfig,
     target: Endpoint,
     lane_reports: Sequence[dict[str, Any]],
+    *,
+    queue: QueueEndpoint | None = None,
 ) -> ClosedRun:
     """The only judge: a clean shutdown by the target's positions, or the first error. Releases the fence either way."""
     if opened is None:
         raise FatalError("the run was not opened", op="close", pipeline=config.pipeline, hint="See the task open.")
-    with closing(open_session(target, config)) as writing, closing(open_queue(target.dsn)) as queue:
+    with (
+        closing(open_session(target, config)) as writing,
+        closing(open_pipeline_queue(writing, target, queue, config.pipeline)) as tasks,
+    ):
         fence = writing.fence()
         if fence is None or fence.generation != opened.generation:
             raise generation_over(config.pipeline, opened.generation)
+        tasks.require(fence)
         positions = writing.positions()
         rows = sum(int(report.get("rows", 0)) for report in lane_reports)
         if opened.nothing_to_do:
@@ -45,9 +52,9 @@ def close_run(
             # An earlier close of this generation came that far; its tasks may be gone.
             stop_seqno, early = fence.clean_stop_seqno, _is_early(fence.clean_stop_seqno, writing, opened)
         else:
-            stop_seqno, early = _judge(opened, config, writing, queue)
+            stop_seqno, early = _judge(opened, config, writing, tasks)
             writing.release(opened.generation, clean_stop_seqno=stop_seqno)
-        sweep(queue, config.pipeline, below=opened.generation + 1)
+        _tidy(tasks, opened.generation)
         return ClosedRun(
             pipeline=config.pipeline,
             generation=opened.generation,
@@ -58,9 +65,12 @@ def close_run(
         )
 
 
-def request_stop(config_pipeline: str, target: Endpoint) -> CoordinatorState:
+def request_stop(config_pipeline: str, target: Endpoint, *, queue: QueueEndpoint | None = None) -> CoordinatorState:
     """Put stop markers behind what is fed, in the pipeline's present generation; idempotent."""
-    with closing(open_target(target, config_pipeline)) as writing, closing(open_queue(target.dsn)) as queue:
+    with (
+        closing(open_target(target, config_pipeline)) as writing,
+        closing(open_pipeline_queue(writing, target, queue, config_pipeline)) as tasks,
+    ):
         fence = writing.fence() if writing.is_installed() else None
         if fence is None:
             raise FatalError(
@@ -71,20 +81,24 @@ def request_stop(config_pipeline: str, target: Endpoint) -> CoordinatorState:
             )
         if fence.owner is None:
             raise FatalError("no run is under way: there is nothing to stop", op="stop", pipeline=config_pipeline)
-        names = Names(pipeline=config_pipeline, generation=fence.generation)
-        return Coordinator(queue, writing, names, claimant=claimant_of("stop")).request_stop()
+        tasks.require(fence)
+        names = tasks.names(fence.generation)
+        return Coordinator(tasks.queue, writing, names, claimant=claimant_of("stop")).request_stop()
 
 
-def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, queue: Queue) -> tuple[int, bool]:
+def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, tasks: PipelineQueue) -> tuple[int, bool]:
     """The stop's seqno where the shutdown is clean. Everything else is raised, after the fence is released."""
-    names = Names(pipeline=config.pipeline, generation=opened.generation)
-    coordinator = Coordinator(queue, target, names, claimant=claimant_of("close"))
+    names = tasks.names(opened.generation)
+    coordinator = Coordinator(tasks.queue, target, names, claimant=claimant_of("close"))
+    positions = target.positions()
     try:
         state = coordinator.state()
     except OwnershipLost:
+        # A queue that was lost since the last lane ended changes nothing of what the target says.
+        if all_equal(positions) and not _is_early(positions[0].seqno, target, opened):
+            return positions[0].seqno, False
         target.release(opened.generation, clean_stop_seqno=None)
         raise
-    positions = target.positions()
     if state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions):
         return positions[0].seqno, _is_early(positions[0].seqno, target, opened)
     target.release(opened.generation, clean_stop_seqno=None)
@@ -97,6 +111,14 @@ def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, queue: Que
         pipeline=config.pipeline,
         hint="See the lanes' logs; then clear open with everything downstream. Nothing is lost or applied twice.",
     )
+
+
+def _tidy(tasks: PipelineQueue, generation: int) -> None:
+    """What the run did is judged: a queue that is away now keeps no run red. The next run sweeps again."""
+    try:
+        tasks.sweep(below=generation + 1)
+    except QueueUnavailable as error:
+        _logger.warning("the run's tasks were not removed from the queue: %s", error)
 
 
 def _is_early(seqno: int, target: Target, opened: OpenedRun) -> bool:

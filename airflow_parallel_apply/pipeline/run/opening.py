@@ -9,10 +9,8 @@ from datetime import timedelta
 from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
-from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
-from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
-from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.errors import FenceBusy, ParallelApplyError
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
@@ -22,14 +20,14 @@ from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.run.bounds import freeze, gap_ahead, refuse_gap, settle, stopped_at
 from airflow_parallel_apply.pipeline.run.definitions import settled
+from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES
+from airflow_parallel_apply.pipeline.run.seeding import seeded_state
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
-from airflow_parallel_apply.pipeline.run.sweep import sweep
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
-from airflow_parallel_apply.queue.connect import open_queue
 from airflow_parallel_apply.queue.protocol import Queue
 
 _logger = logging.getLogger(__name__)
@@ -40,6 +38,7 @@ def open_run(
     source: Endpoint,
     target: Endpoint,
     *,
+    queue: QueueEndpoint | None = None,
     owner: str,
     run_id: str,
     interval: Interval | None = None,
@@ -48,23 +47,28 @@ def open_run(
 ) -> OpenedRun:
     """Take the fence, recover from positions and plan, seed the queue.
 
-    `session_id`: of a Spark session that the run shall share; empty: a new one. `catch_up`: what lies before the
-    interval is this run's to apply, too. Errors: `FenceBusy` while another run is alive, `GapAhead`.
+    `queue`: None: in the target's database. `session_id`: of a Spark session that the run shall share; empty: a new
+    one. `catch_up`: what lies before the interval is this run's to apply, too. Errors: `FenceBusy` while another run is
+    alive, `GapAhead`.
     """
     log = open_reader(config.log_url)
-    with closing(open_session(target, config)) as writing, closing(open_queue(target.dsn)) as queue:
+    with (
+        closing(open_session(target, config)) as writing,
+        closing(open_pipeline_queue(writing, target, queue, config.pipeline)) as tasks,
+    ):
         if not catch_up:
             _refuse_known_gap(log, writing, run_id)
         lease = max(config.lease, HANDOVER_LEASE)
+        former = writing.fence()
         try:
-            fence = writing.acquire(log_id=log.identity.log_id, owner=owner, lease=lease)
+            fence = writing.acquire(log_id=log.identity.log_id, owner=owner, lease=lease, queue=tasks.place)
         except FenceBusy as busy:
             busy.reach_seqno = _goes_first(log, writing, run_id)
             raise
         try:
             with (
                 closing(open_source(source, config)) as reading,
-                _kept_fence(queue, target, config, fence.generation, lease),
+                _kept_fence(tasks.queue, target, config, fence.generation, lease),
             ):
                 # What `capture` froze stands, also where it was an `until`.
                 bounds = writing.run_bounds(run_id) or freeze(
@@ -76,9 +80,13 @@ def open_run(
                     relations = settled(config, reading.relations())
                     writing.check(relations, channels=config.channels, require_empty=False)
                     check_routing(routing_of(config, writing.ties(config.tables)), relations)
-                return _seed(
-                    config, log, writing, queue, fence.generation, bounds, catch_up=catch_up, session_id=session_id
+                opened = _seed(
+                    config, log, writing, tasks, fence.generation, bounds, catch_up=catch_up, session_id=session_id
                 )
+                if former is not None and is_in_target(former) and tasks.place:
+                    with closing(open_pipeline_queue(writing, target, None, config.pipeline)) as left:
+                        left.sweep(below=fence.generation)
+                return opened
         except BaseException:
             # Nothing was begun: the next run need not wait for a lease to end.
             with suppress(ParallelApplyError):
@@ -140,7 +148,7 @@ def _seed(
     config: PipelineConfig,
     log: LogReader,
     target: Target,
-    queue: Queue,
+    tasks: PipelineQueue,
     generation: int,
     bounds: RunBounds,
     *,
@@ -159,18 +167,11 @@ def _seed(
     log.state().require_kept(low)
     extend_plan(log, target, config)
     until = bounds.until_seqno
-    names = Names(pipeline=config.pipeline, generation=generation)
-    state = CoordinatorState(
-        phase=Phase.RUNNING,
-        channels=config.channels,
-        fed_epoch=target.last_epoch_at(low),
-        fed_seqno=low,
-        until_seqno=until,
-    )
+    state = seeded_state(target, config, until)
     nothing_to_do = until is not None and low >= until
     if not nothing_to_do:
-        coordinator = Coordinator(queue, target, names, claimant=claimant_of("open"))
-        sweep(queue, config.pipeline, below=generation)
+        coordinator = Coordinator(tasks.queue, target, tasks.names(generation), claimant=claimant_of("open"))
+        tasks.sweep(below=generation)
         coordinator.seed(state, capture=until is None)
         state = coordinator.feed()
     return OpenedRun(

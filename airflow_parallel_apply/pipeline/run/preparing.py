@@ -11,7 +11,7 @@ from typing import Final
 import pendulum
 
 from airflow_parallel_apply.pipeline.apply.retry import retrying
-from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.initial import InitialCopy
 from airflow_parallel_apply.pipeline.copy.protocol import Copying
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.run.values import CaptureReport
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
 from airflow_parallel_apply.pipeline.target.protocol import FenceState
-from airflow_parallel_apply.queue.postgres import migrate as migrate_queue
+from airflow_parallel_apply.queue.connect import prepare_queue
 
 _logger = logging.getLogger(__name__)
 
@@ -35,9 +35,17 @@ FIRST_CAPTURE_CHANGES: Final = 200_000
 """What the capture task itself brings; the lanes capture the rest while they apply."""
 
 
-def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint, *, copying: Copying | None = None) -> Prepared:
+def prepare(
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    *,
+    queue: QueueEndpoint | None = None,
+    copying: Copying | None = None,
+) -> Prepared:
     """Check both sides, then create what the pipeline needs on its first run; says what it created.
 
+    `queue`: where its queue is (None: in the target's database); one that does not answer stops it here.
     `copying`: who copies, if this is a first run with start=copy. A copy that was cut off begins anew here.
 
     Nothing is created before the tables of both sides are checked. The slot comes last: it holds back the source's
@@ -62,7 +70,8 @@ def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint, *, copyi
             writing.check(relations, channels=config.channels, require_empty=require_empty)
         if first or config.ddl is DdlPolicy.REFUSE:
             check_routing(routing_of(config, writing.ties(config.tables)), relations)
-        created = (*writing.migrate(), *migrate_queue(target.dsn))
+        made_elsewhere = () if queue is None else tuple(f"queue: {line}" for line in prepare_queue(queue.dsn))
+        created = (*writing.migrate(), *(prepare_queue(target.dsn) if queue is None else ()))
         prepared = reading.prepare(copy.run if copy is not None else None)
         if copy is not None:
             copy.require_finished(prepared.log_id)
@@ -79,7 +88,7 @@ def prepare(config: PipelineConfig, source: Endpoint, target: Endpoint, *, copyi
             slot=prepared.slot,
             publication=prepared.publication,
             tables=prepared.tables,
-            created=(*prepared.created, *(f"target: {line}" for line in created)),
+            created=(*prepared.created, *(f"target: {line}" for line in created), *made_elsewhere),
         )
 
 
@@ -88,6 +97,7 @@ def capture(
     source: Endpoint,
     target: Endpoint,
     *,
+    queue: QueueEndpoint | None = None,
     run_id: str,
     until: str,
     interval: Interval | None = None,
@@ -97,7 +107,7 @@ def capture(
 ) -> CaptureReport:
     """Prepare, freeze the run's bound, and bring the first part of the backlog into the log."""
     began = monotonic()
-    prepared = prepare(config, source, target, copying=copying)
+    prepared = prepare(config, source, target, queue=queue, copying=copying)
     with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
         log = open_reader(config.log_url)
         bounds = settle(log, writing, freeze(reading, writing, run_id=run_id, until=until, interval=interval))

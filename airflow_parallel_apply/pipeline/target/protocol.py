@@ -38,6 +38,8 @@ class FenceState:
     lease_until: datetime | None
     clean_stop_seqno: int | None
     """The seqno of the last clean shutdown, None while a run is under way or after a crash."""
+    queue: str = ""
+    """Where the generation's tasks are, as a `QueueEndpoint` names its place; empty: in the target's own database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +131,11 @@ class Target(Protocol):
     # --- fence ---
     def fence(self) -> FenceState | None: ...
 
-    def acquire(self, *, log_id: str, owner: str, lease: timedelta) -> FenceState:
-        """Take the fence and raise the generation. `FenceBusy` while another owner's lease lasts. Does not touch
-        digest or positions; registers the pipeline on first use (positions come with `route`). The same owner
-        re-enters at once. Another log id than the registered one is a `ConfigurationError`.
+    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "") -> FenceState:
+        """Take the fence and raise the generation, whose tasks are in `queue` (a place; empty: this database).
+        `FenceBusy` while another owner's lease lasts. Does not touch digest or positions; registers the pipeline on
+        first use (positions come with `route`). The same owner re-enters at once. Another log id than the registered
+        one is a `ConfigurationError`.
         """
         ...
 

@@ -31,6 +31,7 @@ from airflow_parallel_apply.queue.judge import (
     raise_if_refused,
     to_announce,
 )
+from airflow_parallel_apply.queue.memory.records import microseconds, moment_of
 from airflow_parallel_apply.queue.memory.shelf import Shelf, place_of
 from airflow_parallel_apply.queue.memory.shelves import Shelves
 from airflow_parallel_apply.queue.memory.watches import Watch, Watches
@@ -408,4 +409,4 @@ def _changed(before: Task, entry: Change, claimant: str, now: datetime, locked: 
 def _arrival(at: datetime | timedelta | None, now: datetime) -> datetime:
     if at is None:
         return now
-    return now + at if isinstance(at, timedelta) else at.astimezone(UTC)
+    return now + at if isinstance(at, timedelta) else moment_of(microseconds(at))

@@ -68,7 +68,8 @@ def decode_change(payload: bytes) -> ChangeRecord:
 
 def microseconds(moment: datetime) -> int:
     """Since 1970, in UTC."""
-    return (moment - _EPOCH) // _MICROSECOND
+    # As a plain time: subclasses such as pendulum's subtract in ways of their own.
+    return datetime.__sub__(moment, _EPOCH) // _MICROSECOND
 
 
 def moment_of(count: int) -> datetime:

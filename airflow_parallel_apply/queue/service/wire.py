@@ -31,7 +31,8 @@ _ID_BYTES: Final = 16
 
 
 def duration_to_wire(duration: timedelta) -> int:
-    return duration // _MICROSECOND
+    # As a plain duration: subclasses such as pendulum's divide in ways of their own.
+    return timedelta.__floordiv__(duration, _MICROSECOND)
 
 
 def duration_from_wire(count: int) -> timedelta:

@@ -100,6 +100,7 @@ def run_lane(work: LaneWork, link: TaskLink, access: ClassicAccess) -> LaneRepor
                 work.config,
                 work.source,
                 work.target,
+                queue=work.queue,
                 lane=work.lane,
                 stage=stage,
                 signals=signals,
@@ -111,7 +112,7 @@ def run_lane(work: LaneWork, link: TaskLink, access: ClassicAccess) -> LaneRepor
 
 def _wait(work: LaneWork, link: TaskLink, access: ClassicAccess) -> None:
     """For an executor, or for the run to need none any more."""
-    with waiting_lane(work.opened, work.config, work.target) as is_drained:
+    with waiting_lane(work.opened, work.config, work.target, queue=work.queue) as is_drained:
         await_executor(access, link, work.config.log_url, work.target, enough=is_drained)
     if link.cancelled:
         raise Cancelled("the lane was cancelled", op="apply", pipeline=work.config.pipeline)

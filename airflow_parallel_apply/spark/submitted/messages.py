@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 
@@ -21,6 +21,7 @@ class LaneWork:
     config: PipelineConfig
     source: Endpoint
     target: Endpoint
+    queue: QueueEndpoint | None
     lane: int
 
 

@@ -43,7 +43,7 @@ class Fence:
             cursor = self._session.connection().cursor(row_factory=class_row(FenceState))
             return cursor.execute(self._session.sql("fence", "read"), self._names()).fetchone()
 
-    def acquire(self, *, log_id: str, owner: str, lease: timedelta) -> FenceState:
+    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str) -> FenceState:
         with self._session.transaction("acquire") as connection:
             connection.execute(self._session.sql("fence", "register"), self._names(log_id=log_id))
             row = self._lock(connection, log_id)
@@ -53,7 +53,8 @@ class Fence:
                     hint="Wait for it, or stop it.",
                     generation=row["generation"],
                 )
-            connection.execute(self._session.sql("fence", "acquire"), self._names(owner=owner, lease=lease))
+            names = self._names(owner=owner, lease=lease, queue=queue)
+            connection.execute(self._session.sql("fence", "acquire"), names)
         self._own_positions(row["generation"] + 1)
         found = self.state()
         if found is None or found.generation != row["generation"] + 1:

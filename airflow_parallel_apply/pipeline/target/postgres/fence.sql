@@ -1,6 +1,8 @@
 -- name: read
-SELECT pipeline, log_id, routing_digest, channels, generation, owner, lease_until, clean_stop_seqno
-FROM {schema}.pipeline
+-- By its name in JSON: whoever looks before a run has upgraded an older schema finds no such column.
+SELECT pipeline, log_id, routing_digest, channels, generation, owner, lease_until, clean_stop_seqno,
+       coalesce(to_jsonb(found) ->> 'queue', '') AS queue
+FROM {schema}.pipeline found
 WHERE pipeline = %(pipeline)s;
 
 -- name: lock
@@ -16,7 +18,8 @@ ON CONFLICT (pipeline) DO NOTHING;
 
 -- name: acquire
 UPDATE {schema}.pipeline
-SET generation = generation + 1, owner = %(owner)s, lease_until = now() + %(lease)s, clean_stop_seqno = NULL
+SET generation = generation + 1, owner = %(owner)s, lease_until = now() + %(lease)s, clean_stop_seqno = NULL,
+    queue = %(queue)s
 WHERE pipeline = %(pipeline)s;
 
 -- name: renew

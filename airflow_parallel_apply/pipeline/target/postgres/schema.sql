@@ -110,3 +110,6 @@ CREATE TABLE {schema}.conflict (
     last_time timestamptz NOT NULL,
     PRIMARY KEY (pipeline, reason, table_name)
 );
+
+-- name: upgrade_6
+ALTER TABLE {schema}.pipeline ADD COLUMN queue text NOT NULL DEFAULT '';

@@ -1,0 +1,95 @@
+"""The queue that steers a pipeline: in its target's database, or elsewhere, beside those of other targets.
+
+What counts is in the target, so nothing of this depends on the two being one database: no transaction spans both, a
+unit's commit comes before its tasks' end, and whoever meets a task again finds its position there. A queue that comes
+back after a crash goes on; one that was lost is filled anew by the first lane that misses it
+(`seeding.py`).
+
+A generation's tasks are in one queue only, whose place `open` writes beside the generation's number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
+from airflow_parallel_apply.pipeline.coordinate.tasks import Names, prefix_of
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.run.sessions import claimant_of
+from airflow_parallel_apply.pipeline.target.protocol import FenceState, Target
+from airflow_parallel_apply.queue.connect import open_queue
+from airflow_parallel_apply.queue.model import DependencyError, TaskRef
+from airflow_parallel_apply.queue.protocol import Queue
+
+_SCOPE_LETTERS: Final = 12
+
+
+class PipelineQueue:
+    """A queue as one pipeline and target use it. `place`: as the fence names it, empty in the target's database."""
+
+    def __init__(self, queue: Queue, *, pipeline: str, place: str = "", scope: str = "") -> None:
+        self.queue = queue
+        self.place = place
+        self._pipeline = pipeline
+        self._scope = scope
+
+    def names(self, generation: int) -> Names:
+        """Of a generation's queues."""
+        return Names(pipeline=self._pipeline, generation=generation, scope=self._scope)
+
+    def require(self, fence: FenceState) -> None:
+        """`ConfigurationError` when the generation's tasks are in another queue."""
+        if fence.queue == self.place:
+            return
+        raise ConfigurationError(
+            f"the run was opened with the queue {told_place(fence.queue)}, and this was given {told_place(self.place)}",
+            pipeline=self._pipeline,
+            hint="Name that queue (parameter queue, option --queue), or clear the task open with everything "
+            "downstream of it.",
+        )
+
+    def sweep(self, *, below: int) -> None:
+        """Delete the tasks of generations below one: a task that stood still must not touch those of its successors.
+        What a dead lane still holds goes with a later sweep.
+        """
+        prefix = prefix_of(self._pipeline, self._scope)
+        for stats in self.queue.queue_stats(prefix=[prefix]):
+            generation = stats.queue.removeprefix(prefix).split("/")[0]
+            if not generation.isdigit() or int(generation) >= below:
+                continue
+            for task in self.queue.tasks(stats.queue, omit_values=True):
+                self._delete(task.ref)
+
+    def close(self) -> None:
+        """Of its connections; idempotent."""
+        self.queue.close()
+
+    def _delete(self, ref: TaskRef) -> bool:
+        try:
+            self.queue.modify(claimant=claimant_of("sweep"), delete=[ref])
+        except DependencyError:
+            return False
+        return True
+
+
+def is_in_target(fence: FenceState) -> bool:
+    """Whether there are tasks, or were some, in the target's own database; its tables are there then."""
+    return fence.generation > 0 and not fence.queue
+
+
+def open_pipeline_queue(
+    target: Target, endpoint: Endpoint, queue: QueueEndpoint | None, pipeline: str
+) -> PipelineQueue:
+    """`queue` None: in the target's database, `endpoint`, on which `target` is a session."""
+    if queue is None:
+        return PipelineQueue(open_queue(endpoint.dsn), pipeline=pipeline)
+    identity = target.identity()
+    whose = f"{identity.system_identifier}/{identity.database}"
+    scope = hashlib.sha256(whose.encode()).hexdigest()[:_SCOPE_LETTERS]
+    return PipelineQueue(open_queue(queue.dsn), pipeline=pipeline, place=queue.place, scope=scope)
+
+
+def told_place(place: str) -> str:
+    """For people."""
+    return place or "in the target's database"

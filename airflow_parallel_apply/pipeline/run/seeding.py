@@ -1,0 +1,58 @@
+"""Filling a generation's queue from positions and plan: when a run opens, and when a lane finds it lost.
+
+Safe beside lanes that still hold something of a lost queue: their commits count by generation and token (law 3), and
+what is handed out twice lies at or below a position. What only the queue knew is found out again: a unit that failed
+fails again, a conflict comes again. A stop that was asked for by command has to be asked for again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from airflow_parallel_apply.pipeline.apply.lane import generation_over
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
+from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue
+from airflow_parallel_apply.pipeline.run.values import OpenedRun
+from airflow_parallel_apply.pipeline.target.protocol import Target
+
+_logger = logging.getLogger(__name__)
+
+
+def seeded_state(target: Target, config: PipelineConfig, until_seqno: int | None) -> CoordinatorState:
+    """What a generation begins with: everything above the low watermark is to be fed."""
+    low = low_watermark(target.positions())
+    return CoordinatorState(
+        phase=Phase.RUNNING,
+        channels=config.channels,
+        fed_epoch=target.last_epoch_at(low),
+        fed_seqno=low,
+        until_seqno=until_seqno,
+    )
+
+
+def reviver(
+    opened: OpenedRun, target: Target, config: PipelineConfig, tasks: PipelineQueue
+) -> Callable[[Coordinator], None]:
+    """What a coordinator does when the queue has no tasks of its generation: `OwnershipLost` when that is over; else
+    the queue was lost, and is filled anew. `target`: the coordinator's own session.
+    """
+
+    def revive(coordinator: Coordinator) -> None:
+        fence = target.fence()
+        # `close` releases the fence before it sweeps.
+        if fence is None or fence.generation != opened.generation or fence.owner is None:
+            raise generation_over(config.pipeline, opened.generation)
+        tasks.require(fence)
+        _logger.warning(
+            "the queue has lost the tasks of generation %d: it gets what positions and plan say is left",
+            opened.generation,
+        )
+        bounds = target.run_bounds(opened.run_id) or opened.bounds()
+        # What is there, because another lane was faster, stays.
+        coordinator.seed(seeded_state(target, config, bounds.until_seqno), capture=bounds.until_seqno is None)
+
+    return revive
