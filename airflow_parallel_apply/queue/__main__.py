@@ -89,6 +89,24 @@ def migrate(dsn: Dsn, schema: Schema = "parallel_apply", as_json: AsJson = False
 
 
 @app.command()
+def queues(
+    dsn: Dsn,
+    prefix: Annotated[list[str] | None, typer.Option(help="Queues that start so; may be repeated.")] = None,
+    limit: Limit = None,
+    schema: Schema = "parallel_apply",
+    as_json: AsJson = False,
+) -> None:
+    """Name the queues that have tasks, a line each."""
+    with _opened(dsn, schema) as queue:
+        names = [found.queue for found in queue.queue_stats(prefix=prefix or (), limit=limit)]
+    if as_json:
+        _print_json(names)
+    else:
+        for name in names:
+            typer.echo(name)
+
+
+@app.command()
 def stats(
     dsn: Dsn,
     queues: Annotated[list[str] | None, typer.Argument(help="Names of queues.", show_default="all")] = None,

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import timedelta
+from typing import Final
 
 from airflow_parallel_apply.queue.model import QueueMisconfigured
 from airflow_parallel_apply.queue.protocol import Queue
 
-_SERVICE_SCHEMES = ("grpc://", "grpcs://")
+DEFAULT_DEADLINE: Final = timedelta(seconds=30)
+PATIENCE: Final = timedelta(seconds=10)
+"""The same for callers who are waited for, or who try again."""
+
+_SERVICE_SCHEMES: Final = ("grpc://", "grpcs://")
 
 
 def is_service(dsn: str) -> bool:
@@ -15,9 +21,10 @@ def is_service(dsn: str) -> bool:
     return dsn.startswith(_SERVICE_SCHEMES)
 
 
-def open_queue(dsn: str, *, schema: str = "parallel_apply") -> Queue:
+def open_queue(dsn: str, *, schema: str = "parallel_apply", deadline: timedelta = DEFAULT_DEADLINE) -> Queue:
     """The queue in a PostgreSQL database (`postgresql://…` or libpq's `key=value` form), or behind a service
     (`grpc://host:port`, `grpcs://:token@host:port?ca=…`, which has no schema); connects at the first call.
+    `deadline`: of each call to a service, beside what it waits for tasks.
 
     Errors: `QueueMisconfigured` for a DSN that is none of them, or for a service without the extra `service`.
     """
@@ -29,14 +36,14 @@ def open_queue(dsn: str, *, schema: str = "parallel_apply") -> Queue:
             raise QueueMisconfigured(
                 f"the queue's service needs {error.name}. Hint: pip install 'airflow-provider-parallel-apply[service]'."
             ) from error
-        return QueueClient(dsn)
+        return QueueClient(dsn, deadline=deadline)
     from airflow_parallel_apply.queue.postgres import PostgresQueue
 
     return PostgresQueue(dsn, schema=schema)
 
 
 def prepare_queue(dsn: str, *, schema: str = "parallel_apply") -> tuple[str, ...]:
-    """Make the tables that a queue in PostgreSQL lacks, saying which; ask a service whether it serves.
+    """Make the tables that a queue in PostgreSQL lacks, saying which; or see whether a service serves.
 
     Errors: those of the first call: `QueueUnavailable`, `QueueMisconfigured`.
     """
@@ -44,6 +51,11 @@ def prepare_queue(dsn: str, *, schema: str = "parallel_apply") -> tuple[str, ...
         from airflow_parallel_apply.queue.postgres import migrate
 
         return migrate(dsn, schema)
-    with closing(open_queue(dsn)) as queue:
-        queue.queue_stats(limit=1)
+    look_at_queue(dsn)
     return ()
+
+
+def look_at_queue(dsn: str) -> None:
+    """Ask for something small. Errors: those of the call; of a service that is away, soon."""
+    with closing(open_queue(dsn, deadline=PATIENCE)) as queue:
+        queue.queue_stats(limit=1)

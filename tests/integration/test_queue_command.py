@@ -57,6 +57,12 @@ def test_migrate_says_what_it_did_and_then_that_nothing_was_to_do(target_dsn: st
     assert len(done["done"]) == 1 + SCHEMA_VERSION
 
 
+def test_queues_are_named_a_line_each(filled_dsn: str) -> None:
+    assert run("queues", dsn=filled_dsn).stdout.splitlines() == ["other", "p/1/channel/00"]
+    assert run("queues", "--prefix", "p/", dsn=filled_dsn).stdout.splitlines() == ["p/1/channel/00"]
+    assert json.loads(run("queues", "--limit", "1", "--json", dsn=filled_dsn).stdout) == ["other"]
+
+
 def test_stats_count_the_tasks(filled_dsn: str) -> None:
     assert run("stats", dsn=filled_dsn).stdout.splitlines() == [
         "queue\tsize\tclaimed\tavailable\tfuture\tmax_claims",

@@ -104,6 +104,7 @@ def test_a_conflict_between_channels_meets_at_a_merge_point(rig: Rig, service: Q
     rig.both(UNIQUE)
     rig.prepare()
     rig.write(*(f"INSERT INTO t VALUES ({key}, {key}, 'old')" for key in range(40)))
+    rig.run()
     for key in range(40):
         rig.transaction(
             f"UPDATE t SET u = u + 1000 WHERE id = {key}", f"INSERT INTO t VALUES ({key + 100}, {key}, 'x')"

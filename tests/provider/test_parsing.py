@@ -32,7 +32,7 @@ began = time.process_time()
 spec = importlib.util.spec_from_file_location("parsed", sys.argv[1])
 spec.loader.exec_module(importlib.util.module_from_spec(spec))
 spent = time.process_time() - began
-named = {"pyspark", "pyarrow", "pandas", "numpy", "adbc_driver_manager", "psycopg"}
+named = {"pyspark", "pyarrow", "pandas", "numpy", "adbc_driver_manager", "psycopg", "grpc"}
 heavy = sorted({name.partition(".")[0] for name in sys.modules} & named)
 print(json.dumps({"seconds": spent, "heavy": heavy}))
 """
@@ -70,7 +70,7 @@ def test_the_dag_survives_serialisation(dag: DAG) -> None:
 
 
 def test_every_pipeline_parameter_is_in_the_form(dag: DAG) -> None:
-    assert {*parameters.NAMES, "source_conn_id", "target_conn_id", "spark_conn_id", "until"} == set(dag.params)
+    assert {*parameters.NAMES, "source_conn_id", "target_conn_id", "spark_conn_id", "queue", "until"} == set(dag.params)
 
 
 def test_the_forms_defaults_make_a_configuration(dag: DAG) -> None:

@@ -31,12 +31,27 @@ def test_everything_that_the_metadata_name_exists() -> None:
 
 
 def test_airflow_lists_the_provider() -> None:
+    names = {row["package_name"] for row in providers("list")}
+    assert "airflow-provider-parallel-apply" in names
+
+
+def test_airflow_lists_our_connection_types_with_their_hooks() -> None:
+    found = {row["connection_type"]: row for row in providers("hooks")}
+    for kind, hook in (
+        ("parallel_apply", "airflow_parallel_apply.hooks.pipeline.PipelineHook"),
+        ("parallel_apply_queue", "airflow_parallel_apply.hooks.queue.QueueHook"),
+    ):
+        assert found[kind]["class"] == hook
+        assert found[kind]["conn_id_attribute_name"] == import_string(hook).conn_name_attr
+
+
+def providers(*arguments: str) -> list[dict[str, str]]:
     done = subprocess.run(
-        [sys.executable, "-m", "airflow", "providers", "list", "--output", "json"],
+        [sys.executable, "-m", "airflow", "providers", *arguments, "--output", "json"],
         check=True,
         capture_output=True,
         text=True,
         env=os.environ.copy(),
     )
-    names = {row["package_name"] for row in json.loads(done.stdout[done.stdout.index("[{") :])}
-    assert "airflow-provider-parallel-apply" in names
+    rows: list[dict[str, str]] = json.loads(done.stdout[done.stdout.index("[{") :])
+    return rows

@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -18,9 +19,11 @@ from airflow_parallel_apply import cli
 from airflow_parallel_apply.queue import __main__ as queue_command
 from airflow_parallel_apply.router import __main__ as router_command
 from tests.provider.conftest import REPOSITORY
+from tests.support.queue_service import ServedQueue
 
 PAGES = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "docker" / "README.md")
 README = PAGES[0].read_text()
+QUEUE = (REPOSITORY / "docs" / "queue.md").read_text()
 COMMANDS = {
     "parallel-apply": cli.app,
     "python -m airflow_parallel_apply.queue": queue_command.app,
@@ -33,7 +36,7 @@ def _blocks(language: str, text: str = README) -> list[str]:
 
 
 def test_the_dag_of_the_readme_takes_ten_lines_and_loads(tmp_path: Path) -> None:
-    (text,) = _blocks("python")
+    text = _blocks("python")[0]
     assert len([line for line in text.splitlines() if line.strip()]) == 10
     file = tmp_path / "orders.py"
     file.write_text(text)
@@ -56,6 +59,37 @@ def _shown(value: object) -> str:
     if value == "":
         return "empty"
     return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
+
+
+def test_the_queue_s_guarantees_are_told_alike_and_take_ten_lines() -> None:
+    told = [re.findall(r"^\d+\. .+$", text, re.MULTILINE) for text in (_section(README, "The queue"), QUEUE)]
+    assert told[0] == told[1]
+    assert len(told[0]) == 10
+
+
+@pytest.mark.parametrize("text", [_blocks("python")[1], _blocks("python", QUEUE)[0]], ids=["README", "docs/queue.md"])
+def test_the_example_of_an_atomic_move_does_it(text: str, tmp_path: Path) -> None:
+    served = ServedQueue(tmp_path / "queue")
+    found: dict[str, Any] = {}
+    exec(text.replace("grpc://127.0.0.1:7411", served.url), found)  # noqa: S102
+    queue = found["queue"]
+    assert {stats.queue: stats.size for stats in queue.queue_stats()} == {"audit": 1, "billing": 1}
+    (moved,) = queue.tasks("billing")
+    assert (moved.task_id, moved.value) == (found["task"].task_id, {"order": 17, "checked": True})
+    queue.close()
+    served.stop()
+
+
+@pytest.mark.parametrize("text", [_blocks("python")[2], _blocks("python", QUEUE)[-1]], ids=["README", "docs/queue.md"])
+def test_the_dags_that_use_a_queue_load(text: str, tmp_path: Path) -> None:
+    (tmp_path / "bill_orders.py").write_text(text)
+    bag = DagBag(str(tmp_path / "bill_orders.py"))
+    assert not bag.import_errors
+    assert {"feed", "billed"} <= set(bag.dags["bill_orders"].task_ids)
+
+
+def _section(text: str, title: str) -> str:
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def _told_commands() -> Iterator[tuple[str, str]]:

@@ -161,6 +161,28 @@ def close_error(done: Any) -> str:
         return str(XComModel.deserialize_value(row))
 
 
+def test_the_queue_that_was_named_is_every_step_s_and_its_token_nobody_s(run: Run, pipeline: FakePipeline, monkeypatch):
+    token = "a-token-of-ours"
+    monkeypatch.setenv("AIRFLOW_CONN_OUR_QUEUE", f"parallel-apply-queue://:{token}@queue.invalid:7411/?protocol=grpcs")
+    done = run(queue="our_queue")
+    assert done.state == "success"
+    for step in ("capture", "open", "apply", "close"):
+        queue = pipeline.asked[step]["queue"]
+        assert (queue.place, queue.dsn) == ("grpcs://queue.invalid:7411", f"grpcs://:{token}@queue.invalid:7411")
+        assert token not in repr(queue)
+
+
+def test_without_one_it_is_in_the_target(run: Run, pipeline: FakePipeline) -> None:
+    assert run().state == "success"
+    assert {pipeline.asked[step]["queue"] for step in ("capture", "open", "apply", "close")} == {None}
+
+
+def test_a_queue_of_the_wrong_type_is_refused_by_the_first_task(run: Run, pipeline: FakePipeline, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_OUR_QUEUE", "http://queue.invalid")
+    assert states(run(queue="our_queue"))["changes_available"] == "failed"
+    assert pipeline.calls == []
+
+
 def test_a_connection_of_the_wrong_type_is_refused_by_the_first_task(run: Run, pipeline: FakePipeline, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_CLUSTER", "spark://local%5B2%5D")
     done = run(spark_conn_id="spark_cluster")

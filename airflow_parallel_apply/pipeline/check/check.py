@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.target.connect import open_target
-from airflow_parallel_apply.queue.connect import is_service, open_queue
+from airflow_parallel_apply.queue.connect import is_service, look_at_queue
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 
 
@@ -133,8 +133,7 @@ def _queue_findings(queue: QueueEndpoint | None) -> Sequence[Finding]:
     if queue is None:
         return ()
     try:
-        with closing(open_queue(queue.dsn)) as looking:
-            looking.queue_stats(limit=1)
+        look_at_queue(queue.dsn)
     except QueueError as error:
         # A run makes the tables that a database lacks, if the role may.
         lacks_tables = isinstance(error, QueueMisconfigured) and not is_service(queue.dsn)

@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import Names, prefix_of
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.run.sessions import claimant_of
 from airflow_parallel_apply.pipeline.target.protocol import FenceState, Target
-from airflow_parallel_apply.queue.connect import open_queue
+from airflow_parallel_apply.queue.connect import PATIENCE, open_queue
 from airflow_parallel_apply.queue.model import DependencyError, TaskRef
 from airflow_parallel_apply.queue.protocol import Queue
 
@@ -87,7 +87,9 @@ def open_pipeline_queue(
     identity = target.identity()
     whose = f"{identity.system_identifier}/{identity.database}"
     scope = hashlib.sha256(whose.encode()).hexdigest()[:_SCOPE_LETTERS]
-    return PipelineQueue(open_queue(queue.dsn), pipeline=pipeline, place=queue.place, scope=scope)
+    # Whoever waits longer notices too late that it is to end; trying again is for the caller.
+    opened = open_queue(queue.dsn, deadline=PATIENCE)
+    return PipelineQueue(opened, pipeline=pipeline, place=queue.place, scope=scope)
 
 
 def told_place(place: str) -> str:

@@ -14,7 +14,6 @@ import grpc
 import grpc.aio
 
 from airflow_parallel_apply.queue.client.address import ServiceAddress
-from airflow_parallel_apply.queue.client.blocking import DEFAULT_DEADLINE
 from airflow_parallel_apply.queue.client.calls import (
     REPLIES,
     STREAMED,
@@ -27,6 +26,7 @@ from airflow_parallel_apply.queue.client.calls import (
     translated,
 )
 from airflow_parallel_apply.queue.client.options import CHANNEL_OPTIONS, credentials_of
+from airflow_parallel_apply.queue.connect import DEFAULT_DEADLINE
 from airflow_parallel_apply.queue.model import QueueError
 
 _Result = TypeVar("_Result")

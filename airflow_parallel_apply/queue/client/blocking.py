@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import update_wrapper
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 
@@ -24,9 +24,8 @@ from airflow_parallel_apply.queue.client.calls import (
     translated,
 )
 from airflow_parallel_apply.queue.client.options import CHANNEL_OPTIONS, credentials_of
+from airflow_parallel_apply.queue.connect import DEFAULT_DEADLINE
 from airflow_parallel_apply.queue.model import QueueError
-
-DEFAULT_DEADLINE: Final = timedelta(seconds=30)
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
