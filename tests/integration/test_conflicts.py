@@ -6,9 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.event import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.partition.key import buckets
 from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_rig, require_equal
 from tests.support.rig import Rig, execute
 
@@ -245,3 +248,30 @@ def test_the_status_tells_conflicts_by_reason_and_table(one_lane: Rig) -> None:
     with psycopg.connect(rig.target_dsn) as connection:
         counted = connection.execute("SELECT sum(count) FROM parallel_apply.conflict").fetchone()
     assert counted == (sum(found.values()),)
+
+
+def test_a_unique_index_of_one_partition_alone_while_the_channels_are_apart(one_lane: Rig) -> None:
+    one_lane.both(
+        "CREATE TABLE t (id integer PRIMARY KEY, u integer, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE t_part PARTITION OF t DEFAULT",
+        "CREATE UNIQUE INDEX ON t_part (u)",
+    )
+    one_lane.prepare()
+    one_lane.write("INSERT INTO t SELECT i, i FROM generate_series(1, 60) i")
+    one_lane.run()
+    # The first channel has nothing to do with what the others hand around, and so runs ahead.
+    first = [key for key in range(1, 61) if int(buckets("public.t", pa.array([str(key)]))[0]) < BUCKET_COUNT // 8]
+    others = [key for key in range(1, 61) if key not in first]
+    one_lane.write(*(f"UPDATE t SET v = '{number}' WHERE id = ANY (ARRAY{first})" for number in range(9)))
+    one_lane.transaction(
+        "UPDATE t SET u = u + 1000",
+        *(
+            f"UPDATE t SET u = {value} WHERE id = {key}"
+            for key, value in zip(others, [*others[1:], others[0]], strict=True)
+        ),
+        f"UPDATE t SET u = u - 1000 WHERE id = ANY (ARRAY{first})",
+    )
+    one_lane.write(*(f"UPDATE t SET v = '{number}' WHERE id = ANY (ARRAY{first})" for number in range(9)))
+    one_lane.run()
+    require_equal(one_lane)
+    assert conflicts(one_lane) == {("unique", "public.t_part"): 1}

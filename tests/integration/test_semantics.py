@@ -136,6 +136,51 @@ def test_a_target_with_other_column_order_and_defaulted_columns(rig: Rig) -> Non
     ]
 
 
+@pytest.mark.parametrize("serial", [False, True], ids=["merged", "replayed"])
+def test_columns_that_are_generated_always_as_identity_take_other_values(rig: Rig, serial: bool) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.both(
+        "CREATE TABLE k (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text)",
+        "CREATE TABLE n (id integer PRIMARY KEY, n integer GENERATED ALWAYS AS IDENTITY, v text)",
+        "CREATE TABLE bag (n integer GENERATED ALWAYS AS IDENTITY, v text)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+    )
+    critical = ["SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', 'SELECT 1')"] if serial else []
+
+    def write() -> None:
+        rig.write(
+            "INSERT INTO k (v) SELECT i FROM generate_series(1, 30) i",
+            "INSERT INTO n (id, v) SELECT i, i FROM generate_series(1, 30) i",
+            "INSERT INTO bag (v) SELECT i FROM generate_series(1, 30) i",
+        )
+        rig.run()
+        for table in ("k", "n", "bag"):
+            column = "id" if table == "k" else "n"
+            rig.transaction(
+                *critical,
+                f"UPDATE {table} SET {column} = DEFAULT WHERE {column} % 3 = 0",
+                f"UPDATE {table} SET {column} = DEFAULT, v = 'both' WHERE {column} % 5 = 0",
+                f"UPDATE {table} SET v = 'other' WHERE {column} % 7 = 0",
+            )
+
+    equal_after(rig, write)
+
+
+def test_a_key_without_overlaps_tells_rows_apart_that_overlap_in_parts_of_it(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (r int4range, during daterange, v text, PRIMARY KEY (r, during WITHOUT OVERLAPS))")
+
+    def write() -> None:
+        rig.write("INSERT INTO t SELECT int4range(i, i + 5), '[2026-01-01,2026-02-01)', i FROM generate_series(1, 9) i")
+        rig.run()
+        rig.write(
+            "UPDATE t SET v = 'changed' WHERE lower(r) % 2 = 0",
+            "DELETE FROM t WHERE lower(r) % 3 = 0",
+            "UPDATE t SET during = '[2026-03-01,2026-04-01)' WHERE lower(r) % 5 = 0",
+        )
+
+    equal_after(rig, write)
+
+
 def test_truncates_are_serialization_points(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE u (id serial PRIMARY KEY)")
 

@@ -48,7 +48,7 @@ def merge_parts(connection: Connection, session: Session, parts: Sequence[Part],
     connection.execute(session.sql("merge", "settings"))
     for part in reversed(keyed):
         _run(connection, session, part, "D", part.staged.deletes)
-    moved = [move_out(connection, session, part) if moving.takes(part) else 0 for part in keyed]
+    moved = [move_out(connection, session, part, moving) for part in keyed]
     for part, count in zip(keyed, moved, strict=True):
         _run(connection, session, part, "U", part.staged.updates, done=count)
     for part in keyed:

@@ -7,7 +7,7 @@ name may hold any character.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any, Final
@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.event import Operation, Relation
 from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, find_cascades
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
+from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
 from airflow_parallel_apply.pipeline.target.postgres.multiset import image, missing_images
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
@@ -46,12 +47,15 @@ class _Sent:
 class Replay:
     """Replays rows inside the caller's transaction."""
 
-    def __init__(self, connection: Connection, *, schema: str, relations: Callable[[int], Relation]) -> None:
+    def __init__(
+        self, connection: Connection, *, schema: str, relations: Callable[[int], Relation], moving: Moving
+    ) -> None:
         self._connection = connection
         self._schema = schema
         self._relations = relations
+        self._moving = moving
         self._tables: dict[int, TargetTable] = {}
-        self._statements: dict[tuple[int, Operation, tuple[int, ...], bool], sql.Composed] = {}
+        self._statements: dict[tuple[int, Operation, tuple[int, ...], bool, bool], sql.Composed] = {}
         self._cascades: Cascades | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -87,13 +91,19 @@ class Replay:
                 if one.relation.by_image:
                     found = missing_images(self._table(one.relation.relation_id), 1, [_row_text(one.key)])
                     raise found.at(seqno=one.seqno)
-                names = [column.name for column in one.relation.columns if column.key]
-                raise TargetError(
-                    f"{one.cursor.rowcount} rows found to change: {key_text(names, one.key)}",
-                    table=one.relation.name,
-                    seqno=one.seqno,
-                    hint="Somebody else changed the target, or the copies differed at the start.",
-                )
+                raise self._missing(one)
+
+    def _missing(self, one: _Sent) -> TargetError:
+        names = [column.name for column in one.relation.columns if column.key]
+        hint = "Somebody else changed the target, or the copies differed at the start."
+        for column in self._table(one.relation.relation_id).fixed:
+            hint += f" Or {column}, which is GENERATED ALWAYS here, changed at the source: make it BY DEFAULT."
+        return TargetError(
+            f"{one.cursor.rowcount} rows found to change: {key_text(names, one.key)}",
+            table=one.relation.name,
+            seqno=one.seqno,
+            hint=hint,
+        )
 
     def _send(
         self,
@@ -108,7 +118,8 @@ class Replay:
         relation = table.relation
         new_key = [values[index] for index in relation.key_indexes] if relation.key_indexes else list(values)
         key = list(old_key or ()) if operation is Operation.KEY_ARRIVED else new_key
-        kept = [index for index in _written(table, operation) if index not in unsent]
+        moves = self._moves(table, operation, seqno, values, old_key)
+        kept = [index for index in _written(table, operation, moves=moves) if index not in unsent]
         match operation:
             case Operation.INSERT:
                 parameters = [values[index] for index in kept]
@@ -119,17 +130,56 @@ class Replay:
         at_new_key = may_be_done and operation is Operation.KEY_ARRIVED and bool(relation.key_indexes)
         if at_new_key:
             parameters += new_key
+        if not moves and not relation.by_image and operation in (Operation.UPDATE, Operation.KEY_ARRIVED):
+            parameters += [values[index] for index, column in enumerate(relation.columns) if column.name in table.fixed]
         cursor = psycopg.RawCursor(self._connection)
-        cursor.execute(self._statement(table, operation, unsent, kept, at_new_key), parameters, prepare=True)
+        statement = self._statement(table, operation, unsent, kept, at_new_key=at_new_key, moves=moves)
+        cursor.execute(statement, parameters, prepare=True)
         # A row that has its new key already is found by that.
         return _Sent(cursor, relation, seqno, tuple(key), may_be_done and not at_new_key)
 
+    def _moves(
+        self,
+        table: TargetTable,
+        operation: Operation,
+        seqno: int,
+        values: Sequence[str | None],
+        old_key: Sequence[str] | None,
+    ) -> bool:
+        """Whether a change is, or may be, one of a column that takes a value from insertions alone. Errors:
+        `TargetError` where it may not be done as a deletion and an insertion.
+        """
+        if operation not in (Operation.UPDATE, Operation.KEY_ARRIVED):
+            return False
+        relation = table.relation
+        told = relation.key_indexes or (range(len(relation.columns)) if relation.by_image else ())
+        old = dict(zip(told, old_key or (), strict=False))
+        for index, column in enumerate(relation.columns):
+            if not table.columns[column.name].identity_always or (column.key and index not in old):
+                continue
+            is_told = index in old
+            if is_told and old[index] == values[index]:
+                continue
+            if not is_told and not self._moving.may_move(table):
+                continue
+            if not self._moving.may_move(table):
+                raise fixed_column(table, column.name).at(seqno=seqno)
+            return True
+        return False
+
     def _statement(
-        self, table: TargetTable, operation: Operation, unsent: tuple[int, ...], kept: Sequence[int], at_new_key: bool
+        self,
+        table: TargetTable,
+        operation: Operation,
+        unsent: tuple[int, ...],
+        kept: Sequence[int],
+        *,
+        at_new_key: bool,
+        moves: bool,
     ) -> sql.Composed:
-        place = (table.relation.relation_id, operation, unsent, at_new_key)
+        place = (table.relation.relation_id, operation, unsent, at_new_key, moves)
         if place not in self._statements:
-            self._statements[place] = _build(table, operation, kept, at_new_key)
+            self._statements[place] = _build(table, operation, kept, at_new_key=at_new_key, moves=moves)
         return self._statements[place]
 
     def _table(self, relation_id: int) -> TargetTable:
@@ -139,29 +189,38 @@ class Replay:
         return self._tables[relation_id]
 
 
-def _written(table: TargetTable, operation: Operation) -> list[int]:
+def _written(table: TargetTable, operation: Operation, *, moves: bool) -> list[int]:
     """Indexes of the columns that a statement may write."""
     columns = [table.columns[column.name] for column in table.relation.columns]
     return [
         index
         for index, column in enumerate(columns)
-        if not column.generated and (operation is Operation.INSERT or not column.identity_always)
+        if not column.generated and (moves or operation is Operation.INSERT or not column.identity_always)
     ]
 
 
-def _build(table: TargetTable, operation: Operation, kept: Sequence[int], at_new_key: bool) -> sql.Composed:
-    """`at_new_key`: the row may have its new key already, and then is the one to update."""
+def _build(
+    table: TargetTable, operation: Operation, kept: Sequence[int], *, at_new_key: bool, moves: bool
+) -> sql.Composed:
+    """`at_new_key`: the row may have its new key already, and then is the one to update. `moves`: delete, insert it."""
     columns = [sql.Identifier(table.relation.columns[index].name) for index in kept]
     marks = (sql.SQL(f"${number}") for number in count(1))
     if operation is Operation.INSERT:
         return sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE VALUES ({})").format(
             table.identifier, sql.SQL(", ").join(columns), sql.SQL(", ").join(islice(marks, len(columns)))
         )
+    final: dict[str, sql.Composable] = {}
+    if moves:
+        final.update(
+            (name, sql.Identifier("t", name)) for name, column in table.columns.items() if not column.generated
+        )
+        sent = [table.relation.columns[index].name for index in kept]
+        final.update((name, _typed(table, name, marks)) for name in sent)
     values = []
-    if operation is not Operation.DELETE:
+    if operation is not Operation.DELETE and not moves:
         values = [sql.SQL("{} = {}").format(column, mark) for column, mark in zip(columns, marks, strict=False)]
     if table.relation.by_image:
-        return _build_image(table, values, marks)
+        return _build_image(table, values, final, marks)
     operators = table.key_operators()
     names = [column.name for column in table.relation.columns if column.key]
 
@@ -174,25 +233,51 @@ def _build(table: TargetTable, operation: Operation, kept: Sequence[int], at_new
     same = has_key()
     if operation is Operation.DELETE:
         return sql.SQL("DELETE FROM {} WHERE {}").format(table.own_rows, same)
+    if moves:
+        return _moved(table, sql.SQL("DELETE FROM {} AS t WHERE {}").format(table.own_rows, same), final)
     if at_new_key:
         same = sql.SQL("({new}) OR (({old}) AND NOT EXISTS (SELECT FROM {table} WHERE {new}))").format(
             new=has_key(), old=same, table=table.own_rows
         )
     if not values:
-        name = sql.Identifier(names[0])
-        values = [sql.SQL("{} = {}").format(name, name)]
+        first = sql.Identifier(names[0])
+        values = [sql.SQL("{} = {}").format(first, first)]
+    for name in table.fixed:
+        # It may not be moved, so it must have the value that it is to have.
+        same += sql.SQL(" AND {} = {}").format(sql.Identifier(name), _typed(table, name, marks))
     return sql.SQL("UPDATE {} SET {} WHERE {}").format(table.own_rows, sql.SQL(", ").join(values), same)
 
 
-def _build_image(table: TargetTable, values: Sequence[sql.Composed], marks: Iterator[sql.SQL]) -> sql.Composed:
-    """Change, or without `values` delete, one of the rows that have an image: whichever comes first."""
+def _moved(table: TargetTable, deletion: sql.Composed, final: Mapping[str, sql.Composable]) -> sql.Composed:
+    """A row deleted and inserted in its final form, in one statement that counts what it inserts."""
+    return sql.SQL(
+        "WITH gone AS ({deletion} RETURNING {final}) INSERT INTO {table} ({names}) OVERRIDING SYSTEM VALUE"
+        " SELECT * FROM gone"
+    ).format(
+        deletion=deletion,
+        final=sql.SQL(", ").join(final.values()),
+        table=table.identifier,
+        names=sql.SQL(", ").join(sql.Identifier(name) for name in final),
+    )
+
+
+def _build_image(
+    table: TargetTable,
+    values: Sequence[sql.Composed],
+    final: Mapping[str, sql.Composable],
+    marks: Iterator[sql.SQL],
+) -> sql.Composed:
+    """Change, move to its `final` form, or without either delete one of the rows that have an image: whichever comes
+    first.
+    """
     wanted = sql.SQL(", ").join(_typed(table, column.name, marks) for column in table.relation.columns)
     one = sql.SQL(
         "(SELECT t.tableoid, t.ctid FROM {rows} AS t WHERE {image} = ROW({wanted})::text LIMIT 1) AS one"
         " WHERE t.tableoid = one.tableoid AND t.ctid = one.ctid"
     ).format(rows=table.own_rows, image=image(table, "t"), wanted=wanted)
     if not values:
-        return sql.SQL("DELETE FROM {} AS t USING {}").format(table.own_rows, one)
+        deletion = sql.SQL("DELETE FROM {} AS t USING {}").format(table.own_rows, one)
+        return _moved(table, deletion, final) if final else deletion
     return sql.SQL("UPDATE {} AS t SET {} FROM {}").format(table.own_rows, sql.SQL(", ").join(values), one)
 
 

@@ -49,7 +49,7 @@ def run_step(
         old, new = (relations(number) for number in step.redefined)
         follow(connection, session, old, new, ddl=step.ddl)
     elif step.replay is not None:
-        Replay(connection, schema=session.schema, relations=relations).run(step.replay())
+        Replay(connection, schema=session.schema, relations=relations, moving=moving).run(step.replay())
     else:
         raise PlanError("a step of the serial unit says nothing to do", hint="Report it.")
 

@@ -107,6 +107,17 @@ class TargetTable:
         return tuple(name for name in sent if name in read and not self.columns[name].generated)
 
     @property
+    def fixed(self) -> tuple[str, ...]:
+        """The relation's columns, without its key, that take a value from insertions alone, as GENERATED ALWAYS AS
+        IDENTITY makes them. At the source such a column may get its next value, and one that is another kind there any.
+        """
+        return tuple(
+            column.name
+            for column in self.relation.columns
+            if not column.key and self.columns[column.name].identity_always
+        )
+
+    @property
     def missing_columns(self) -> tuple[str, ...]:
         """What the relation has and the table has not."""
         return tuple(column.name for column in self.relation.columns if column.name not in self.columns)

@@ -29,8 +29,17 @@ LEFT JOIN pg_collation l ON l.oid = a.attcollation
 ORDER BY wanted.ordinal, a.attnum;
 
 -- name: unique_indexes
-SELECT i.indrelid::bigint AS oid, c.relname AS name, i.indisexclusion AS exclusion, i.indimmediate AS immediate,
-       i.indpred IS NULL AND i.indexprs IS NULL AND i.indisunique AND i.indisvalid AS usable,
+-- Those of one partition alone are told with its table, and can be nobody's key.
+WITH held AS (
+    SELECT oid AS root, oid FROM unnest(%(oids)s::oid[]) AS oid
+    UNION
+    SELECT c.oid, p.relid
+    FROM pg_class c
+    CROSS JOIN LATERAL pg_partition_tree(c.oid) p
+    WHERE c.oid = ANY (%(oids)s::oid[]) AND c.relkind = 'p'
+)
+SELECT held.root::bigint AS oid, c.relname AS name, i.indisexclusion AS exclusion, i.indimmediate AS immediate,
+       i.indpred IS NULL AND i.indexprs IS NULL AND i.indisunique AND i.indisvalid AND held.oid = held.root AS usable,
        -- Of its expressions and its condition.
        ARRAY(
            SELECT r.attname::text
@@ -41,23 +50,29 @@ SELECT i.indrelid::bigint AS oid, c.relname AS name, i.indisexclusion AS exclusi
        ) AS referenced,
        array_agg(a.attname::text ORDER BY k.ordinal) AS columns,
        array_agg(format('OPERATOR(%%I.%%s)', o.nspname, o.oprname) ORDER BY k.ordinal) AS operators
-FROM pg_index i
-JOIN pg_class c ON c.oid = i.indexrelid
+FROM held
+JOIN pg_index i ON i.indrelid = held.oid
+JOIN pg_class c ON c.oid = i.indexrelid AND (held.oid = held.root OR NOT c.relispartition)
 CROSS JOIN LATERAL unnest(i.indkey[0:i.indnkeyatts - 1], i.indclass[0:i.indnkeyatts - 1])
      WITH ORDINALITY AS k(attnum, opclass, ordinal)
 LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
 LEFT JOIN LATERAL (
+    -- Its own equality; of a method that has none of its own (WITHOUT OVERLAPS), that of the type's order.
     SELECT opn.nspname, op.oprname
     FROM pg_opclass oc
-    JOIN pg_amop am ON am.amopfamily = oc.opcfamily AND am.amopstrategy = 3
-         AND am.amoplefttype = oc.opcintype AND am.amoprighttype = oc.opcintype
+    JOIN pg_am method ON method.oid = oc.opcmethod
+    JOIN pg_opclass equal ON equal.opcmethod = (SELECT oid FROM pg_am WHERE amname = 'btree')
+         AND CASE WHEN method.amname = 'btree' THEN equal.oid = oc.oid
+                  ELSE equal.opcdefault AND equal.opcintype = oc.opcintype END
+    JOIN pg_amop am ON am.amopfamily = equal.opcfamily AND am.amopstrategy = 3
+         AND am.amoplefttype = equal.opcintype AND am.amoprighttype = equal.opcintype
     JOIN pg_operator op ON op.oid = am.amopopr
     JOIN pg_namespace opn ON opn.oid = op.oprnamespace
     WHERE oc.oid = k.opclass
 ) o ON true
-WHERE i.indrelid = ANY (%(oids)s) AND (i.indisunique OR i.indisexclusion)
-GROUP BY i.indexrelid, i.indrelid, c.relname, i.indisexclusion, i.indimmediate, usable, i.indisprimary
-ORDER BY i.indrelid, i.indisprimary DESC, c.relname;
+WHERE i.indisunique OR i.indisexclusion
+GROUP BY held.root, held.oid, i.indexrelid, c.relname, i.indisexclusion, i.indimmediate, usable, i.indisprimary
+ORDER BY held.root, i.indisprimary DESC, c.relname;
 
 -- name: foreign_keys
 SELECT conname AS name, conrelid::bigint AS child, confrelid::bigint AS parent,

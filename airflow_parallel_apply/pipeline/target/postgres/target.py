@@ -230,8 +230,8 @@ class PostgresTarget:
         with self._applying(unit, "replay") as connection:
             if connection is None:
                 return
-            be_replica(connection, self._session)
-            Replay(connection, schema=self._session.schema, relations=self._relations).run(rows)
+            moving = Moving(as_replica=be_replica(connection, self._session))
+            Replay(connection, schema=self._session.schema, relations=self._relations, moving=moving).run(rows)
             move(connection, self._session, unit)
 
     def discard(self, token: str) -> None:
