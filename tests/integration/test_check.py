@@ -286,24 +286,45 @@ def test_pipelines_run_between_versions(tmp_path: Path, source_version: int, tar
         PostgresServer(tmp_path / "target", version=target_version, settings={"fsync": "off"}) as target,
     ):
         rig = Rig(
-            config=PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log"), channels=3),
+            config=PipelineConfig(pipeline="p", create_tables=True, log_url=str(tmp_path / "log"), channels=3),
             source_dsn=source.dsn(),
             target_dsn=target.dsn(),
         )
-        rig.both("CREATE TABLE t (id int PRIMARY KEY, v text, at timestamptz, n numeric)")
-        assert look(rig).findings == ()
-        rig.prepare()
         rig.write(
-            "INSERT INTO t SELECT i, 'a', now(), i / 7.0 FROM generate_series(1, 500) i",
-            "UPDATE t SET v = 'b' WHERE id % 3 = 0",
+            "CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text UNIQUE NULLS NOT DISTINCT,"
+            " at timestamptz, n numeric, twice int GENERATED ALWAYS AS (id * 2) STORED, r nummultirange)",
+            "CREATE TABLE parts (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
+            "CREATE TABLE parts_rest PARTITION OF parts DEFAULT",
+            "CREATE TABLE bag (v text, child int REFERENCES parts ON DELETE CASCADE)",
+            "ALTER TABLE bag REPLICA IDENTITY FULL",
+            "INSERT INTO t (v, at, n, r) SELECT i, now(), i / 7.0, '{[1.0,2)}' FROM generate_series(1, 300) i",
+            "INSERT INTO parts SELECT i, 'copied' FROM generate_series(1, 100) i",
+            "INSERT INTO bag SELECT 'x', 1 + i % 3 FROM generate_series(1, 20) i",
+        )
+        assert not [finding for finding in look(rig).findings if finding.severity is Severity.ERROR]
+        rig.run()
+        rig.write(
+            "UPDATE t SET v = v || 'b' WHERE id % 3 = 0",
             "DELETE FROM t WHERE id % 5 = 0",
-            "TRUNCATE t",
-            "INSERT INTO t SELECT i, 'c', now(), i / 7.0 FROM generate_series(1, 200) i",
-            "UPDATE t SET id = id + 1000 WHERE id < 50",
+            "UPDATE t SET id = DEFAULT WHERE id < 50",
+            "DELETE FROM parts WHERE id = 1",
+            "UPDATE parts SET id = id + 1000, v = 'moved'  WHERE id > 50",
+            "UPDATE bag SET v = 'y' WHERE ctid = (SELECT min(ctid) FROM bag)",
+            "TRUNCATE parts CASCADE",
+            "INSERT INTO parts VALUES (1, 'again')",
         )
         rig.run()
         assert rig.comparison().equal
-        assert look(rig).findings == ()
+        assert {table.name for table in rig.comparison().tables} == {"public.t", "public.parts", "public.bag"}
+
+
+@pytest.mark.parametrize(("columns", "words"), [(0, "no columns that"), (1599, "1599 columns, and staging")])
+def test_a_table_that_staging_cannot_hold_is_named(rig: Rig, columns: int, words: str) -> None:
+    rig.both(f"CREATE TABLE odd ({', '.join(f'c{number} int' for number in range(columns))})")
+    finding = found(rig, f"public.odd has {words}")
+    assert finding.severity is Severity.ERROR
+    assert "exclude" in finding.note
+    assert not [other for other in look(rig).findings if "missing" in other.what]
 
 
 def test_a_log_that_cannot_be_written_is_told_with_the_command_that_makes_it(

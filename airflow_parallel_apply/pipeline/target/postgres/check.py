@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, err
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.staging import MOST_COLUMNS
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
 
 OLDEST_VERSION: Final = 150000
@@ -63,7 +64,8 @@ def find_trouble(
         findings = list(_server_findings(server, session.schema))
         found = find_tables(connection, relations, schema=session.schema)
         for relation, table in zip(relations, found, strict=True):
-            if table is None and not may_lack_tables:
+            findings += _width_findings(relation)
+            if table is None and relation.columns and not may_lack_tables:
                 findings.append(_missing(connection, relation))
         tables = [table for table in found if table is not None]
         for table in tables:
@@ -126,6 +128,17 @@ def _missing(connection: Connection, relation: Relation) -> Finding:
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [relation.schema]).fetchone() == (None,):
         mend.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)}")
     return _about(relation, f"{relation.name} is missing", *mend)
+
+
+def _width_findings(relation: Relation) -> Iterator[Finding]:
+    columns = len(relation.columns)
+    note = "Leave it out with an exclude pattern."
+    if not columns:
+        yield _about(relation, f"{relation.name} has no columns that the source sends", note=note)
+    elif columns > MOST_COLUMNS:
+        yield _about(
+            relation, f"{relation.name} has {columns} columns, and staging has room for {MOST_COLUMNS}", note=note
+        )
 
 
 def _column_findings(table: TargetTable) -> Iterator[Finding]:

@@ -22,6 +22,9 @@ OPERATION_COLUMN: Final = sql.Identifier("pa:operation")
 UNSENT_COLUMN: Final = sql.Identifier("pa:unsent")
 """One character a column of the relation, "1" where the old row's value stays; NULL where all was sent."""
 
+MOST_COLUMNS: Final = 1598
+"""Of a relation: the server's 1600 without these two."""
+
 
 def create_staging(schema: str, staging: str, table: TargetTable) -> sql.Composed:
     """With the target's types and collations, without its defaults and constraints; of a domain, the type below it,
