@@ -18,6 +18,8 @@ MAX_ATTEMPT: Final = 2**31 - 1
 MAX_CLAIMED: Final = 10_000
 """Of one call: what a claimant holds, it must renew or finish within the lease."""
 
+_ENCODER: Final = json.JSONEncoder(allow_nan=False)
+
 _LONGEST: Final = timedelta(days=365_000)
 """Further off than any time that a clock of four-digit years reaches: what adds to it cannot be told."""
 
@@ -77,7 +79,7 @@ def check_names(queues: Iterable[str]) -> None:
 def to_json(value: Json) -> str:
     """A value's text, as it is kept: ASCII. Errors: `ValueError` for what JSON cannot say (NaN among it)."""
     try:
-        return json.dumps(value, allow_nan=False)
+        return _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"a task's value must be JSON: {error}") from error
 

@@ -5,7 +5,7 @@ What is here is every backend's: which entries fail and why, which move, whose w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import uuid4
@@ -16,9 +16,12 @@ from airflow_parallel_apply.queue.model import (
     Failure,
     FailureReason,
     Insert,
+    Json,
+    Task,
     TaskId,
     TaskRef,
 )
+from airflow_parallel_apply.queue.moments import microseconds, moment_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +68,21 @@ class Locked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A task that comes into a queue: an insert, or (with `move`) a change that takes it from another queue."""
+    """A task that comes into a queue: an insert, or (with `move`) a change that takes it from another queue.
+    `is_drawn`: the id was made at random for this modify, so no task has it.
+    """
 
     task_id: TaskId
     queue: str
     sequence: int | None
     move: bool
+    is_drawn: bool = False
     skip_colliding: bool = False
+
+    @property
+    def question(self) -> Hashable:
+        """Equal for arrivals with the same obstacle: spread tasks with drawn ids meet nothing but what their queue is."""
+        return self.queue if self.is_drawn and self.sequence is None else self.task_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +116,7 @@ def arrivals_of(modify: Modify, locked: Mapping[TaskId, Locked]) -> list[Arrival
             queue=entry.queue,
             sequence=entry.sequence,
             move=False,
+            is_drawn=entry.task_id is None,
             skip_colliding=entry.skip_colliding,
         )
         for task_id, entry in modify.insert
@@ -114,6 +126,31 @@ def arrivals_of(modify: Modify, locked: Mapping[TaskId, Locked]) -> list[Arrival
         for entry in modify.change
         if entry.queue is not None and moves(entry, locked)
     ]
+
+
+def arrival_time(at: datetime | timedelta | None, now: datetime) -> datetime:
+    """In UTC; a duration counts from `now`, which is the backend's."""
+    if at is None:
+        return now
+    return now + at if isinstance(at, timedelta) else moment_of(microseconds(at))
+
+
+def inserted(task_id: TaskId, entry: Insert, value: Json, now: datetime) -> Task:
+    """What an insert makes."""
+    return Task(
+        task_id=task_id,
+        queue=entry.queue,
+        version=0,
+        sequence=entry.sequence,
+        at=arrival_time(entry.at, now),
+        claimant=None,
+        claims=0,
+        attempt=entry.attempt,
+        err=entry.err,
+        value=value,
+        created=now,
+        modified=now,
+    )
 
 
 def judge_arrivals(arrivals: Sequence[Arrival], obstacles: Sequence[Obstacle]) -> Arrivals:

@@ -24,14 +24,15 @@ from airflow_parallel_apply.queue.judge import (
     Locked,
     Modify,
     Obstacle,
+    arrival_time,
     arrivals_of,
+    inserted,
     judge_arrivals,
     moves,
     not_ours,
     raise_if_refused,
     to_announce,
 )
-from airflow_parallel_apply.queue.memory.records import microseconds, moment_of
 from airflow_parallel_apply.queue.memory.shelf import Shelf, place_of
 from airflow_parallel_apply.queue.memory.shelves import Shelves
 from airflow_parallel_apply.queue.memory.watches import Watch, Watches
@@ -257,23 +258,23 @@ class Engine:
         verdict = _judge(asked, locked, before, shelves)
         raise_if_refused(asked, locked, verdict.refused)
         insert = [(task_id, entry) for task_id, entry in asked.insert if task_id not in verdict.skipped]
-        inserted = [_inserted(task_id, entry, now) for task_id, entry in insert]
+        new = [inserted(task_id, entry, entry.value, now) for task_id, entry in insert]
         changed = [_changed(before[entry.ref.task_id], entry, asked.claimant, now, locked) for entry in asked.change]
-        self._check_room(shelves, Counter(task.queue for task in inserted))
-        queue_of = {task.task_id: task.queue for task in inserted}
+        self._check_room(shelves, Counter(task.queue for task in new))
+        queue_of = {task.task_id: task.queue for task in new}
         with self.shelves.reserved(queue_of, queue_of.__getitem__) as free:
             if not free:
                 return None
             deleted = [ref.task_id for ref in asked.delete]
-            if inserted or changed or deleted:
-                self.journal.append([*inserted, *changed], deleted)
+            if new or changed or deleted:
+                self.journal.append([*new, *changed], deleted)
         for task_id in (*deleted, *(task.task_id for task in changed)):
             shelves[before[task_id].queue].remove(task_id)
         self.shelves.forget(deleted)
         self.shelves.move(task for task in changed if task.queue != before[task.task_id].queue)
-        for task in (*inserted, *changed):
+        for task in (*new, *changed):
             shelves[task.queue].put(task)
-        return (*inserted, *changed), to_announce(asked, locked, insert)
+        return (*new, *changed), to_announce(asked, locked, insert)
 
     def _check_room(self, shelves: Mapping[str, Shelf], inserted: Mapping[str, int]) -> None:
         """Only what is new counts: who moves or deletes tasks is never held up by a queue that is full."""
@@ -371,25 +372,8 @@ def _claimed(task: Task, claimant: str, now: datetime, until: datetime) -> Task:
     return replace(task, version=task.version + 1, claims=task.claims + 1, claimant=claimant, at=until, modified=now)
 
 
-def _inserted(task_id: TaskId, entry: Insert, now: datetime) -> Task:
-    return Task(
-        task_id=task_id,
-        queue=entry.queue,
-        version=0,
-        sequence=entry.sequence,
-        at=_arrival(entry.at, now),
-        claimant=None,
-        claims=0,
-        attempt=entry.attempt,
-        err=entry.err,
-        value=entry.value,
-        created=now,
-        modified=now,
-    )
-
-
 def _changed(before: Task, entry: Change, claimant: str, now: datetime, locked: Mapping[TaskId, Locked]) -> Task:
-    at = _arrival(entry.at, now)
+    at = arrival_time(entry.at, now)
     return Task(
         task_id=before.task_id,
         queue=entry.queue or before.queue,
@@ -404,9 +388,3 @@ def _changed(before: Task, entry: Change, claimant: str, now: datetime, locked: 
         created=before.created,
         modified=now,
     )
-
-
-def _arrival(at: datetime | timedelta | None, now: datetime) -> datetime:
-    if at is None:
-        return now
-    return now + at if isinstance(at, timedelta) else moment_of(microseconds(at))

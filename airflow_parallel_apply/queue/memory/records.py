@@ -14,17 +14,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from airflow_parallel_apply.queue.model import Task, TaskId
+from airflow_parallel_apply.queue.moments import microseconds, moment_of
 
 _TASK: Final = struct.Struct("<16sqqqqqIiBHHII")
 _COUNTS: Final = struct.Struct("<II")
 _ID_BYTES: Final = 16
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 _HAS_SEQUENCE: Final = 1
 _HAS_CLAIMANT: Final = 2
@@ -64,17 +62,6 @@ def decode_change(payload: bytes) -> ChangeRecord:
     if offset != len(payload):
         raise ValueError(f"not a change: {len(payload)} bytes instead of {offset}")
     return ChangeRecord(puts=puts, deletes=deletes)
-
-
-def microseconds(moment: datetime) -> int:
-    """Since 1970, in UTC."""
-    # As a plain time: subclasses such as pendulum's subtract in ways of their own.
-    return datetime.__sub__(moment, _EPOCH) // _MICROSECOND
-
-
-def moment_of(count: int) -> datetime:
-    """The inverse of `microseconds`."""
-    return _EPOCH + timedelta(microseconds=count)
 
 
 def _encode_task(task: Task, parts: list[bytes]) -> None:

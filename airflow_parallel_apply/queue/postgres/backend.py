@@ -26,8 +26,9 @@ from airflow_parallel_apply.queue.model import (
     TaskId,
     TaskRef,
 )
+from airflow_parallel_apply.queue.postgres.arrays import text_array
 from airflow_parallel_apply.queue.postgres.connections import Connection, Connections
-from airflow_parallel_apply.queue.postgres.modify import run
+from airflow_parallel_apply.queue.postgres.modify import finish, run
 from airflow_parallel_apply.queue.postgres.rows import to_task
 from airflow_parallel_apply.queue.postgres.statements import DEFAULT_SCHEMA, Statements
 from airflow_parallel_apply.queue.protocol import Queue
@@ -107,6 +108,8 @@ class PostgresQueue(Queue):
         with self._connections.use() as connection:
             for _ in range(_MAX_RACES):
                 try:
+                    if finish(connection, self._statements, asked):
+                        return ()
                     return run(connection, self._statements, asked)
                 except (
                     psycopg.errors.UniqueViolation,
@@ -129,7 +132,8 @@ class PostgresQueue(Queue):
             renewed = to_task(row)
             if renewed.at < task.at:
                 connection.execute(
-                    self._statements["notify"], {"channel": self._statements.channel, "queues": [renewed.queue]}
+                    self._statements["notify"],
+                    {"channel": self._statements.channel, "queues": text_array([renewed.queue])},
                 )
         return renewed
 

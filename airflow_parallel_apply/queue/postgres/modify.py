@@ -7,9 +7,10 @@ and meets it as a judged failure.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import psycopg
 
@@ -20,17 +21,22 @@ from airflow_parallel_apply.queue.judge import (
     Modify,
     Obstacle,
     arrivals_of,
+    inserted,
     judge_arrivals,
     moves,
     raise_if_refused,
     to_announce,
 )
 from airflow_parallel_apply.queue.model import Insert, Task, TaskId
+from airflow_parallel_apply.queue.postgres.arrays import id_array, plain_array, text_array, time_array
 from airflow_parallel_apply.queue.postgres.connections import Connection
 from airflow_parallel_apply.queue.postgres.rows import to_task
 from airflow_parallel_apply.queue.postgres.statements import Statements
 
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+_NOT_HELD: Final = "PAQ01"
+"""What the function `finish` raises."""
 
 
 def run(connection: Connection, statements: Statements, modify: Modify) -> tuple[Task, ...]:
@@ -45,29 +51,48 @@ def run(connection: Connection, statements: Statements, modify: Modify) -> tuple
         locked = _lock(connection, statements, modify)
         arrivals = arrivals_of(modify, locked)
         leaving = [ref.task_id for ref in modify.delete] + [arrival.task_id for arrival in arrivals if arrival.move]
-        verdict = judge_arrivals(arrivals, _obstacles(connection, statements, arrivals, leaving))
+        obstacles, now = _obstacles(connection, statements, arrivals, leaving)
+        verdict = judge_arrivals(arrivals, obstacles)
         raise_if_refused(modify, locked, verdict.refused)
         insert = [(task_id, entry) for task_id, entry in modify.insert if task_id not in verdict.skipped]
         if modify.delete:
-            connection.execute(statements["delete"], {"ids": [ref.task_id for ref in modify.delete]})
+            connection.execute(statements["delete"], {"ids": id_array(ref.task_id for ref in modify.delete)})
         changed = _change(connection, statements, modify, locked)
-        inserted = _insert(connection, statements, insert)
+        new = _insert(connection, statements, insert, now)
         queues = to_announce(modify, locked, insert)
         if queues:
-            connection.execute(statements["notify"], {"channel": statements.channel, "queues": sorted(queues)})
-    found = {
-        task.task_id: task for cursor in (inserted, changed) if cursor is not None for task in map(to_task, cursor)
+            connection.execute(
+                statements["notify"], {"channel": statements.channel, "queues": text_array(sorted(queues))}
+            )
+    found = {} if changed is None else {task.task_id: task for task in map(to_task, changed)}
+    return (*new, *(found[entry.ref.task_id] for entry in modify.change))
+
+
+def finish(connection: Connection, statements: Statements, modify: Modify) -> bool:
+    """Make a modify that does nothing but delete tasks which its claimant holds; False when it is another one, or what
+    it names is not as it says: nothing is done then, and `run` tells why.
+    """
+    if modify.insert or modify.change or modify.depend or not modify.delete:
+        return False
+    asked = {
+        "ids": id_array(ref.task_id for ref in modify.delete),
+        "versions": plain_array(ref.version for ref in modify.delete),
+        "claimant": modify.claimant,
+        "channel": statements.channel,
     }
-    return (
-        *(found[task_id] for task_id, _ in insert),
-        *(found[entry.ref.task_id] for entry in modify.change),
-    )
+    try:
+        connection.execute(statements["finish"], asked)
+    except psycopg.DatabaseError as error:
+        if error.sqlstate != _NOT_HELD:
+            raise
+        return False
+    return True
 
 
 def _lock(connection: Connection, statements: Statements, modify: Modify) -> dict[TaskId, Locked]:
     if not modify.named:
         return {}
-    rows = connection.execute(statements["lock"], {"ids": modify.named})
+    rows = connection.execute(statements["lock"], {"ids": id_array(modify.named)})
     return {
         TaskId(task_id): Locked(queue=queue, sequence=sequence, version=version, claimant=claimant, at=at, now=now)
         for task_id, queue, sequence, version, claimant, at, now in rows
@@ -76,19 +101,25 @@ def _lock(connection: Connection, statements: Statements, modify: Modify) -> dic
 
 def _obstacles(
     connection: Connection, statements: Statements, arrivals: Sequence[Arrival], leaving: Sequence[TaskId]
-) -> list[Obstacle]:
+) -> tuple[list[Obstacle], datetime]:
+    """In the order of the arrivals; and the server's time, which means nothing where nothing arrives."""
     if not arrivals:
-        return []
+        return [], datetime.now(UTC)
+    questions = {arrival.question: arrival for arrival in arrivals}
     rows = connection.execute(
         statements["check_arrivals"],
         {
-            "ids": [arrival.task_id for arrival in arrivals],
-            "queues": [arrival.queue for arrival in arrivals],
-            "sequences": [arrival.sequence for arrival in arrivals],
-            "leaving": list(leaving),
+            "ids": id_array(arrival.task_id for arrival in questions.values()),
+            "queues": text_array(arrival.queue for arrival in questions.values()),
+            "sequences": plain_array(arrival.sequence for arrival in questions.values()),
+            "leaving": id_array(leaving),
         },
-    )
-    return [Obstacle(version=version, taken=taken, mixed=mixed) for version, taken, mixed in rows]
+    ).fetchall()
+    answers = {
+        question: Obstacle(version=version, taken=taken, mixed=mixed)
+        for question, (version, taken, mixed, _) in zip(questions, rows, strict=True)
+    }
+    return [answers[arrival.question] for arrival in arrivals], rows[0][-1]
 
 
 def _change(
@@ -98,46 +129,48 @@ def _change(
         return None
     moved = {entry.ref.task_id for entry in modify.change if moves(entry, locked)}
     if any(locked[task_id].sequence is not None for task_id in moved):
-        connection.execute(statements["leave_sequence"], {"ids": list(moved)})
+        connection.execute(statements["leave_sequence"], {"ids": id_array(moved)})
     return connection.execute(
         statements["change"],
         {
             "claimant": modify.claimant,
-            "ids": [entry.ref.task_id for entry in modify.change],
-            "queues": [entry.queue or locked[entry.ref.task_id].queue for entry in modify.change],
-            "sequences": [
+            "ids": id_array(entry.ref.task_id for entry in modify.change),
+            "queues": text_array(entry.queue or locked[entry.ref.task_id].queue for entry in modify.change),
+            "sequences": plain_array(
                 entry.sequence if entry.ref.task_id in moved else locked[entry.ref.task_id].sequence
                 for entry in modify.change
-            ],
-            **_arrival_times([entry.at for entry in modify.change]),
-            "claimed": [entry.claimed for entry in modify.change],
-            "attempts": [entry.attempt for entry in modify.change],
-            "errs": [entry.err for entry in modify.change],
-            "values": [to_json(entry.value) for entry in modify.change],
+            ),
+            # Apart, since the server adds the durations to its own clock.
+            "ats": [entry.at if isinstance(entry.at, datetime) else None for entry in modify.change],
+            "delays": [entry.at if isinstance(entry.at, timedelta) else None for entry in modify.change],
+            "claimed": plain_array(entry.claimed for entry in modify.change),
+            "attempts": plain_array(entry.attempt for entry in modify.change),
+            "errs": text_array(entry.err for entry in modify.change),
+            "values": text_array(to_json(entry.value) for entry in modify.change),
         },
     )
 
 
-def _insert(connection: Connection, statements: Statements, insert: Sequence[tuple[TaskId, Insert]]) -> _Cursor | None:
+def _insert(
+    connection: Connection, statements: Statements, insert: Sequence[tuple[TaskId, Insert]], now: datetime
+) -> list[Task]:
     if not insert:
-        return None
-    return connection.execute(
+        return []
+    values = [to_json(entry.value) for _, entry in insert]
+    new = [
+        inserted(task_id, entry, json.loads(value), now) for (task_id, entry), value in zip(insert, values, strict=True)
+    ]
+    connection.execute(
         statements["insert"],
         {
-            "ids": [task_id for task_id, _ in insert],
-            "queues": [entry.queue for _, entry in insert],
-            "sequences": [entry.sequence for _, entry in insert],
-            **_arrival_times([entry.at for _, entry in insert]),
-            "attempts": [entry.attempt for _, entry in insert],
-            "errs": [entry.err for _, entry in insert],
-            "values": [to_json(entry.value) for _, entry in insert],
+            "now": now,
+            "ids": id_array(task.task_id for task in new),
+            "queues": text_array(task.queue for task in new),
+            "sequences": plain_array(task.sequence for task in new),
+            "ats": time_array(task.at for task in new),
+            "attempts": plain_array(task.attempt for task in new),
+            "errs": text_array(task.err for task in new),
+            "values": text_array(values),
         },
     )
-
-
-def _arrival_times(given: Sequence[datetime | timedelta | None]) -> dict[str, list[Any]]:
-    """Apart, since the server adds the durations to its own clock."""
-    return {
-        "ats": [at if isinstance(at, datetime) else None for at in given],
-        "delays": [at if isinstance(at, timedelta) else None for at in given],
-    }
+    return new

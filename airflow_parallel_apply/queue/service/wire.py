@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from airflow_parallel_apply.queue.memory.records import microseconds, moment_of
+from airflow_parallel_apply.queue.moments import microseconds, moment_of
 from airflow_parallel_apply.queue.model import (
     Change,
     DependencyError,

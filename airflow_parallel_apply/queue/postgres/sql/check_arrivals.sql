@@ -14,7 +14,8 @@ SELECT
     ELSE EXISTS (
         SELECT FROM {schema}.task
         WHERE task.queue = wanted.queue AND task.sequence IS NULL AND task.id <> ALL(%(leaving)s::uuid[])
-    ) END AS mixed
+    ) END AS mixed,
+    clock_timestamp()
 FROM unnest(%(ids)s::uuid[], %(queues)s::text[], %(sequences)s::bigint[])
     WITH ORDINALITY AS wanted (id, queue, sequence, place)
 ORDER BY wanted.place

@@ -65,3 +65,23 @@ BEGIN
     END LOOP;
 END
 $claim$;
+
+-- Deletes tasks that the caller holds, in one statement and so one transaction: all of them, or an error of its own and
+-- none. Whoever gets that error asks again the long way, which says what is wrong with which.
+CREATE FUNCTION {schema}.finish(ids uuid[], versions bigint[], holder text, channel text) RETURNS void
+LANGUAGE plpgsql AS $finish$
+DECLARE
+    emptied text[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM {schema}.task USING unnest(ids, versions) AS held (id, version)
+        WHERE task.id = held.id AND task.version = held.version AND task.claimant = holder
+        RETURNING task.queue
+    )
+    SELECT array_agg(gone.queue) INTO emptied FROM gone;
+    IF cardinality(emptied) IS DISTINCT FROM cardinality(ids) THEN
+        RAISE EXCEPTION 'not all of these tasks are held' USING ERRCODE = 'PAQ01';
+    END IF;
+    PERFORM pg_notify(channel, told.queue) FROM (SELECT DISTINCT unnest(emptied)) AS told (queue);
+END
+$finish$;

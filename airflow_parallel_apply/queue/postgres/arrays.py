@@ -1,0 +1,35 @@
+"""Arrays as PostgreSQL reads them, written at once: a modify of many tasks sends little else.
+
+psycopg adapts an array element by element, in Python, which costs more than the server spends on the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from uuid import UUID
+
+
+def plain_array(values: Iterable[object]) -> str:
+    """Of numbers, booleans and what else needs no quotes; None is null."""
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
+
+
+def id_array(ids: Iterable[UUID]) -> str:
+    """Of UUIDs."""
+    return "{" + ",".join([one.hex for one in ids]) + "}"
+
+
+def time_array(moments: Iterable[datetime]) -> str:
+    """Of times with a zone."""
+    return "{" + ",".join([f'"{moment.isoformat()}"' for moment in moments]) + "}"
+
+
+def text_array(texts: Iterable[str | None]) -> str:
+    """Of any texts without NUL; None is null."""
+    return "{" + ",".join(["NULL" if text is None else _quoted(text) for text in texts]) + "}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
