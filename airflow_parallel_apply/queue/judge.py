@@ -81,7 +81,7 @@ class Arrival:
 
     @property
     def question(self) -> Hashable:
-        """Equal for arrivals with the same obstacle: spread tasks with drawn ids meet nothing but what their queue is."""
+        """Equal for arrivals with the same obstacle: spread tasks with drawn ids meet but their queue's kind."""
         return self.queue if self.is_drawn and self.sequence is None else self.task_id
 
 

@@ -49,6 +49,24 @@ class Task:
         return TaskRef(task_id=self.task_id, version=self.version)
 
 
+def with_value(task: Task, value: Json) -> Task:
+    """The task with another form of its value. Field by field, since `replace` takes three times as long."""
+    return Task(
+        task_id=task.task_id,
+        queue=task.queue,
+        version=task.version,
+        sequence=task.sequence,
+        at=task.at,
+        claimant=task.claimant,
+        claims=task.claims,
+        attempt=task.attempt,
+        err=task.err,
+        value=value,
+        created=task.created,
+        modified=task.modified,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRef:
     """A task at a version: valid only while nobody has changed or claimed it since."""

@@ -137,19 +137,26 @@ class Calls:
     ) -> Steps[tuple[Task, ...]]:
         """Also `ValueError`, for a call that no state of the queue could make right, or that exceeds a limit."""
         check_modify(claimant, insert, change, delete, depend)
+        insert_texts = [to_json(entry.value) for entry in insert]
+        change_texts = [to_json(entry.value) for entry in change]
         message = pb.ModifyRequest(
             claimant=claimant,
-            insert=[wire.insert_to_wire(entry, to_json(entry.value)) for entry in insert],
-            change=[wire.change_to_wire(entry, to_json(entry.value)) for entry in change],
+            insert=map(wire.insert_to_wire, insert, insert_texts),
+            change=map(wire.change_to_wire, change, change_texts),
             delete=map(wire.ref_to_wire, delete),
             depend=map(wire.ref_to_wire, depend),
         )
-        return _modified((yield Request(method="Modify", message=message, seconds=self._seconds)))
+        reply = yield Request(method="Modify", message=message, seconds=self._seconds)
+        _check_done(reply)
+        asked = list(zip(insert, insert_texts, strict=True))
+        return tuple(wire.modified_from_wire(reply, asked, change_texts, json.loads))
 
     def renew(self, task: Task, *, claimant: str, lease: timedelta) -> Steps[Task]:
         check_renew(claimant, lease)
         message = pb.RenewRequest(ref=wire.ref_to_wire(task.ref), claimant=claimant, lease=wire.duration_to_wire(lease))
-        (renewed,) = _modified((yield Request(method="Renew", message=message, seconds=self._seconds)))
+        reply = yield Request(method="Renew", message=message, seconds=self._seconds)
+        _check_done(reply)
+        (renewed,) = _tasks(reply.tasks)
         return renewed
 
     def tasks(
@@ -245,11 +252,13 @@ def to_bytes(message: Any) -> bytes:
     return content
 
 
-def _modified(reply: pb.ModifyReply) -> tuple[Task, ...]:
+def _check_done(reply: pb.ModifyReply) -> None:
     if reply.HasField("refused"):
         raise wire.refused_from_wire(reply.refused)
-    return _tasks(reply.tasks)
 
 
 def _tasks(messages: Iterable[pb.Task]) -> tuple[Task, ...]:
-    return tuple(wire.task_from_wire(message, json.loads) for message in messages)
+    return tuple(
+        wire.task_from_wire(message, value=json.loads(message.value) if message.HasField("value") else None)
+        for message in messages
+    )

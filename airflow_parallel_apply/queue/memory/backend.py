@@ -17,7 +17,16 @@ from typing import TypeVar
 
 from airflow_parallel_apply.queue.arguments import to_json
 from airflow_parallel_apply.queue.memory.engine import Engine
-from airflow_parallel_apply.queue.model import Change, Insert, QueueError, QueueStats, Task, TaskId, TaskRef
+from airflow_parallel_apply.queue.model import (
+    Change,
+    Insert,
+    QueueError,
+    QueueStats,
+    Task,
+    TaskId,
+    TaskRef,
+    with_value,
+)
 from airflow_parallel_apply.queue.protocol import Queue
 
 _Result = TypeVar("_Result")
@@ -89,7 +98,7 @@ class MemoryQueue(Queue):
     ) -> tuple[Task, ...]:
         with self._settled(for_reading=True):
             found = list(islice(self._engine.tasks(queue, claimant=claimant, ids=ids, after=after), limit))
-        return tuple(replace(task, value=None) if omit_values else _decoded(task) for task in found)
+        return tuple(with_value(task, None) if omit_values else _decoded(task) for task in found)
 
     def queue_stats(
         self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
@@ -175,4 +184,4 @@ class MemoryQueue(Queue):
 
 
 def _decoded(task: Task) -> Task:
-    return replace(task, value=json.loads(task.value))
+    return with_value(task, json.loads(task.value))

@@ -351,11 +351,13 @@ def _judge(
     left: dict[str, int] = {}
     for task_id in leaving & locked.keys():
         left[locked[task_id].queue] = left.get(locked[task_id].queue, 0) + 1
-    obstacles = [
-        _obstacle(arrival, existing.get(arrival.task_id), shelves[arrival.queue], leaving, left.get(arrival.queue, 0))
-        for arrival in arrivals
-    ]
-    return judge_arrivals(arrivals, obstacles)
+    answers = {
+        question: _obstacle(
+            arrival, existing.get(arrival.task_id), shelves[arrival.queue], leaving, left.get(arrival.queue, 0)
+        )
+        for question, arrival in {arrival.question: arrival for arrival in arrivals}.items()
+    }
+    return judge_arrivals(arrivals, [answers[arrival.question] for arrival in arrivals])
 
 
 def _obstacle(arrival: Arrival, existing: Task | None, shelf: Shelf, leaving: frozenset[TaskId], left: int) -> Obstacle:
@@ -369,7 +371,21 @@ def _obstacle(arrival: Arrival, existing: Task | None, shelf: Shelf, leaving: fr
 
 
 def _claimed(task: Task, claimant: str, now: datetime, until: datetime) -> Task:
-    return replace(task, version=task.version + 1, claims=task.claims + 1, claimant=claimant, at=until, modified=now)
+    # Field by field: `replace` takes three times as long, and this is what the engine does most.
+    return Task(
+        task_id=task.task_id,
+        queue=task.queue,
+        version=task.version + 1,
+        sequence=task.sequence,
+        at=until,
+        claimant=claimant,
+        claims=task.claims + 1,
+        attempt=task.attempt,
+        err=task.err,
+        value=task.value,
+        created=task.created,
+        modified=now,
+    )
 
 
 def _changed(before: Task, entry: Change, claimant: str, now: datetime, locked: Mapping[TaskId, Locked]) -> Task:

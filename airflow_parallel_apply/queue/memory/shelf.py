@@ -16,8 +16,10 @@ from sortedcontainers import SortedList
 
 from airflow_parallel_apply.queue.model import QueueStats, Task, TaskId
 
-Place = tuple[int | datetime, TaskId]
-"""Where a task stands in its queue: (sequence, id), or (at, id) in a spread queue."""
+Place = tuple[int | datetime, int]
+"""Where a task stands in its queue: (sequence, id), or (at, id) in a spread queue; ids as numbers, which compare alike
+and many times faster.
+"""
 
 OLDEST = 32
 """Among so many tasks, from the oldest on, a claim from a spread queue chooses: one that always fails, or that others
@@ -37,7 +39,7 @@ class Shelf:
         self.lock = threading.Lock()
         self.removed = False
         """Set once, when the queue has vanished: who still has this shelf in hand must look for another one."""
-        self._tasks: dict[TaskId, Task] = {}
+        self._tasks: dict[int, Task] = {}
         self._order: SortedList[Place] = SortedList()
         self._arrivals: SortedList[datetime] = SortedList()
         """Of a strict queue, whose order does not tell them."""
@@ -49,7 +51,7 @@ class Shelf:
         return len(self._tasks)
 
     def get(self, task_id: TaskId) -> Task | None:
-        return self._tasks.get(task_id)
+        return self._tasks.get(task_id.int)
 
     @property
     def head(self) -> Task | None:
@@ -73,21 +75,22 @@ class Shelf:
         available = self._order.bisect_left((now + _INSTANT,))
         count = min(limit, available)
         start = chosen_place(min(available, max(limit, OLDEST)) - count + 1)
-        return [self._tasks[task_id] for _, task_id in self._order.islice(start, start + count)]
+        return [self._tasks[number] for _, number in self._order.islice(start, start + count)]
 
     def has_place_taken(self, sequence: int, leaving: frozenset[TaskId]) -> bool:
         """Whether a task that stays has this sequence."""
         index = self._order.bisect_left((sequence,))
         if index == len(self._order):
             return False
-        found, task_id = self._order[index]
-        return found == sequence and task_id not in leaving
+        found, number = self._order[index]
+        return found == sequence and self._tasks[number].task_id not in leaving
 
     def put(self, task: Task) -> None:
         """Add the task, or put it in place of the one with its id."""
-        if task.task_id in self._tasks:
+        number = task.task_id.int
+        if number in self._tasks:
             self.remove(task.task_id)
-        self._tasks[task.task_id] = task
+        self._tasks[number] = task
         self._order.add(place_of(task))
         if task.sequence is not None:
             self._arrivals.add(task.at)
@@ -97,7 +100,7 @@ class Shelf:
 
     def fill(self, tasks: Iterable[Task]) -> None:
         """Add many tasks to an empty shelf: what `put` does, sorted once."""
-        self._tasks = {task.task_id: task for task in tasks}
+        self._tasks = {task.task_id.int: task for task in tasks}
         found = self._tasks.values()
         self._order.update(map(place_of, found))
         self._arrivals.update(task.at for task in found if task.sequence is not None)
@@ -105,7 +108,7 @@ class Shelf:
         self._claims.update(task.claims for task in found)
 
     def remove(self, task_id: TaskId) -> None:
-        task = self._tasks.pop(task_id)
+        task = self._tasks.pop(task_id.int)
         self._order.remove(place_of(task))
         if task.sequence is not None:
             self._arrivals.remove(task.at)
@@ -136,7 +139,7 @@ class Shelf:
             # The queue has become one of the other kind: everything is behind.
             after = None
         found = self._order.irange(after, inclusive=(False, True))
-        return [self._tasks[task_id] for _, task_id in islice(found, count)]
+        return [self._tasks[number] for _, number in islice(found, count)]
 
 
 def chosen_place(count: int) -> int:
@@ -146,4 +149,4 @@ def chosen_place(count: int) -> int:
 
 def place_of(task: Task) -> Place:
     """Where a task stands."""
-    return (task.at if task.sequence is None else task.sequence, task.task_id)
+    return (task.at if task.sequence is None else task.sequence, task.task_id.int)

@@ -139,12 +139,16 @@ class RenewRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[TaskRef, _Mapping]] = ..., claimant: _Optional[str] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class ModifyReply(_message.Message):
-    __slots__ = ("tasks", "refused")
+    __slots__ = ("tasks", "refused", "inserted", "now")
     TASKS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    INSERTED_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
     tasks: _containers.RepeatedCompositeFieldContainer[Task]
     refused: Refused
-    def __init__(self, tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+    inserted: _containers.RepeatedScalarFieldContainer[bytes]
+    now: int
+    def __init__(self, tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., inserted: _Optional[_Iterable[bytes]] = ..., now: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("inserts", "changes", "deletes", "depends")

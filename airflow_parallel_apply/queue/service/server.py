@@ -37,7 +37,7 @@ from airflow_parallel_apply.queue.arguments import check_names
 from airflow_parallel_apply.queue.memory import DataDirectory
 from airflow_parallel_apply.queue.memory.engine import PAGE_TASKS
 from airflow_parallel_apply.queue.memory.log import Log
-from airflow_parallel_apply.queue.model import DependencyError, QueueError, QueueFull, QueueUnavailable, Task
+from airflow_parallel_apply.queue.model import DependencyError, QueueError, QueueFull, QueueUnavailable
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
 from airflow_parallel_apply.queue.service import wire
 from airflow_parallel_apply.queue.service.limits import ServiceLimits
@@ -123,13 +123,20 @@ class Service:
 
     async def _modify(self, request: pb.ModifyRequest, _: _Context) -> Message:
         self._limits.check_modify(request)
-        if len(request.insert) + len(request.change) + len(request.delete) + len(request.depend) > _SMALL_ENTRIES:
-            return await self._answered(lambda: asyncio.to_thread(self._modified, request))
-        return await self._answered(lambda: _now(self._modified(request)))
+        count = len(request.insert) + len(request.change) + len(request.delete) + len(request.depend)
+        if count > _SMALL_ENTRIES:
+            reply = await asyncio.to_thread(self._modified, request)
+        else:
+            reply = self._modified(request)
+        return await self._settled(reply)
 
     async def _renew(self, request: pb.RenewRequest, _: _Context) -> Message:
         ref, lease = wire.ref_from_wire(request.ref), wire.duration_from_wire(request.lease)
-        return await self._answered(lambda: _now((self._engine.renew(ref, claimant=request.claimant, lease=lease),)))
+        try:
+            renewed = self._engine.renew(ref, claimant=request.claimant, lease=lease)
+        except DependencyError as error:
+            return await self._settled(pb.ModifyReply(refused=wire.refused_to_wire(error)))
+        return await self._settled(pb.ModifyReply(tasks=[wire.task_to_wire(renewed)]))
 
     async def _stats(self, request: pb.StatsRequest, _: _Context) -> Message:
         self._limits.check_entries(len(request.prefix) + len(request.exact))
@@ -172,7 +179,7 @@ class Service:
             request.queue,
             claimant=request.claimant if request.HasField("claimant") else None,
             ids=[wire.id_from_wire(task_id) for task_id in request.ids],
-            after=wire.task_from_wire(request.after) if request.HasField("after") else None,
+            after=wire.task_from_wire(request.after, value=None) if request.HasField("after") else None,
         )
         listed = islice(tasks, _limit(request))
         with_values = not request.omit_values
@@ -182,23 +189,23 @@ class Service:
                 await self._sync.wait(self._data.log.position)
             yield page
 
-    def _modified(self, request: pb.ModifyRequest) -> tuple[Task, ...]:
+    def _modified(self, request: pb.ModifyRequest) -> pb.ModifyReply:
         for entry in (*request.insert, *request.change):
             _check_json(entry.value)
-        return self._engine.modify(
-            claimant=request.claimant,
-            insert=[wire.insert_from_wire(entry) for entry in request.insert],
-            change=[wire.change_from_wire(entry) for entry in request.change],
-            delete=[wire.ref_from_wire(ref) for ref in request.delete],
-            depend=[wire.ref_from_wire(ref) for ref in request.depend],
-        )
-
-    async def _answered(self, modify: Callable[[], Awaitable[tuple[Task, ...]]]) -> Message:
-        """The reply, when what it rests on is durable."""
         try:
-            reply = pb.ModifyReply(tasks=map(wire.task_to_wire, await modify()))
+            done = self._engine.modify(
+                claimant=request.claimant,
+                insert=[wire.insert_from_wire(entry) for entry in request.insert],
+                change=[wire.change_from_wire(entry) for entry in request.change],
+                delete=[wire.ref_from_wire(ref) for ref in request.delete],
+                depend=[wire.ref_from_wire(ref) for ref in request.depend],
+            )
         except DependencyError as error:
-            reply = pb.ModifyReply(refused=wire.refused_to_wire(error))
+            return pb.ModifyReply(refused=wire.refused_to_wire(error))
+        return wire.modified_to_wire(done, change_count=len(request.change))
+
+    async def _settled(self, reply: Message) -> Message:
+        """The reply, when what it rests on is durable: a refusal, too."""
         await self._sync.wait(self._data.log.position)
         return reply
 
@@ -306,10 +313,6 @@ def _resolve(batch: list[tuple[int, asyncio.Future[None]]], error: QueueError | 
             done.set_exception(error)
 
 
-async def _now(result: _Result) -> _Result:
-    return result
-
-
 def _page(listed: Any, with_values: bool) -> pb.TasksReply | None:
     """The next tasks, of about a megabyte at most; None when there are no more."""
     reply, size = pb.TasksReply(), 0
@@ -341,16 +344,19 @@ def _to_bytes(message: Message) -> bytes:
     return content
 
 
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"JSON has no {name}")
+
+
+_STRICT: Final = json.JSONDecoder(parse_constant=_no_constant)
+
+
 def _check_json(text: str) -> None:
     """Whoever reads the task must be able to read its value."""
     try:
-        json.loads(text, parse_constant=_no_constant)
+        _STRICT.decode(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a task's value must be JSON: {error}") from error
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"JSON has no {name}")
 
 
 async def _abort(context: _Context, error: Exception, ended: Callable[[str], None]) -> NoReturn:

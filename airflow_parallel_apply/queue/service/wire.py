@@ -6,12 +6,12 @@ client of ours would send.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from airflow_parallel_apply.queue.moments import microseconds, moment_of
+from airflow_parallel_apply.queue.judge import inserted
 from airflow_parallel_apply.queue.model import (
     Change,
     DependencyError,
@@ -24,6 +24,7 @@ from airflow_parallel_apply.queue.model import (
     TaskId,
     TaskRef,
 )
+from airflow_parallel_apply.queue.moments import microseconds, moment_of
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -59,8 +60,7 @@ def task_to_wire(task: Task, *, with_value: bool = True) -> pb.Task:
     )
 
 
-def task_from_wire(message: pb.Task, decode: Callable[[str], Json] = str) -> Task:
-    """`decode`: from JSON text to the value."""
+def task_from_wire(message: pb.Task, *, value: Json) -> Task:
     return Task(
         task_id=id_from_wire(message.id),
         queue=message.queue,
@@ -71,7 +71,7 @@ def task_from_wire(message: pb.Task, decode: Callable[[str], Json] = str) -> Tas
         claims=message.claims,
         attempt=message.attempt,
         err=message.err,
-        value=decode(message.value) if message.HasField("value") else None,
+        value=value,
         created=_moment(message.created),
         modified=_moment(message.modified),
     )
@@ -114,7 +114,7 @@ def insert_from_wire(message: pb.Insert) -> Insert:
         queue=message.queue,
         value=message.value,
         sequence=message.sequence if message.HasField("sequence") else None,
-        at=_arrival_from_wire(message.at),
+        at=_arrival_from_wire(message.at) if message.HasField("at") else None,
         task_id=id_from_wire(message.id) if message.HasField("id") else None,
         attempt=message.attempt,
         err=message.err,
@@ -141,11 +141,37 @@ def change_from_wire(message: pb.Change) -> Change:
         value=message.value,
         queue=message.queue if message.HasField("queue") else None,
         sequence=message.sequence if message.HasField("sequence") else None,
-        at=_arrival_from_wire(message.at),
+        at=_arrival_from_wire(message.at) if message.HasField("at") else None,
         claimed=not message.delayed,
         attempt=message.attempt if message.HasField("attempt") else None,
         err=message.err if message.HasField("err") else None,
     )
+
+
+def modified_to_wire(done: Sequence[Task], *, change_count: int) -> pb.ModifyReply:
+    """`done`: the inserted tasks, then the changed ones."""
+    new = done[: len(done) - change_count]
+    return pb.ModifyReply(
+        tasks=[task_to_wire(task, with_value=False) for task in done[len(new) :]],
+        inserted=[task.task_id.bytes for task in new],
+        now=microseconds(new[0].created) if new else 0,
+    )
+
+
+def modified_from_wire(
+    reply: pb.ModifyReply, insert: Sequence[tuple[Insert, str]], changed: Sequence[str], decode: Callable[[str], Json]
+) -> Iterator[Task]:
+    """The tasks of `modified_to_wire`, and what was asked of them: inserts with their values' text, changes' texts."""
+    made = iter(reply.inserted)
+    task_id = next(made, None)
+    now = _moment(reply.now)
+    for entry, value in insert:
+        # A skipped one names its id, and the next one that was inserted has another.
+        if task_id is not None and (entry.task_id is None or entry.task_id.bytes == task_id):
+            yield inserted(id_from_wire(task_id), entry, decode(value), now)
+            task_id = next(made, None)
+    for message, value in zip(reply.tasks, changed, strict=True):
+        yield task_from_wire(message, value=decode(value))
 
 
 def stats_to_wire(found: Iterable[QueueStats]) -> pb.StatsReply:
