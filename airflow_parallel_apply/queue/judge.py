@@ -5,10 +5,11 @@ What is here is every backend's: which entries fail and why, which move, whose w
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import os
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from uuid import uuid4
+from uuid import UUID
 
 from airflow_parallel_apply.queue.model import (
     Change,
@@ -44,7 +45,8 @@ class Modify:
         depend: Sequence[TaskRef],
     ) -> Modify:
         """Give every insert its id."""
-        named = [(TaskId(uuid4()) if entry.task_id is None else entry.task_id, entry) for entry in insert]
+        drawn = _drawn_ids(sum(entry.task_id is None for entry in insert))
+        named = [(next(drawn) if entry.task_id is None else entry.task_id, entry) for entry in insert]
         return cls(claimant=claimant, insert=named, change=change, delete=delete, depend=depend)
 
     @property
@@ -228,6 +230,12 @@ def not_ours(task: TaskRef, found: Locked | None, claimant: str) -> Failure:
         claimant=found.claimant,
         until=found.at,
     )
+
+
+def _drawn_ids(count: int) -> Iterator[TaskId]:
+    """As `uuid4`, with one call of the system for all."""
+    content = os.urandom(16 * count)
+    return (TaskId(UUID(bytes=content[start : start + 16], version=4)) for start in range(0, 16 * count, 16))
 
 
 def _failure(ref: TaskRef, locked: Mapping[TaskId, Locked], claimant: str | None) -> Failure | None:

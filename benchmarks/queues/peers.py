@@ -32,13 +32,13 @@ PGQUEUER: Final = "pgqueuer"
 
 _SCRIPTS: Final[dict[str, tuple[str, dict[str, int]]]] = {
     PROCRASTINATE: ("with_procrastinate.py", {}),
-    f"{PGQUEUER}, as many managers as workers": ("with_pgqueuer.py", {}),
-    f"{PGQUEUER}, 4 managers": ("with_pgqueuer.py", {"managers": 4}),
+    PGQUEUER: ("with_pgqueuer.py", {}),
+    f"{PGQUEUER}, 4 workers": ("with_pgqueuer.py", {"managers": 4}),
     "Redis streams (Valkey 9.1)": ("with_redis.py", {}),
 }
-"""By the table's name: the script, and what it is told beside the work. A manager runs a batch's jobs side by side, so
-few of them do better than many; both are shown.
-"""
+"""By the table's name: the script, and what it is told beside the work."""
+FEWER_WORKERS: Final = frozenset({f"{PGQUEUER}, 4 workers"})
+"""A manager of pgqueuer runs the jobs of a batch side by side, so few do better than many: both are shown."""
 
 _TIMEOUT_SECONDS: Final = 1800
 

@@ -15,7 +15,7 @@ class QueueBenchSettings:
     tasks: int = 50_000
     value_bytes: int = 200
     workers: int = 20
-    batch: int = 100
+    batch: int = 200
     """Tasks of one call, where calls have several."""
     repeats: int = 1
     """Of everything; the median counts."""
