@@ -6,12 +6,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
-from airflow_parallel_apply.pipeline.source.postgres import PostgresSource, prepare
-from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation
+from airflow_parallel_apply.pipeline.source.postgres import PostgresSource, first_run
+from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record
+from airflow_parallel_apply.pipeline.source.postgres.first_run import FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from tests.integration.source.conftest import Scene
 
@@ -54,7 +56,7 @@ def test_relations_are_described_before_anything_is_captured(scene: Scene) -> No
     assert captured == {relation.table: relation.columns for relation in described}
 
 
-@pytest.mark.parametrize("point", ["_comment 1", "_create_slot", "create_log", "commit", "_comment 2"])
+@pytest.mark.parametrize("point", ["set_record 1", "_create_slot", "create_log", "commit", "set_record 2"])
 def test_a_first_run_that_died_anywhere_is_taken_up_by_the_next(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -64,22 +66,22 @@ def test_a_first_run_that_died_anywhere_is_taken_up_by_the_next(
     def crash(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    comment = Preparation._comment
+    set_record = Belongings.set_record
 
-    def crash_at_comment(self: Preparation, connection: psycopg.Connection, text: str) -> None:
+    def crash_at_record(self: Belongings, record: Record) -> None:
         nonlocal calls
         calls += 1
         if calls == int(point[-1]):
             raise KeyboardInterrupt
-        comment(self, connection, text)
+        set_record(self, record)
 
     with monkeypatch.context() as patch:
-        if point.startswith("_comment"):
-            patch.setattr(Preparation, "_comment", crash_at_comment)
+        if point.startswith("set_record"):
+            patch.setattr(Belongings, "set_record", crash_at_record)
         elif point == "_create_slot":
-            patch.setattr(Preparation, "_create_slot", crash)
+            patch.setattr(FirstRun, "_create_slot", crash)
         elif point == "create_log":
-            patch.setattr(prepare, "create_log", crash)
+            patch.setattr(first_run, "create_log", crash)
         else:
             patch.setattr("airflow_parallel_apply.pipeline.log.writer.DirectoryLogWriter.commit", crash)
         with pytest.raises(KeyboardInterrupt):
@@ -103,17 +105,32 @@ def test_tables_with_rows_are_refused_by_name_unless_the_user_says_that_both_sid
 
 def test_a_row_that_came_before_the_slot_is_noticed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    create = Preparation._create_slot
+    create = FirstRun._create_slot
 
-    def insert_first(self: Preparation, *arguments: object) -> int:
+    def insert_first(self: FirstRun, *arguments: object) -> int:
         scene.execute("INSERT INTO t VALUES (1)")
         return create(self, *arguments)
 
-    monkeypatch.setattr(Preparation, "_create_slot", insert_first)
+    monkeypatch.setattr(FirstRun, "_create_slot", insert_first)
     with pytest.raises(ConfigurationError, match=r"public\.t"):
         scene.source().prepare()
     assert scene.value(f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{scene.slot}'") == 0
     assert scene.value("SELECT count(*) FROM pg_publication") == 0
+
+
+def test_the_slot_of_another_database_of_the_server_is_left_alone(scene: Scene) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE DATABASE other")
+    other = make_conninfo(scene.dsn, dbname="other")
+    with psycopg.connect(other, autocommit=True) as connection:
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [scene.slot])
+    with pytest.raises(ConfigurationError, match="in the database other"):
+        scene.source().prepare()
+    (finding,) = scene.source().check()
+    assert "another name" in finding.note
+    assert scene.value(f"SELECT database FROM pg_replication_slots WHERE slot_name = '{scene.slot}'") == "other"
+    with psycopg.connect(other, autocommit=True) as connection:
+        connection.execute("SELECT pg_drop_replication_slot(%s)", [scene.slot])
+    scene.execute("DROP DATABASE other")
 
 
 def test_patterns_that_match_nothing_are_named(scene: Scene) -> None:

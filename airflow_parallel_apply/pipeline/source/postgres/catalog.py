@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -18,7 +18,8 @@ from airflow_parallel_apply.pipeline.source.postgres.numbering import Namesake, 
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 
-_FULL = "f"
+_FULL: Final = "f"
+_LISTED: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +179,12 @@ def describe(
 def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:
     """The same with its id in the log."""
     return replace(table, relation=replace(table.relation, relation_id=relation_id))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some of them, for a sentence."""
+    shown = ", ".join(names[:_LISTED])
+    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"
 
 
 def _type_name(wire: WireRelation, column: WireColumn, found: str | None) -> str:

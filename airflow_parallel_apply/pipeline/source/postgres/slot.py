@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,8 +75,11 @@ class Slot:
             reread_bytes=reread_bytes,
         )
 
-    def checked(self, captured_lsn: int) -> SlotState:
-        """The state, if the slot can go on from what the log holds. `SourceError`: changes are missing for good."""
+    def checked(self, captured: Callable[[], int]) -> SlotState:
+        """The state, if the slot can go on from what the log holds. `SourceError`: changes are missing for good.
+
+        `captured`: reads up to where that is; after the slot, which never goes beyond, while others capture.
+        """
         state = self.state()
         if state is None:
             raise self._broken("is gone", "it was dropped, or the server was replaced")
@@ -86,6 +89,7 @@ class Slot:
             raise self._broken(
                 "lost WAL that it still needed", "max_slot_wal_keep_size was too small for the time without a run"
             )
+        captured_lsn = captured()
         if state.confirmed_lsn > captured_lsn:
             raise self._broken(
                 f"stands at {lsn_text(state.confirmed_lsn)}, above what the log has captured, {lsn_text(captured_lsn)}",
@@ -99,12 +103,12 @@ class Slot:
 
     def advance(self, captured_lsn: int) -> SlotState:
         """Let the server forget what is durable elsewhere. Does nothing when the slot is there already."""
-        state = self.checked(captured_lsn)
+        state = self.checked(lambda: captured_lsn)
         if state.confirmed_lsn < captured_lsn:
             self._session.catalog().execute(
                 "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self.name, lsn_text(captured_lsn)]
             )
-            state = self.checked(captured_lsn)
+            state = self.checked(lambda: captured_lsn)
         return state
 
     def peek(self, until_lsn: int, *, max_changes: int, batch_bytes: int) -> Generator[pa.BinaryArray, None, None]:

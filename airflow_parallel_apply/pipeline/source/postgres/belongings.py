@@ -1,0 +1,182 @@
+"""What belongs together at a PostgreSQL source: server, publication, slot and log of one pipeline.
+
+The publication's comment is the record of how far a first run came, since it changes in transactions::
+
+    publication, "log <id>, being prepared" ─▶ slot ─▶ copy ─▶ log <id>, captured to the slot's LSN ─▶ "log <id>"
+
+Nothing is captured before the last step. So a run that finds "being prepared" drops the slot and begins anew, with the
+log's id if there is one already; and a slot whose comment names a log is never touched, be that log here or elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.event import BUCKET_COUNT, NO_SEQNO
+from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
+from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
+
+_COMMENT: Final = re.compile(r"parallel_apply: log ([0-9a-f]{32})(, being prepared)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Which server and database this is, and who we are there."""
+
+    system_identifier: str
+    database: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What a publication's comment says."""
+
+    log_id: str
+    is_ready: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belongings:
+    """Of one pipeline. The methods raise the drivers' errors, too."""
+
+    session: Session
+    slot: Slot
+    publication: str
+    pipeline: str
+    log_url: str
+
+    def server(self) -> Server:
+        """Errors: `Unavailable`."""
+        found = self._catalog().execute(statement("server")).fetchone()
+        if found is None:
+            raise Unavailable(f"the source {self.session.place} did not describe itself", op="prepare")
+        system_identifier, database, user = found
+        return Server(system_identifier=system_identifier, database=database, user=user)
+
+    def is_first_run(self) -> bool:
+        """Whether publication and slot are still to be made, or made anew."""
+        match = _COMMENT.fullmatch(self._commented() or "")
+        return match is None or match[2] is not None
+
+    def record(self, server: Server) -> Record | None:
+        """None without a publication. Errors: `SourceError` when it, or a slot without it, is not ours;
+        `ConfigurationError` when the slot is that of another database, since its name is the server's.
+        """
+        slot = self.slot.state()
+        if slot is not None and slot.database not in (None, server.database):
+            raise ConfigurationError(
+                f"slot {self.slot.name} at {self.session.place} is that of a pipeline in the database {slot.database}",
+                op="prepare",
+                pipeline=self.pipeline,
+                hint="A server has one slot of a name: give this pipeline another name.",
+            )
+        found = self._commented()
+        if found is None:
+            if log_exists(self.log_url):
+                self._require_log_of(server)
+                raise self.missing(f"publication {self.publication} is gone")
+            if slot is not None:
+                raise self.missing(f"publication {self.publication} is gone, though slot {self.slot.name} is there")
+            return None
+        match = _COMMENT.fullmatch(found)
+        if match is None:
+            raise self.missing(f"publication {self.publication} was made or changed by somebody else")
+        return Record(log_id=match[1], is_ready=match[2] is None)
+
+    def set_record(self, record: Record) -> None:
+        """Write it; with a transaction of the catalog session, in that."""
+        text = f"parallel_apply: log {record.log_id}{'' if record.is_ready else ', being prepared'}"
+        self._catalog().execute(
+            sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(sql.Identifier(self.publication), sql.Literal(text))
+        )
+
+    def known_log(self, server: Server, record: Record) -> LogIdentity:
+        """Of a pipeline that has one. Errors: `SourceError`, `LogError` when log, server and slot do not fit."""
+        url = self.log_url
+        if not log_exists(url):
+            raise SourceError(
+                f"slot {self.slot.name} feeds log {record.log_id}, which is not at {url}",
+                op="prepare",
+                hint="Give the log_url of that log. To start anew instead, drop the slot and the publication, and "
+                "empty the target's tables.",
+            )
+        reader = open_reader(url)
+        self._require_same("log", reader.identity.log_id, record.log_id)
+        self._require_log_of(server)
+        self.slot.checked(lambda: reader.state().captured_lsn)
+        return reader.identity
+
+    def first_log(self, server: Server, record: Record | None) -> LogIdentity:
+        """A new one, or that of the log which an earlier attempt made. `LogError` when the log is another's."""
+        url = self.log_url
+        if not log_exists(url):
+            return LogIdentity(
+                log_id=uuid.uuid4().hex,
+                system_identifier=server.system_identifier,
+                database=server.database,
+                slot=self.slot.name,
+                publication=self.publication,
+                bucket_count=BUCKET_COUNT,
+                created=datetime.now(UTC),
+            )
+        reader = open_reader(url)
+        if record is not None:
+            self._require_same("log", reader.identity.log_id, record.log_id)
+        self._require_log_of(server)
+        if reader.state().last_seqno != NO_SEQNO:
+            raise self.missing(f"slot {self.slot.name} of log {reader.identity.log_id} was made anew")
+        return reader.identity
+
+    def missing(self, what: str) -> SourceError:
+        """Changes that nobody has any more."""
+        return SourceError(
+            f"{what}: changes are missing",
+            op="prepare",
+            pipeline=self.pipeline,
+            hint="Start the pipeline anew: drop the slot and the publication, empty the target's tables, choose a new "
+            "log_url.",
+        )
+
+    def _commented(self) -> str | None:
+        """The publication's comment; None without a publication."""
+        found = (
+            self._catalog()
+            .execute(
+                "SELECT coalesce(obj_description(oid, 'pg_publication'), '') FROM pg_publication WHERE pubname = %s",
+                [self.publication],
+            )
+            .fetchone()
+        )
+        return None if found is None else str(found[0])
+
+    def _require_log_of(self, server: Server) -> None:
+        """That the log is one of this server, database, slot and publication."""
+        identity = open_reader(self.log_url).identity
+        self._require_same("server", identity.system_identifier, server.system_identifier)
+        self._require_same("database", identity.database, server.database)
+        self._require_same("slot", identity.slot, self.slot.name)
+        self._require_same("publication", identity.publication, self.publication)
+
+    def _require_same(self, what: str, logged: str, ours: str) -> None:
+        if logged != ours:
+            raise LogError(
+                f"{self.log_url} is another source's log: its {what} is {logged}, while {what} {ours} is asked "
+                f"for at {self.session.place}",
+                op="prepare",
+                pipeline=self.pipeline,
+                hint="Use this source's log_url, or a new one.",
+            )
+
+    def _catalog(self) -> psycopg.Connection[Any]:
+        return self.session.catalog()
