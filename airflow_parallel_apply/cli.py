@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
@@ -14,37 +12,43 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from airflow_parallel_apply.pipeline.config import (
-    Endpoint,
-    PartitionerName,
-    PipelineConfig,
-    QueueEndpoint,
-    Start,
-    TablePatterns,
-    shard_pairs,
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.finding import Side
+from airflow_parallel_apply.pipeline.options import (
+    AsJson,
+    LogUrl,
+    Pipeline,
+    RoutingOptions,
+    RunOptions,
+    TableOptions,
+    console,
+    is_dsn,
+    named,
+    spread,
+    told,
 )
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
-from airflow_parallel_apply.pipeline.finding import Finding, Side
 from airflow_parallel_apply.queue.connect import is_service
-from airflow_parallel_apply.queue.model import QueueError
+from airflow_parallel_apply.spark.cluster import Cluster
+from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK, SparkEndpoint, copier_on, findings_from
 
 app = typer.Typer(
-    help="Pipelines of airflow_parallel_apply: their state, their stop, and whether both sides are equal.",
+    help="Pipelines of airflow_parallel_apply, outside their runs: from the first check to their removal.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
 
-_SOURCE_HELP: Final = (
-    "The source: a libpq connection string or URI, or the id of an Airflow connection. Keep passwords in the variable."
+_DATABASE_HELP: Final = (
+    "a libpq connection string or URI, or the id of an Airflow connection. Keep passwords in the variable."
 )
-_TARGET_HELP: Final = (
-    "The target: a libpq connection string or URI, or the id of an Airflow connection. Keep passwords in the variable."
+_SPARK_HELP: Final = (
+    "the id of an Airflow connection, a Spark Connect URL (sc://host:port), or a cluster's master (spark://host:port)"
 )
+_CLUSTER_SCHEMES: Final = ("spark://", "k8s://", "yarn", "local")
 
-Pipeline = Annotated[str, typer.Option(help="The pipeline's name.")]
-SourceOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=_SOURCE_HELP)]
-TargetOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_TARGET", help=_TARGET_HELP)]
+SourceOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"The source: {_DATABASE_HELP}")]
+TargetOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_TARGET", help=f"The target: {_DATABASE_HELP}")]
 QueueOption = Annotated[
     str,
     typer.Option(
@@ -55,37 +59,20 @@ QueueOption = Annotated[
         show_default="in the target",
     ),
 ]
-LogUrl = Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")]
-Include = Annotated[list[str], typer.Option("--include", help="Pattern over schema.table; may be repeated.")]
-Exclude = Annotated[list[str], typer.Option("--exclude", help="Pattern over schema.table; may be repeated.")]
-StartOption = Annotated[
-    Start, typer.Option(help="copy: the source's rows; empty: there are none; equal: both sides hold the same.")
-]
-CreateTables = Annotated[
-    bool, typer.Option("--create-tables", help="With start copy: make tables that the target lacks as the source has.")
-]
-Partitioner = Annotated[str, typer.Option(help="key, shard, shard_list, round_robin, or an installed one's name.")]
-ShardBy = Annotated[list[str], typer.Option(help="With shards: an expression, or pattern=expression; may be repeated.")]
-ShardFile = Annotated[str, typer.Option(help="With shard_list: the file that gives shards their channels.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
+@spread
 def prepare(
     pipeline: Pipeline,
     source: SourceOption,
     target: TargetOption,
     log_url: LogUrl,
-    include: Include = ["public.*"],  # noqa: B006  # typer copies it
-    exclude: Exclude = [],  # noqa: B006
-    channels: Annotated[int, typer.Option(min=1, max=64, help="Channels that the runs will use.")] = 4,
-    start: StartOption = Start.COPY,
-    create_tables: CreateTables = False,
-    partitioner: Partitioner = PartitionerName.KEY,
-    shard_by: ShardBy = [],  # noqa: B006
-    shard_file: ShardFile = "",
+    tables: TableOptions,
+    run: RunOptions,
+    routing: RoutingOptions,
     spark: Annotated[
-        str, typer.Option(envvar="PARALLEL_APPLY_SPARK", help="Spark Connect URL for the copy; empty: a local Spark.")
+        str, typer.Option(envvar="PARALLEL_APPLY_SPARK", help=f"For the copy: {_SPARK_HELP}; empty: a local Spark.")
     ] = "",
     queue: QueueOption = "",
 ) -> None:
@@ -96,46 +83,32 @@ def prepare(
     from airflow_parallel_apply.pipeline.copy.protocol import Copying
     from airflow_parallel_apply.pipeline.copy.view import CopyBar
     from airflow_parallel_apply.pipeline.run import prepare as prepare_run
-    from airflow_parallel_apply.spark.copier import spark_copier
 
-    with _told():
-        config = PipelineConfig(
-            pipeline=pipeline,
-            log_url=log_url,
-            tables=TablePatterns(include=tuple(include), exclude=tuple(exclude)),
-            channels=channels,
-            start=start,
-            create_tables=create_tables,
-            partitioner=partitioner,
-            shard_by=shard_pairs(shard_by),
-            shard_file=shard_file,
-        )
+    with told():
+        config = _config(pipeline, log_url, tables, run, routing)
         ends = _endpoint(source, "source"), _endpoint(target, "target")
-        with CopyBar() as bar, spark_copier(spark or None, *ends) as copier:
+        with CopyBar() as bar, copier_on(_spark(spark), config, *ends) as copier:
             copying = Copying(copier=copier, report=bar.show, cancelled=lambda: False)
             prepared = prepare_run(config, *ends, queue=_queue(queue), copying=copying)
+    for warning in dict.fromkeys(prepared.warnings):
+        typer.echo(f"warning: {warning}", err=True)
     for line in prepared.created or ("everything is there already",):
         typer.echo(line)
     typer.echo(f"follows {len(prepared.tables)} tables: {', '.join(prepared.tables)}")
 
 
 @app.command()
+@spread
 def check(
     pipeline: Pipeline,
     source: SourceOption,
     target: TargetOption,
     log_url: LogUrl,
-    include: Include = ["public.*"],  # noqa: B006
-    exclude: Exclude = [],  # noqa: B006
-    channels: Annotated[int, typer.Option(min=1, max=64, help="Channels that the runs will use.")] = 4,
-    start: StartOption = Start.COPY,
-    create_tables: CreateTables = False,
-    partitioner: Partitioner = PartitionerName.KEY,
-    shard_by: ShardBy = [],  # noqa: B006
-    shard_file: ShardFile = "",
+    tables: TableOptions,
+    run: RunOptions,
+    routing: RoutingOptions,
     spark: Annotated[
-        str,
-        typer.Option(envvar="PARALLEL_APPLY_SPARK", help="Spark Connect URL: look from its executors, too."),
+        str, typer.Option(envvar="PARALLEL_APPLY_SPARK", help=f"Look from its executors, too: {_SPARK_HELP}.")
     ] = "",
     queue: QueueOption = "",
     as_json: AsJson = False,
@@ -147,30 +120,15 @@ def check(
     from airflow_parallel_apply.pipeline.check import check_pipeline
     from airflow_parallel_apply.pipeline.check.view import check_view
 
-    with _told():
-        config = PipelineConfig(
-            pipeline=pipeline,
-            log_url=log_url,
-            tables=TablePatterns(include=tuple(include), exclude=tuple(exclude)),
-            channels=channels,
-            start=start,
-            create_tables=create_tables,
-            partitioner=partitioner,
-            shard_by=shard_pairs(shard_by),
-            shard_file=shard_file,
-        )
+    with told():
+        config = _config(pipeline, log_url, tables, run, routing)
         ends = _endpoint(source, "source"), _endpoint(target, "target")
-
-        def from_workers() -> Sequence[Finding]:
-            from airflow_parallel_apply.spark.preflight import worker_findings
-
-            return worker_findings(spark, log_url, ends[1])
-
-        checked = check_pipeline(config, *ends, queue=_queue(queue), elsewhere=from_workers if spark else tuple)
+        workers = _spark(spark)
+        checked = check_pipeline(config, *ends, queue=_queue(queue), elsewhere=lambda: findings_from(workers, config, ends[1]))
     if as_json:
         typer.echo(json.dumps(checked.to_json()))
     else:
-        Console().print(check_view(checked), crop=False)
+        console().print(check_view(checked), crop=False)
     sys.exit(0 if checked.is_good else 1)
 
 
@@ -180,7 +138,7 @@ def status(
     target: TargetOption,
     log_url: Annotated[str | None, typer.Option("--log-url", help="The log, for lag behind what is captured.")] = None,
     source: Annotated[
-        str | None, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"For what its slot holds back. {_SOURCE_HELP}")
+        str | None, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"For what its slot holds back: {_DATABASE_HELP}")
     ] = None,
     queue: QueueOption = "",
     as_json: AsJson = False,
@@ -190,7 +148,7 @@ def status(
     from airflow_parallel_apply.pipeline.status import PipelineStatus, read_status
     from airflow_parallel_apply.pipeline.status_view import Rates, status_view
 
-    with _told():
+    with told():
         ends = _endpoint(target, "target"), _endpoint(source, "source") if source else None
         steered = _queue(queue)
 
@@ -203,7 +161,7 @@ def status(
             if as_json:
                 typer.echo(json.dumps(first.to_json()))
             else:
-                Console().print(status_view(first, rates.of(first, time.monotonic())))
+                console().print(status_view(first, rates.of(first, time.monotonic())))
             return
         if as_json:
             while True:
@@ -217,11 +175,11 @@ def status(
 
 
 @app.command()
+@spread
 def compare(
     source: SourceOption,
     target: TargetOption,
-    include: Include = ["public.*"],  # noqa: B006
-    exclude: Exclude = [],  # noqa: B006
+    tables: TableOptions,
     jobs: Annotated[int, typer.Option(min=1, help="Tables compared at the same time.")] = 4,
     as_json: AsJson = False,
 ) -> None:
@@ -233,8 +191,7 @@ def compare(
     from airflow_parallel_apply.pipeline.compare import compare as compare_tables
     from airflow_parallel_apply.pipeline.compare.view import comparison_json, comparison_view
 
-    with _told():
-        tables = TablePatterns(include=tuple(include), exclude=tuple(exclude))
+    with told():
         ends = _endpoint(source, "source"), _endpoint(target, "target")
         with Console(stderr=True).status("comparing") as spinner:
             done: list[str] = []
@@ -243,11 +200,11 @@ def compare(
                 done.append(table.name)
                 spinner.update(f"compared {len(done)} tables, last {table.name}")
 
-            compared = compare_tables(*ends, tables, jobs=jobs, progress=tell)
+            compared = compare_tables(*ends, tables.patterns(), jobs=jobs, progress=tell)
     if as_json:
         typer.echo(json.dumps(comparison_json(compared)))
     else:
-        Console().print(comparison_view(compared))
+        console().print(comparison_view(compared))
     sys.exit(0 if compared.equal else 1)
 
 
@@ -262,7 +219,7 @@ def stop(
     from airflow_parallel_apply.pipeline.run import request_stop
     from airflow_parallel_apply.pipeline.status import read_status
 
-    with _told():
+    with told():
         endpoint = _endpoint(target, "target")
         steered = _queue(queue)
         state = request_stop(pipeline, endpoint, queue=steered)
@@ -303,7 +260,7 @@ def drop(
         raise typer.BadParameter("--log needs --log-url")
     if not yes and not typer.confirm(f"Remove pipeline {pipeline}? What it did not apply yet is lost for it."):
         sys.exit(1)
-    with _told():
+    with told():
         ends = _endpoint(source, "source"), _endpoint(target, "target")
         removal = drop_pipeline(pipeline, *ends, queue=_queue(queue), log_url=log_url, with_log=log, force=force)
     if as_json:
@@ -336,7 +293,7 @@ def purge(
     """
     from airflow_parallel_apply.pipeline.purge import purge_log
 
-    with _told():
+    with told():
         ends = [_endpoint(target, "target"), *(_endpoint(other, "other-target") for other in other_target)]
         older_than = datetime.now(UTC) - timedelta(hours=keep_hours) if keep_hours else None
         purged = purge_log(log_url, ends, keep_transactions=keep, older_than=older_than)
@@ -350,26 +307,27 @@ def purge(
     )
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    """An error of ours is one line and exit code 1, not a trace; Ctrl-C ends quietly."""
-    try:
-        yield
-    except (ParallelApplyError, QueueError) as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+def _config(
+    pipeline: str, log_url: str, tables: TableOptions, run: RunOptions, routing: RoutingOptions
+) -> PipelineConfig:
+    return routing.config(
+        pipeline=pipeline,
+        log_url=log_url,
+        tables=tables.patterns(),
+        start=run.start,
+        create_tables=run.create_tables,
+        ddl=run.ddl,
+    )
 
 
 def _endpoint(text: str, side: str) -> Endpoint:
     """A connection string as it is; anything else is the id of an Airflow connection."""
-    if _is_database(text):
-        return Endpoint(conn_id=f"--{side}", dsn=text)
+    if is_dsn(text):
+        return named(text, f"--{side}")
     try:
         from airflow_parallel_apply.hooks.connections import database
     except ImportError as error:
-        raise _unresolved(text, side, "Give postgresql://user@host:port/database.") from error
+        raise _no_airflow(f"--{side} {text!r} is no connection string", "postgresql://user@host:port/db") from error
     return database(text, parameter=f"--{side}")
 
 
@@ -377,23 +335,35 @@ def _queue(text: str) -> QueueEndpoint | None:
     """The same, of a queue; empty: the one in the target."""
     if not text:
         return None
-    if is_service(text) or _is_database(text):
+    if is_service(text) or is_dsn(text):
         return QueueEndpoint(conn_id="--queue", dsn=text)
     try:
         from airflow_parallel_apply.hooks.connections import queue
     except ImportError as error:
-        raise _unresolved(text, "queue", "Give grpc://host:port or a connection string.") from error
+        raise _no_airflow(f"--queue {text!r} is no connection string", "grpc://host:port or a libpq string") from error
     return queue(text, parameter="--queue")
 
 
-def _is_database(text: str) -> bool:
-    return "=" in text or text.startswith(("postgresql://", "postgres://"))
+def _spark(text: str) -> SparkEndpoint:
+    """What the DAG's `spark_conn_id` names, or its address."""
+    if not text:
+        return EMBEDDED_SPARK
+    if text.startswith("sc://"):
+        return SparkEndpoint(conn_id="--spark", url=text)
+    if text.startswith(_CLUSTER_SCHEMES):
+        return SparkEndpoint(conn_id="--spark", cluster=Cluster(master=text))
+    try:
+        from airflow_parallel_apply.hooks.connections import spark
+    except ImportError as error:
+        raise _no_airflow(
+            f"--spark {text!r} is no address of a Spark", "sc://host:port or spark://host:port"
+        ) from error
+    return spark(text)
 
 
-def _unresolved(text: str, side: str, hint: str) -> ConfigurationError:
+def _no_airflow(what: str, give: str) -> ConfigurationError:
     return ConfigurationError(
-        f"--{side} {text!r} is no connection string, and Airflow, which could resolve it, is not installed here",
-        hint=hint,
+        f"{what}, and Airflow, which could resolve it, is not installed here", hint=f"Give {give}."
     )
 
 

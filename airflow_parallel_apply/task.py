@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Que
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
+from airflow_parallel_apply.spark.endpoint import SparkEndpoint
 
 DEFAULT_SOURCE: Final = "parallel_apply_source"
 DEFAULT_TARGET: Final = "parallel_apply_target"
@@ -56,7 +57,7 @@ class Settings:
     config: PipelineConfig
     source: Endpoint
     target: Endpoint
-    spark: connections.SparkEndpoint
+    spark: SparkEndpoint
     queue: QueueEndpoint | None
     """None: in the target's database."""
 
@@ -111,7 +112,7 @@ class PipelineTask(BaseOperator):
     :param shard_file: with ``shard_list``: the file that gives shards their channels
     :param store: where a channel's events wait: ``log``
     :param consistency: when changes become visible: ``channel``
-    :param ddl: what a DDL message does: ``refuse`` or ``apply``
+    :param ddl: what a DDL message and a change of columns do: ``refuse``, ``apply`` or ``skip``
     :param epoch_max_changes: changes after which an epoch is closed
     """
 

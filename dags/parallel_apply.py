@@ -13,6 +13,23 @@ from airflow.sdk import DAG, Param
 
 from airflow_parallel_apply.task_group import ParallelApply
 
+DOC = """
+Replays the history of one database onto another: in parallel, in order, exactly once. The form, or the same keys in
+--conf, say which; a pipeline with a schedule deserves a DAG of its own, ten lines with ParallelApply.
+
+- **changes_available** ends a run early and green when there is nothing to do.
+- **capture** checks both sides and brings changes into the log; in a first run it makes publication, slot and log, and
+  copies the rows that are there.
+- **route** plans: where units of work end, which transactions must run alone.
+- **open** takes the pipeline's fence; another run of it waits there, deferred.
+- **apply** is a lane in each of its mapped tasks; any lane serves any channel.
+- **close** is green only if every channel stopped at the same transaction.
+
+To stop a run cleanly set the XCom **stop_marker** of the task **open** to true, or run *parallel-apply stop*. After a
+failure mend the cause, then clear **open** with everything downstream, or trigger again: nothing is lost or applied
+twice.
+"""
+
 _CONNECTIONS = "Connections"
 _FLOW = "Flow"
 _PARALLELISM = "Parallelism"
@@ -32,7 +49,7 @@ PARAMS = {
         type="string",
         minLength=1,
         title="Source connection",
-        description_md="A connection of type `postgres`; the server needs `wal_level=logical`.",
+        description_md="A connection of type **postgres**; the server needs wal_level=logical.",
         section=_CONNECTIONS,
     ),
     "target_conn_id": Param(
@@ -40,14 +57,14 @@ PARAMS = {
         type="string",
         minLength=1,
         title="Target connection",
-        description_md="A connection of type `postgres`.",
+        description_md="A connection of type **postgres**.",
         section=_CONNECTIONS,
     ),
     "spark_conn_id": Param(
         "",
         type=_OPTIONAL,
         title="Spark connection",
-        description_md="A connection of type `spark` or `spark_connect`. Empty: an embedded local Spark.",
+        description_md="A connection of type **spark** or **spark_connect**. Empty: an embedded local Spark.",
         section=_CONNECTIONS,
     ),
     "queue": Param(
@@ -63,7 +80,7 @@ PARAMS = {
         type=_OPTIONAL,
         title="Log",
         description_md="Directory of the change log; **every worker must see it**. "
-        "Empty: `parallel_apply/<pipeline>` below `AIRFLOW_HOME`.",
+        "Empty: a directory of the pipeline's name in AIRFLOW_HOME/parallel_apply.",
         section=_FLOW,
     ),
     "tables": Param(
@@ -76,7 +93,8 @@ PARAMS = {
         additionalProperties=False,
         items={"type": "string"},
         title="Tables",
-        description_md='Patterns over `schema.table`: `{"include": ["public.*"], "exclude": ["public.tmp_*"]}`.',
+        description_md="Patterns over schema.table with * and ?: a table that one of **include** matches, and none of "
+        "**exclude**.",
         section=_FLOW,
     ),
     "start": Param(
@@ -103,16 +121,21 @@ PARAMS = {
         "",
         type=_OPTIONAL,
         title="Until",
-        description_md="An LSN such as `0/16B3748` where the run ends. "
+        description_md="An LSN such as 0/16B3748 where the run ends, one that the source has reached. "
         "Empty: everything committed at the source when the run first opens.",
         section=_FLOW,
     ),
     "ddl": Param(
         "refuse",
-        enum=["refuse", "apply"],
+        enum=["refuse", "apply", "skip"],
+        values_display={
+            "refuse": "refuse: stop there with an error",
+            "apply": "apply: change the target as the source was changed",
+            "skip": "skip: pass over it, I change the target by hand",
+        },
         title="DDL",
-        description_md="A transactional logical message with the prefix `parallel_apply.ddl`: "
-        "**refuse** stops there with an error, **apply** runs its text at the target.",
+        description_md="What a transactional logical message with the prefix **parallel_apply.ddl** does, and a change "
+        "of a table's columns.",
         section=_FLOW,
     ),
     "consistency": Param(
@@ -187,9 +210,11 @@ with DAG(
     description="Replay a database's history onto another one: in parallel, in order, exactly once",
     schedule=None,
     catchup=False,
+    # Nothing starts by itself, and a run that is triggered while the DAG is paused waits for ever.
+    is_paused_upon_creation=False,
     params=PARAMS,
     tags=["replication", "cdc"],
-    doc_md=__doc__,
+    doc_md=DOC,
 ):
     ParallelApply(
         group_id="parallel_apply",

@@ -8,7 +8,6 @@ opens a connection, so a mistyped one is refused before anything starts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final, NoReturn
@@ -20,6 +19,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.spark.cluster import Cluster
+from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK, SparkEndpoint
 
 POSTGRES: Final = "postgres"
 DATABASE_TYPE: Final = "parallel_apply"
@@ -70,24 +70,6 @@ _NOT_FOR_LIBPQ: Final = frozenset(
 _DEFAULT_CONNECT_PORT: Final = 15002
 _SERVICE_EXTRAS: Final = frozenset({"ca"})
 """Files that the queue's client reads, wherever it runs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkEndpoint:
-    """Where Spark is: at a `url`, or on a `cluster`; neither: in the embedded local server of the worker's host."""
-
-    conn_id: str
-    url: str | None = field(default=None, repr=False)
-    """`sc://host:port/;…`, with the token where there is one: a secret, kept out of every text form."""
-    cluster: Cluster | None = None
-
-    @property
-    def is_embedded(self) -> bool:
-        """Whether there is no connection."""
-        return self.url is None and self.cluster is None
-
-
-EMBEDDED_SPARK: Final = SparkEndpoint(conn_id="")
 
 
 def database(conn_id: str, *, parameter: str) -> Endpoint:

@@ -122,4 +122,5 @@ class SparkApplyOperator(PipelineTask):
 
 def _line(report: LaneReport) -> str:
     channels = ", ".join(map(str, sorted(report.channels))) or "none"
-    return f"lane {report.lane}: {report.units} units, {report.rows:,} rows, channels {channels}"
+    units = "1 unit" if report.units == 1 else f"{report.units:,} units"
+    return f"lane {report.lane}: {units}, {report.rows:,} rows, channels {channels}"

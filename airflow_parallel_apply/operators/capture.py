@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import Context
 
 from airflow_parallel_apply.operators.fence import FencedTask
-from airflow_parallel_apply.operators.spark import begin, copier
+from airflow_parallel_apply.operators.spark import begin
+from airflow_parallel_apply.spark.endpoint import copier_on
 from airflow_parallel_apply.task import run_identity
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class CaptureOperator(FencedTask):
         told = self.settings()
         identity = run_identity(context)
         begin(told.spark)
-        with copier(told) as copying:
+        with copier_on(told.spark, told.config, told.source, told.target) as copying:
             self._copier = copying
             report = capture(
                 told.config,

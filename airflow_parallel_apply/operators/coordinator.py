@@ -134,6 +134,14 @@ class CoordinatorOperator(FencedTask):
                 self.log.warning("the run's Spark session was not released: %s", error)
         closed = close_run(opened, told.config, told.target, reports, queue=told.queue)
         state = closed.to_json()
+        asked = ", as somebody asked" if closed.stopped_early else ""
+        self.log.info(
+            "stopped%s: all %s channels at seqno %s, %s rows in this run",
+            asked,
+            closed.channels,
+            closed.stop_seqno,
+            f"{closed.rows:,}",
+        )
         ti.xcom_push(STATE_KEY, {"phase": "stopped", **state})
         return state
 

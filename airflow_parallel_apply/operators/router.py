@@ -17,4 +17,6 @@ class RouterOperator(FencedTask):
         from airflow_parallel_apply.router.plan import plan
 
         told = self.settings()
-        return plan(told.config, told.target).to_json()
+        report = plan(told.config, told.target)
+        self.log.info("%s", report)
+        return report.to_json()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_parallel_apply.hooks.connections import SparkEndpoint
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.spark.endpoint import SparkEndpoint
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
     from airflow_parallel_apply.pipeline.apply.report import LaneReport
     from airflow_parallel_apply.pipeline.apply.stage import Stage
-    from airflow_parallel_apply.pipeline.copy.protocol import Copier
     from airflow_parallel_apply.pipeline.run import OpenedRun
     from airflow_parallel_apply.spark.submitted.messages import LaneWork
     from airflow_parallel_apply.task import Settings
@@ -64,22 +63,6 @@ def spark_stage(
         stage = SparkStage(access=ConnectAccess(url=url, session_id=session_id), config=config, target=target)
         servers.callback(stage.close)
         yield stage, ui_url
-
-
-def copier(told: Settings) -> AbstractContextManager[Copier]:
-    """Of an initial copy."""
-    from airflow_parallel_apply.spark.copier import spark_copier
-    from airflow_parallel_apply.spark.submitted.copying import submitted_copier
-    from airflow_parallel_apply.spark.submitted.messages import CopyWork
-
-    if told.spark.cluster is None:
-        return spark_copier(told.spark.url, told.source, told.target)
-    return submitted_copier(
-        told.spark.cluster,
-        CopyWork(source=told.source, target=told.target, log_url=told.config.log_url),
-        name=f"parallel-apply {told.config.pipeline} copy",
-        cores=told.config.lane_count,
-    )
 
 
 class _LaneHere:

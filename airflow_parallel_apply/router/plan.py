@@ -25,6 +25,14 @@ class PlanReport:
     rows: int
     left_to_open: bool
 
+    def __str__(self) -> str:
+        if self.left_to_open:
+            return f"planned up to seqno {self.planned_seqno}; another run owns the pipeline and will plan the rest"
+        return (
+            f"planned up to seqno {self.planned_seqno}: {self.epochs} new epochs, {self.critical} of them critical, "
+            f"{self.rows:,} rows"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """For XCom."""
         return {name: getattr(self, name) for name in self.__slots__}

@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +21,8 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.check.directory import nearest, probe
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, hint_of
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding, refuse
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.spark.faults import spark_errors
@@ -31,6 +32,8 @@ from airflow_parallel_apply.spark.worker import RESULT_SCHEMA
 _PACKAGE: Final = "airflow-provider-parallel-apply"
 _TASKS: Final = 8
 """Spark spreads them as it likes; on a small cluster they reach every executor."""
+
+_finding: Final = partial(new_finding, Side.SPARK)
 
 
 def worker_findings(url: str, log_url: str, target: Endpoint) -> tuple[Finding, ...]:
@@ -69,10 +72,7 @@ def session_findings(session: Any, log_url: str, target: Endpoint, *, tasks: int
 
 def refuse_workers(findings: Sequence[Finding]) -> None:
     """`ConfigurationError` with all that are errors."""
-    found = errors(findings)
-    if found:
-        what = "; ".join(finding.what for finding in found)
-        raise ConfigurationError(what, op="check Spark's workers", hint=hint_of(found))
+    refuse(findings, place="Spark", op="check Spark's workers")
 
 
 def _ask(url: str, session_id: str, log_url: str, target: Endpoint) -> tuple[Finding, ...]:
@@ -142,7 +142,3 @@ def _findings(report: dict[str, Any], seen: Path, target: Endpoint) -> Iterator[
             f"Spark's workers on {host} cannot connect to the target {target.place}: {report['target']}",
             note="They load the rows: let them reach the target's port, and log in as the connection does.",
         )
-
-
-def _finding(where: str, what: str, *mend: str, note: str = "") -> Finding:
-    return Finding(severity=Severity.ERROR, side=Side.SPARK, where=where, what=what, mend=mend, note=note)

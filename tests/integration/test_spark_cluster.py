@@ -19,19 +19,20 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from airflow_parallel_apply.hooks.connections import SparkEndpoint
 from airflow_parallel_apply.operators.spark import check_workers
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
-from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.cluster import Cluster
+from airflow_parallel_apply.spark.endpoint import SparkEndpoint
 from airflow_parallel_apply.spark.session import ConnectAccess, release_session
 from airflow_parallel_apply.spark.stage import SparkStage
 from airflow_parallel_apply.spark.submitted.copying import submitted_copier
 from airflow_parallel_apply.spark.submitted.lane import SubmittedLane
+from airflow_parallel_apply.spark.submitted.looking import cluster_findings
 from airflow_parallel_apply.spark.submitted.messages import CopyWork, LaneWork
 from tests.support.dags_test import Airflow
 from tests.support.rig import Rig, execute
@@ -254,6 +255,14 @@ def test_workers_without_our_python_are_refused_with_what_mends_it(rig: Rig, clu
     with pytest.raises(ConfigurationError, match="/nowhere/python3") as raised:
         lanes.lane(0)
     assert "spark.pyspark.python" in str(raised.value)
+
+
+def test_a_check_looks_from_the_executors_of_a_cluster(rig: Rig, cluster: SparkCluster) -> None:
+    known = Cluster(master=cluster.master, settings=SETTINGS)
+    assert cluster_findings(known, rig.config, rig.target) == ()
+    away = Endpoint(conn_id="target", dsn=make_conninfo(rig.target_dsn, port=1))
+    (finding,) = cluster_findings(known, rig.config, away)
+    assert "cannot connect to the target" in finding.what
 
 
 def test_a_connect_server_on_the_cluster_serves_lanes(rig: Rig, cluster: SparkCluster) -> None:

@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from airflow_parallel_apply.hooks import connections
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.queue.client import ServiceAddress
+from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK
 
 
 def define(monkeypatch: pytest.MonkeyPatch, conn_id: str, value: str | dict[str, object]) -> None:
@@ -65,7 +66,7 @@ def test_a_connection_without_a_database_is_refused(monkeypatch: pytest.MonkeyPa
 
 
 def test_no_spark_connection_means_the_embedded_one() -> None:
-    assert connections.spark("") is connections.EMBEDDED_SPARK
+    assert connections.spark("") is EMBEDDED_SPARK
 
 
 def test_a_spark_connect_connection_becomes_a_url_that_hides_its_token(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,6 +199,13 @@ def test_open_waits_deferred_while_another_run_owns_the_pipeline(run: Run, pipel
     assert pipeline.calls[3:6] == ["open", "fence_view", "open"]
 
 
+def test_a_first_run_waits_deferred_while_another_one_copies(run: Run, pipeline: FakePipeline) -> None:
+    pipeline.fail["capture"] = [FenceBusy("another run of pipeline p is copying", generation=0)]
+    done = run()
+    assert done.state == "success"
+    assert pipeline.calls[1:4] == ["capture", "fence_view", "capture"]
+
+
 def test_a_deferral_holds_only_what_the_supervisors_wire_knows(pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
     from airflow.sdk.execution_time.comms import DeferTask, _RequestFrame
 
@@ -272,9 +279,9 @@ def test_a_wrong_parameter_is_refused_with_its_name(run: Run, pipeline: FakePipe
 
 
 def test_a_worker_without_java_is_refused_before_anything_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow_parallel_apply.hooks.connections import EMBEDDED_SPARK
     from airflow_parallel_apply.operators.spark import begin
     from airflow_parallel_apply.pipeline.errors import ConfigurationError
+    from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK
 
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setenv("PATH", "/nowhere")

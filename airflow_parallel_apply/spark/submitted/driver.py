@@ -13,7 +13,8 @@ from airflow_parallel_apply.spark.classic import ClassicAccess
 from airflow_parallel_apply.spark.submitted.copying import serve_copies
 from airflow_parallel_apply.spark.submitted.lane import run_lane
 from airflow_parallel_apply.spark.submitted.link import LinkHandler, TaskLink
-from airflow_parallel_apply.spark.submitted.messages import CopyWork, Done, LaneWork, Started
+from airflow_parallel_apply.spark.submitted.looking import serve_look
+from airflow_parallel_apply.spark.submitted.messages import CopyWork, Done, LaneWork, LookWork, Started
 from airflow_parallel_apply.spark.worker import die_with_parent
 
 _logger = logging.getLogger("airflow_parallel_apply.spark.submitted")
@@ -41,6 +42,8 @@ def main(address: str) -> None:
                     link.send(Done(result=run_lane(work, link, access)))
                 case CopyWork():
                     serve_copies(work, link, access)
+                case LookWork():
+                    serve_look(work, link, access)
         except (ParallelApplyError, QueueError) as error:
             link.send_error(error)
         except Exception as error:

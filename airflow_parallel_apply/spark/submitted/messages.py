@@ -42,6 +42,14 @@ class CopyCall:
     parts: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookWork:
+    """Look at log and target from the executors. Answered by `Done` with what was found, or `Failed`."""
+
+    log_url: str
+    target: Endpoint
+
+
 class Signal(Enum):
     """From the task, at any time."""
 
@@ -88,7 +96,7 @@ class Failed:
     error: Exception
 
 
-Work = LaneWork | CopyWork
+Work = LaneWork | CopyWork | LookWork
 ToDriver = Work | CopyCall | Signal
 ToTask = Started | Logged | Reported | Done | Failed
 Hear = Callable[[ToTask], None]

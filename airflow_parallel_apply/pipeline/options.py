@@ -1,0 +1,164 @@
+"""What the commands of a pipeline have in common: the options that describe it, and how an error is told.
+
+Typer makes an option of each parameter of a command. `spread` lets a command take a dataclass of options instead, so
+that what several commands ask for is written once.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
+
+import typer
+from rich.console import Console
+
+from airflow_parallel_apply.pipeline.config import (
+    DdlPolicy,
+    Endpoint,
+    PartitionerName,
+    PipelineConfig,
+    Start,
+    TablePatterns,
+    shard_pairs,
+)
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.queue.model import QueueError
+
+Pipeline = Annotated[str, typer.Option(help="The pipeline's name.")]
+LogUrl = Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")]
+Channels = Annotated[int, typer.Option(min=1, max=64, help="Number of channels.")]
+Include = Annotated[list[str], typer.Option("--include", help="Pattern over schema.table; may be repeated.")]
+Exclude = Annotated[list[str], typer.Option("--exclude", help="Pattern over schema.table; may be repeated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+Result = TypeVar("Result")
+
+_FILE_WIDTH: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """Which tables."""
+
+    include: Include = field(default_factory=lambda: [*TablePatterns().include])
+    exclude: Exclude = field(default_factory=list)
+
+    def patterns(self) -> TablePatterns:
+        """Checked."""
+        return TablePatterns(include=tuple(self.include), exclude=tuple(self.exclude))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingOptions:
+    """How rows find their channel."""
+
+    channels: Channels = 4
+    partitioner: Annotated[
+        str, typer.Option(help="key, shard, shard_list, round_robin, or an installed one's name.")
+    ] = PartitionerName.KEY
+    shard_by: Annotated[
+        list[str], typer.Option(help="With shards: an expression, or pattern=expression; may be repeated.")
+    ] = field(default_factory=list)
+    shard_file: Annotated[str, typer.Option(help="With shard_list: the file that gives shards their channels.")] = ""
+
+    def config(self, **more: Any) -> PipelineConfig:
+        """With what else the configuration takes. Errors: `ConfigurationError`."""
+        return PipelineConfig(
+            channels=self.channels,
+            partitioner=self.partitioner,
+            shard_by=shard_pairs(self.shard_by),
+            shard_file=self.shard_file,
+            **more,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a run is told, as far as both sides depend on it."""
+
+    start: Annotated[
+        Start, typer.Option(help="copy: the source's rows; empty: there are none; equal: both sides hold the same.")
+    ] = Start.COPY
+    create_tables: Annotated[
+        bool,
+        typer.Option("--create-tables", help="With start copy: make tables that the target lacks as the source has."),
+    ] = False
+    ddl: Annotated[
+        DdlPolicy,
+        typer.Option(help="What the runs do at a change of columns; refuse: the target has to have them now."),
+    ] = DdlPolicy.REFUSE
+
+
+def spread(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Show Typer the fields of each parameter that is a dataclass; the command gets the dataclass."""
+    hints = get_type_hints(command, include_extras=True)
+    taken: dict[str, type[Any]] = {
+        name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)
+    }
+
+    @functools.wraps(command)
+    def called(**given: Any) -> Result:
+        for name, kind in taken.items():
+            given[name] = kind(**{option.name: given.pop(option.name) for option in fields(kind)})
+        return command(**given)
+
+    shown: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name in taken:
+            shown += _parameters(taken[parameter.name])
+        else:
+            kind = hints[parameter.name]
+            shown.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
+    called.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return called
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """An error of ours is one line and exit code 1, not a trace; Ctrl-C ends quietly."""
+    try:
+        yield
+    except (ParallelApplyError, QueueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def console() -> Console:
+    """A terminal as wide as it is; a file or a pipe wide enough that nothing is cut."""
+    found = Console()
+    return found if found.is_terminal else Console(width=_FILE_WIDTH)
+
+
+def is_dsn(text: str) -> bool:
+    """Whether it is a libpq connection string or URI."""
+    return "=" in text or text.startswith(("postgresql://", "postgres://"))
+
+
+def named(text: str, option: str) -> Endpoint:
+    """The database that a connection string names."""
+    return Endpoint(conn_id=option, dsn=text)
+
+
+def _parameters(kind: type[Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=option.default_factory()
+            if option.default_factory is not MISSING
+            else inspect.Parameter.empty
+            if option.default is MISSING
+            else option.default,
+            annotation=hints[option.name],
+        )
+        for option in fields(kind)
+    ]
