@@ -6,14 +6,18 @@ A finding is said once, where the thing is looked at (`source/postgres/check.py`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
 _SHOWN_COMMANDS: Final = 3
+_VERSIONS: Final = 10_000
+"""Between one major version and the next, in `server_version_num`."""
 
 
 class Severity(StrEnum):
@@ -52,6 +56,11 @@ class Finding:
     note: str = ""
     """What a command cannot do or say: a restart, another choice."""
 
+    def __str__(self) -> str:
+        """In one line, with what mends it."""
+        words = [f"{self.side}: {self.what}.", self.note, f"To mend it: {'; '.join(self.mend)}" if self.mend else ""]
+        return " ".join(word for word in words if word)
+
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         return {
@@ -65,9 +74,53 @@ class Finding:
         }
 
 
+def new_finding(
+    side: Side, where: str, what: str, *mend: str, severity: Severity = Severity.ERROR, note: str = ""
+) -> Finding:
+    """One that is not about a table."""
+    return Finding(severity=severity, side=side, where=where, what=what, mend=mend, note=note)
+
+
+def general_findings(side: Side, version: int, *, is_standby: bool, oldest: int, newest: int) -> Iterator[Finding]:
+    """What holds for every PostgreSQL server. Versions are `server_version_num`; up to `newest` it was tested."""
+    major = version // _VERSIONS
+    if version < oldest:
+        note = f"Use PostgreSQL {oldest // _VERSIONS} or later."
+        yield new_finding(side, "version", f"the server is version {major}", note=note)
+    elif version > newest:
+        yield new_finding(
+            side,
+            "version",
+            f"the server is version {major}, which this release was never tested with",
+            severity=Severity.WARNING,
+            note="See whether there is a newer release.",
+        )
+    if is_standby:
+        yield new_finding(side, "server", "the server is a standby", note="Connect to the primary.")
+
+
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Those that nothing starts with."""
     return tuple(finding for finding in findings if finding.severity is Severity.ERROR)
+
+
+def warnings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those that a run goes on with, and should be told of."""
+    return tuple(finding for finding in findings if finding.severity is Severity.WARNING)
+
+
+def refuse(findings: Iterable[Finding], *, place: str, op: str, pipeline: str | None = None) -> tuple[Finding, ...]:
+    """Go on with the warnings. Errors: `ConfigurationError` that says all that are errors, at `place`."""
+    found = tuple(findings)
+    refused = errors(found)
+    if refused:
+        raise ConfigurationError(
+            f"{place}: {'; '.join(finding.what for finding in refused)}",
+            op=op,
+            pipeline=pipeline,
+            hint=hint_of(refused),
+        )
+    return warnings(found)
 
 
 def hint_of(findings: Sequence[Finding]) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 import pendulum
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.copy.record import NO_GENERATION, is_copying
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
@@ -19,10 +21,14 @@ from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.pipeline.target.protocol import FenceState, Target
 
+_COPYING: Final = "its first run copies the source's rows, see parallel-apply status"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceView:
-    """Who owns a pipeline under a lease that lasts, if anybody; the last generation; what all channels have applied."""
+    """Who owns a pipeline under a lease that lasts, or copies for it, if anybody; the last generation; up to where all
+    channels have applied.
+    """
 
     owner: str | None
     generation: int
@@ -67,7 +73,8 @@ def fence_view(pipeline: str, target: Endpoint) -> FenceView:
     with closing(open_target(target, pipeline)) as reading:
         fence = reading.fence() if reading.is_installed() else None
         if fence is None:
-            return FenceView(owner=None, generation=0, applied_seqno=NO_SEQNO)
+            owner = _COPYING if is_copying(target, pipeline) else None
+            return FenceView(owner=owner, generation=NO_GENERATION, applied_seqno=NO_SEQNO)
         return FenceView(
             owner=fence.owner if _is_owned(fence) else None,
             generation=fence.generation,

@@ -13,8 +13,11 @@ from psycopg.conninfo import make_conninfo
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.check import Checked, check_pipeline
-from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.run import open_run
+from airflow_parallel_apply.pipeline.watch import fence_view
 from tests.support.rig import Rig, execute
 
 ROLE = "checked role"
@@ -222,6 +225,70 @@ def test_with_every_trouble_at_once_all_are_told_and_mended_in_one_go(rig: Rig, 
     for finding in checked.findings:
         mend(limited, finding)
     assert look(limited).findings == ()
+
+
+def test_what_a_copy_cannot_do_at_the_target_is_told_by_the_check(rig: Rig, limited: Rig) -> None:
+    execute(rig.target_dsn, "CREATE TABLE child (id int PRIMARY KEY REFERENCES t)")
+    limited = limited.having(start=Start.COPY)
+    finding = found(limited, "have foreign keys, which a copy in parallel cannot keep")
+    with pytest.raises(ConfigurationError, match="cannot keep"):
+        limited.prepare()
+    mend(limited, finding)
+    assert look(limited).is_good
+    execute(rig.target_dsn, "DROP TABLE child, t")
+    limited = limited.having(create_tables=True)
+    finding = found(limited, "may not create tables in the schema public")
+    with pytest.raises(ConfigurationError, match="may not create tables in the schema public"):
+        limited.prepare()
+    mend(limited, finding)
+    assert look(limited).is_good
+    limited.prepare()
+    assert limited.comparison().equal
+
+
+def test_a_column_that_ddl_on_its_way_will_bring_is_no_finding(rig: Rig) -> None:
+    rig.prepare()
+    execute(rig.source_dsn, "ALTER TABLE t ADD COLUMN later int", "INSERT INTO t VALUES (1, 'x', 2)")
+    for ddl in (DdlPolicy.REFUSE, DdlPolicy.APPLY):
+        # The first transaction under the new definition asks for it, or makes it.
+        assert look(rig.having(ddl=ddl)).findings == ()
+    rig.having(ddl=DdlPolicy.APPLY).run()
+    assert rig.comparison().equal
+
+
+def test_warnings_are_in_the_log_of_each_run(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.both("CREATE TABLE k (a int)")
+    rig.capture("run")
+    said = [record for record in caplog.records if "public.k has no replica identity" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].levelname == "WARNING"
+    assert 'ALTER TABLE "public"."k" REPLICA IDENTITY FULL' in said[0].getMessage()
+    caplog.clear()
+    opened = open_run(rig.config, rig.source, rig.target, owner="run", run_id="run")
+    assert sum("public.k has no replica identity" in record.getMessage() for record in caplog.records) == 1
+    rig.apply(opened)
+
+
+def test_open_looks_at_the_source_again(rig: Rig, limited: Rig) -> None:
+    limited.capture("run")
+    execute(rig.source_dsn, f'ALTER ROLE "{ROLE}" NOREPLICATION')
+    with pytest.raises(ConfigurationError, match="no right to replicate"):
+        open_run(limited.config, limited.source, limited.target, owner="run", run_id="run")
+    execute(rig.source_dsn, f'ALTER ROLE "{ROLE}" REPLICATION')
+    assert fence_view("checked", limited.target).owner is None
+    limited.run("run")
+
+
+def test_a_first_run_that_could_not_write_its_log_is_refused_before_it_copies(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr("os.access", _refusing(tmp_path / "closed"))
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        rig.having(log_url=str(tmp_path / "closed" / "log"), start=Start.COPY).prepare()
+    assert rig.rows("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%checked'", side="source") == [
+        (0,)
+    ]
 
 
 def test_a_side_that_cannot_be_reached_is_a_finding_and_the_other_is_looked_at(rig: Rig) -> None:

@@ -23,11 +23,18 @@ from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.copy import load, parts
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, CopyOrder, CopyProgress
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    FenceBusy,
+    OwnershipLost,
+    TargetError,
+    Unavailable,
+)
 from airflow_parallel_apply.pipeline.run import preparing
-from airflow_parallel_apply.pipeline.source.postgres import prepare
+from airflow_parallel_apply.pipeline.source.postgres import first_run
 from airflow_parallel_apply.pipeline.status import read_status
 from airflow_parallel_apply.pipeline.status_view import status_view
+from airflow_parallel_apply.pipeline.watch import fence_view
 from tests.support.local_copier import LocalCopier
 from tests.support.rig import Rig, execute
 
@@ -222,7 +229,7 @@ def test_a_copy_whose_log_was_never_made_is_copied_anew(rig: Rig, monkeypatch: p
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     rig.write("INSERT INTO t SELECT generate_series(1, 100)")
     with monkeypatch.context() as killed:
-        killed.setattr(prepare, "create_log", _killed)
+        killed.setattr(first_run, "create_log", _killed)
         with pytest.raises(KeyboardInterrupt):
             rig.prepare()
     rig.write("DELETE FROM t WHERE id <= 50")
@@ -300,12 +307,17 @@ def test_two_copies_of_one_pipeline_do_not_meet(rig: Rig) -> None:
 
     class Meeting(LocalCopier):
         def copy(self, order: CopyOrder, parts: Sequence[int]) -> None:
-            with pytest.raises(Unavailable, match="another run of this pipeline is copying"):
+            with pytest.raises(FenceBusy, match="is copying"):
                 rig.prepare()
+            seen.append(fence_view("p", rig.target).owner)
             super().copy(order, parts)
 
+    seen: list[str | None] = []
+    assert fence_view("p", rig.target).owner is None
     replace(rig, copier=lambda rig: Meeting(source=rig.source, target=rig.target)).prepare()
     require_equal(rig)
+    assert "copies the source's rows" in (seen[0] or "")
+    assert fence_view("p", rig.target).owner is None
 
 
 def test_a_restart_of_the_source_cuts_the_copy_off_and_the_next_one_is_whole(

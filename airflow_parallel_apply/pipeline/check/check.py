@@ -11,7 +11,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
+from airflow_parallel_apply.pipeline.copy.check import check_copy
 from airflow_parallel_apply.pipeline.copy.record import read_progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.event import Relation
@@ -106,11 +108,13 @@ def _target_findings(config: PipelineConfig, target: Endpoint, relations: Sequen
         # What a copy that was cut off left is its own to remove.
         is_to_be_empty = is_new and config.start is not Start.EQUAL and read_progress(target, config.pipeline) is None
         findings = writing.findings(
-            relations,
+            relations if is_new else expected_at_target(config, relations),
             channels=config.channels,
             require_empty=is_to_be_empty,
             may_lack_tables=copies and config.create_tables,
         )
+        if copies:
+            findings += check_copy(config, target, relations)
         if fence is None or not log_exists(config.log_url):
             return findings
         found = open_reader(config.log_url).identity.log_id

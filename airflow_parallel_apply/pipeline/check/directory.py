@@ -7,15 +7,18 @@ import shlex
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 
 PROBE_PREFIX: Final = ".parallel-apply-check-"
+
+_finding: Final = partial(new_finding, Side.LOG)
 
 
 def directory_findings(log_url: str) -> tuple[Finding, ...]:
@@ -75,7 +78,3 @@ def _no_links(directory: Path) -> Finding:
         f"the file system of {directory} has no hard links that refuse an existing name",
         note="Use a local disk or NFS for the log.",
     )
-
-
-def _finding(where: str, what: str, *mend: str, note: str = "") -> Finding:
-    return Finding(severity=Severity.ERROR, side=Side.LOG, where=where, what=what, mend=mend, note=note)

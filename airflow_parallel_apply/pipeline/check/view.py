@@ -21,10 +21,11 @@ _HEADINGS = {
 def check_view(checked: Checked) -> RenderableType:
     """Everything about them."""
     count = {severity: sum(finding.severity is severity for finding in checked.findings) for severity in Severity}
-    title = (
-        f"pipeline {checked.pipeline}: {len(checked.tables)} tables, {count[Severity.ERROR]} errors, "
-        f"{count[Severity.WARNING]} warnings"
-    )
+    counted = [
+        _counted(len(checked.tables), "table"),
+        *(_counted(count[severity], severity) for severity in (Severity.ERROR, Severity.WARNING)),
+    ]
+    title = f"pipeline {checked.pipeline}: {', '.join(counted)}"
     if not checked.findings:
         return Text(f"{title}; a run may start")
     table = Table(title=title, title_justify="left", box=None)
@@ -36,6 +37,10 @@ def check_view(checked: Checked) -> RenderableType:
         # As text: brackets in it are no markup.
         table.add_row(Text(finding.severity, style=_STYLES[finding.severity]), finding.side, Text(where), Text(what))
     return Group(table, *(Text(block, no_wrap=True, overflow="ignore") for block in _commands(checked.findings)))
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _commands(findings: tuple[Finding, ...]) -> list[str]:

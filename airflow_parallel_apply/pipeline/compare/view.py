@@ -15,7 +15,8 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     """One line a table; below them the first keys that differ."""
     table = Table(box=None)
     for name in ("table", "rows at source", "rows at target", "checksum at source", "checksum at target", ""):
-        table.add_column(name, justify="right" if name.startswith("rows") else "left")
+        # A name or a checksum that is cut tells nothing.
+        table.add_column(name, justify="right" if name.startswith("rows") else "left", overflow="fold")
     for one in comparison.tables:
         table.add_row(
             Text(one.name),

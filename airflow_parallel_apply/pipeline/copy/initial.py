@@ -24,6 +24,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.copy.check import copy_findings
 from airflow_parallel_apply.pipeline.copy.definitions import Definitions, read_definitions, sequence_value
 from airflow_parallel_apply.pipeline.copy.load import cut_off, see_snapshot
 from airflow_parallel_apply.pipeline.copy.making import make_rest, make_rest_after_load, make_tables
@@ -37,6 +38,7 @@ from airflow_parallel_apply.pipeline.errors import (
     Unavailable,
 )
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import Finding, refuse
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 from airflow_parallel_apply.pipeline.target.postgres.check import check_target, require_that_empty
@@ -82,10 +84,11 @@ class InitialCopy:
         for session in (self._reading, self._writing, self._holding):
             session.close()
 
-    def rehearse(self) -> None:
+    def rehearse(self) -> tuple[Finding, ...]:
         """Refuse by name, before anything is made: tables that are missing or have rows of somebody else's, or that
-        could not be made or followed. Makes all of it, and rolls back.
+        could not be made or followed. Makes all of it, and rolls back. Returns what should be known all the same.
         """
+        warnings: tuple[Finding, ...] = ()
         self._copying.copier.begin()
         has_record = self._record.state() is not None
         # Of a copy that was cut off: its Spark tasks may go on for a while, and hold its tables.
@@ -94,12 +97,19 @@ class InitialCopy:
             _wait_briefly(connection)
             if has_record:
                 self._record.clear(connection, None)
+            refuse(
+                copy_findings(self._writing, connection, self._relations, create_tables=self._config.create_tables),
+                place="the target",
+                op="copy",
+                pipeline=self._config.pipeline,
+            )
+            be_replica(connection, self._writing)
             definitions = self._definitions(connection)
-            self._require_replica(connection)
             make_tables(connection, definitions)
             make_rest(connection, definitions)
-            self._check()
+            warnings = check_target(self._writing, self._relations, channels=self._config.channels, require_empty=True)
             raise psycopg.Rollback
+        return warnings
 
     def run(self, snapshot: Snapshot) -> None:
         """Copy what the snapshot shows. Errors: `Unavailable` when it was cut off, for good: a new one is needed."""
@@ -183,25 +193,6 @@ class InitialCopy:
             missing = [relation for relation, table in zip(self._relations, found, strict=True) if table is None]
         with self._reading.errors("copy"):
             return read_definitions(self._reading.catalog(), missing)
-
-    def _check(self) -> None:
-        check_target(self._writing, self._relations, channels=self._config.channels, require_empty=True)
-
-    def _require_replica(self, connection: Connection) -> None:
-        """Tables are filled in no order, so foreign keys must not be looked at meanwhile."""
-        if be_replica(connection, self._writing):
-            return
-        found = find_tables(connection, self._relations, schema=_SCHEMA)
-        oids = [table.oid for table in found if table is not None]
-        keys = connection.execute(self._writing.sql("tables", "foreign_keys"), {"oids": oids}).fetchall()
-        if keys:
-            raise ConfigurationError(
-                f"the target's tables have foreign keys, which a copy in parallel cannot keep: {keys[0][0]}",
-                op="copy",
-                pipeline=self._config.pipeline,
-                hint="GRANT SET ON PARAMETER session_replication_role to the role, drop them until the copy is there, "
-                "or let create_tables make the tables.",
-            )
 
     def _destinations(self, connection: Connection) -> list[Destination]:
         """Columns that the target computes itself are not sent."""

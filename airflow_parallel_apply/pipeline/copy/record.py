@@ -18,12 +18,14 @@ from psycopg.types.json import Jsonb
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.copy.protocol import CopyPart, CopyProgress
-from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
+from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag, pipeline_tag
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
+NO_GENERATION: Final = 0
+"""Of a pipeline that no run has opened yet."""
 _CHANNEL: Final = "copy"
 """What stands for the channel in the names of a copy's sessions."""
 _END_TIMEOUT: Final = timedelta(seconds=5)
@@ -80,15 +82,19 @@ class CopyRecord:
             return self._state(self._session.connection(), "read")
 
     def hold(self) -> None:
-        """Be the only one who copies for this pipeline, as long as the session lives. `Unavailable`: another one is."""
+        """Be the only one who copies for this pipeline, as long as the session lives. `FenceBusy`: another one is."""
         with self._session.errors("copy"):
             if self._run("hold").fetchone() != (True,):
-                raise Unavailable(
-                    "another run of this pipeline is copying",
-                    op="copy",
-                    pipeline=self._session.pipeline,
+                raise FenceBusy(
+                    f"another run of pipeline {self._session.pipeline} is copying",
                     hint="See parallel-apply status; a copy that was cut off lets go by itself.",
+                    generation=NO_GENERATION,
                 )
+
+    def is_held(self) -> bool:
+        """Whether somebody copies for this pipeline now; needs nothing of ours to be there."""
+        with self._session.errors("copy"):
+            return self._run("is_held").fetchone() == (True,)
 
     def begin(self, copy_id: str, log_id: str) -> None:
         """From here on this is the pipeline's copy, and sessions of another one are gone."""
@@ -246,6 +252,12 @@ def read_progress(target: Endpoint, pipeline: str, *, schema: str = "parallel_ap
     """Of the pipeline's last copy; None when there is none, or nothing at all. Errors: the pipeline's."""
     with closing(Session(target.dsn, pipeline=pipeline, schema=schema)) as session:
         return CopyRecord(session).progress()
+
+
+def is_copying(target: Endpoint, pipeline: str, *, schema: str = "parallel_apply") -> bool:
+    """Whether a session that lives copies for the pipeline. Errors: the pipeline's."""
+    with closing(Session(target.dsn, pipeline=pipeline, schema=schema)) as session:
+        return CopyRecord(session).is_held()
 
 
 def _progress(

@@ -4,6 +4,17 @@ SELECT to_regclass(format('%%I.copy_part', %(schema)s::text)) IS NOT NULL;
 -- name: hold
 SELECT pg_try_advisory_lock(hashtextextended('parallel_apply copy ' || %(pipeline)s, 0));
 
+-- name: is_held
+-- As pg_locks shows an advisory lock by one number: its upper and its lower half.
+SELECT EXISTS (
+    SELECT
+    FROM pg_locks l,
+         (SELECT hashtextextended('parallel_apply copy ' || %(pipeline)s, 0) AS number) k
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND l.classid = ((k.number >> 32) & 4294967295)::oid AND l.objid = (k.number & 4294967295)::oid
+);
+
 -- name: lock
 SELECT copy_id, log_id, finished IS NOT NULL, CASE WHEN registered IS NULL THEN made ELSE '[]' END
 FROM {schema}.copy

@@ -9,17 +9,17 @@ from datetime import timedelta
 from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
-from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.errors import FenceBusy, ParallelApplyError
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
+from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.run.bounds import freeze, gap_ahead, refuse_gap, settle, stopped_at
-from airflow_parallel_apply.pipeline.run.definitions import settled
+from airflow_parallel_apply.pipeline.run.checking import check_run
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES
 from airflow_parallel_apply.pipeline.run.seeding import seeded_state
@@ -76,10 +76,7 @@ def open_run(
                 )
                 if not catch_up:
                     _bring_next(log, writing, reading, bounds)
-                if config.ddl is DdlPolicy.REFUSE:
-                    relations = settled(config, reading.relations())
-                    writing.check(relations, channels=config.channels, require_empty=False)
-                    check_routing(routing_of(config, writing.ties(config.tables)), relations)
+                check_run(config, reading, writing, source_place=source.place)
                 opened = _seed(
                     config, log, writing, tasks, fence.generation, bounds, catch_up=catch_up, session_id=session_id
                 )

@@ -11,7 +11,8 @@ from typing import Final
 import pendulum
 
 from airflow_parallel_apply.pipeline.apply.retry import retrying
-from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
+from airflow_parallel_apply.pipeline.check.expected import expected_at_target
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.initial import InitialCopy
 from airflow_parallel_apply.pipeline.copy.protocol import Copying
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
@@ -21,12 +22,12 @@ from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.readers import register_reader
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
 from airflow_parallel_apply.pipeline.run.bounds import freeze, settle
-from airflow_parallel_apply.pipeline.run.definitions import settled
+from airflow_parallel_apply.pipeline.run.checking import require_place_for_log, tell
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
-from airflow_parallel_apply.pipeline.target.protocol import FenceState
+from airflow_parallel_apply.pipeline.target.protocol import FenceState, Target
 from airflow_parallel_apply.queue.connect import prepare_queue
 
 _logger = logging.getLogger(__name__)
@@ -48,28 +49,31 @@ def prepare(
     `queue`: where its queue is (None: in the target's database); one that does not answer stops it here.
     `copying`: who copies, if this is a first run with start=copy. A copy that was cut off begins anew here.
 
-    Nothing is created before the tables of both sides are checked. The slot comes last: it holds back the source's
-    WAL, and everything else left by a failed start is empty and harmless.
+    Errors: `FenceBusy` while another run copies. Nothing is created before the tables of both sides are checked. The
+    slot comes last: it holds back the source's WAL, and everything else left by a failed start is empty and harmless.
     """
     with ExitStack() as stack:
         reading = stack.enter_context(closing(open_source(source, config)))
         writing = stack.enter_context(closing(open_session(target, config)))
-        fence = writing.fence() if writing.is_installed() else None
+        fence = _fence(writing)
+        relations = reading.relations()
+        copy = None
+        if fence is None and config.start is Start.COPY:
+            copying_now = stack.enter_context(_initial_copy(config, source, target, relations, copying))
+            # Whoever copied until now may have come to the end just before.
+            fence = _fence(writing)
+            copy = copying_now if fence is None else None
         first = fence is None
         if fence is not None:
             _require_log(config, fence.log_id)
-        relations = reading.relations()
-        copy = None
-        if first and config.start is Start.COPY:
-            copy = stack.enter_context(_initial_copy(config, source, target, relations, copying))
-            copy.rehearse()
-        elif first or config.ddl is DdlPolicy.REFUSE:
-            # Else the target may lack what DDL on its way will bring.
+        require_place_for_log(config)
+        if copy is not None:
+            warnings = copy.rehearse()
+        else:
             require_empty = first and config.start is Start.EMPTY
-            relations = relations if first else settled(config, relations)
-            writing.check(relations, channels=config.channels, require_empty=require_empty)
-        if first or config.ddl is DdlPolicy.REFUSE:
-            check_routing(routing_of(config, writing.ties(config.tables)), relations)
+            relations = relations if first else expected_at_target(config, relations)
+            warnings = writing.check(relations, channels=config.channels, require_empty=require_empty)
+        check_routing(routing_of(config, writing.ties(config.tables)), relations)
         made_elsewhere = () if queue is None else tuple(f"queue: {line}" for line in prepare_queue(queue.dsn))
         created = (*writing.migrate(), *(prepare_queue(target.dsn) if queue is None else ()))
         prepared = reading.prepare(copy.run if copy is not None else None)
@@ -89,6 +93,7 @@ def prepare(
             publication=prepared.publication,
             tables=prepared.tables,
             created=(*prepared.created, *(f"target: {line}" for line in created), *made_elsewhere),
+            warnings=(*prepared.warnings, *warnings),
         )
 
 
@@ -108,6 +113,7 @@ def capture(
     """Prepare, freeze the run's bound, and bring the first part of the backlog into the log."""
     began = monotonic()
     prepared = prepare(config, source, target, queue=queue, copying=copying)
+    tell(prepared.warnings)
     with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
         log = open_reader(config.log_url)
         bounds = settle(log, writing, freeze(reading, writing, run_id=run_id, until=until, interval=interval))
@@ -149,6 +155,10 @@ def _initial_copy(
             hint="Run the task capture, or parallel-apply prepare.",
         )
     return InitialCopy(config, source, target, relations, copying)
+
+
+def _fence(target: Target) -> FenceState | None:
+    return target.fence() if target.is_installed() else None
 
 
 def _is_owned(fence: FenceState | None) -> bool:

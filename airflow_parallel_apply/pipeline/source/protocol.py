@@ -26,13 +26,16 @@ class CaptureStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What the first run found or made, in sentences for the user."""
+    """What there is, and what was made for it, in sentences for the user. `warnings`: what was found that a run lives
+    with.
+    """
 
     log_id: str
     slot: str
     publication: str
     tables: tuple[str, ...]
     created: tuple[str, ...]
+    warnings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

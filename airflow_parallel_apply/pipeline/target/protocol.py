@@ -116,9 +116,9 @@ class Target(Protocol):
         """
         ...
 
-    def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:
-        """Refuse by name what cannot be applied: missing table, column or privilege; foreign keys with more than one
-        channel, where the role may not skip their checks; rows where `require_empty`. All in one `TargetError`.
+    def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> tuple[Finding, ...]:
+        """Refuse by name what cannot be applied: missing table, column or privilege; rows where `require_empty`. All in
+        one `TargetError`. Returns what should be known all the same.
         """
         ...
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import psycopg
 from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, quoted
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, general_findings, new_finding, quoted
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 
 OLDEST_VERSION: Final = 140000
 NEWEST_VERSION: Final = 189999
 """Of those that this release was tested with."""
+
+_finding: Final = partial(new_finding, Side.SOURCE)
 
 
 def server_findings(connection: psycopg.Connection[Any], slot: str, *, is_first_run: bool) -> tuple[Finding, ...]:
@@ -54,18 +57,13 @@ def table_findings(
 
 def _server_findings(server: Mapping[str, Any], *, is_first_run: bool) -> Iterator[Finding]:
     role, database = server["role"], server["database"]
-    version = server["version"] // 10000
-    if server["version"] < OLDEST_VERSION:
-        yield _finding("version", f"the server is version {version}", note="Use PostgreSQL 14 or later.")
-    elif server["version"] > NEWEST_VERSION:
-        yield _finding(
-            "version",
-            f"the server is version {version}, which this release was never tested with",
-            severity=Severity.WARNING,
-            note="See whether there is a newer release.",
-        )
-    if server["is_standby"]:
-        yield _finding("server", "the server is a standby", note="Connect to the primary.")
+    yield from general_findings(
+        Side.SOURCE,
+        server["version"],
+        is_standby=server["is_standby"],
+        oldest=OLDEST_VERSION,
+        newest=NEWEST_VERSION,
+    )
     if server["wal_level"] != "logical":
         yield _finding(
             "wal_level",
@@ -171,7 +169,3 @@ def _identity_findings(row: Mapping[str, Any]) -> Iterator[Finding]:
         severity=Severity.WARNING,
         note="Harmless for a table that only ever takes inserts. A primary key serves best.",
     )
-
-
-def _finding(where: str, what: str, *mend: str, severity: Severity = Severity.ERROR, note: str = "") -> Finding:
-    return Finding(severity=severity, side=Side.SOURCE, where=where, what=what, mend=mend, note=note)

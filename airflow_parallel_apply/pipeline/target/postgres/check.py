@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
+from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.event import Column, Relation
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, hint_of, quoted
+from airflow_parallel_apply.pipeline.finding import (
+    Finding,
+    Severity,
+    Side,
+    errors,
+    general_findings,
+    hint_of,
+    new_finding,
+    quoted,
+    refuse,
+)
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -21,6 +32,8 @@ OLDEST_VERSION: Final = 150000
 NEWEST_VERSION: Final = 189999
 """Of those that this release was tested with."""
 
+_finding: Final = partial(new_finding, Side.TARGET)
+
 _FITS: Final = {
     Fit.LOSES: (Severity.ERROR, "keeps less than the source's"),
     Fit.REFUSES: (Severity.WARNING, "may refuse values of the source's"),
@@ -28,26 +41,28 @@ _FITS: Final = {
 }
 
 
-def check_target(session: Session, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:
+def check_target(
+    session: Session, relations: Sequence[Relation], *, channels: int, require_empty: bool
+) -> tuple[Finding, ...]:
     """See `Target.check`: refuses with all findings that are errors."""
-    found = errors(find_trouble(session, relations, channels=channels, require_empty=require_empty))
-    text = "; ".join(finding.what for finding in sorted(found, key=lambda finding: not finding.is_table))
-    if any(finding.is_table for finding in found):
+    findings = find_trouble(session, relations, channels=channels, require_empty=require_empty)
+    refused = errors(findings)
+    if any(finding.is_table for finding in refused):
+        text = "; ".join(finding.what for finding in sorted(refused, key=lambda finding: not finding.is_table))
         raise TargetError(
             f"the target cannot take these tables: {text}",
             op="check",
-            hint=f"Change the target, exclude the tables, or use one channel where that is named. {hint_of(found)}",
+            hint=f"Change the target, exclude the tables, or use one channel where that is named. {hint_of(refused)}",
         )
-    if found:
-        raise ConfigurationError(f"the target: {text}", op="check", hint=hint_of(found))
+    return refuse(findings, place="the target", op="check")
 
 
 def require_that_empty(connection: Connection, tables: Sequence[TargetTable]) -> None:
     """Errors: `TargetError` with all tables that have rows; psycopg's own."""
-    found = list(_row_findings(connection, tables))
-    if found:
-        text = "; ".join(finding.what for finding in found)
-        raise TargetError(f"the target cannot take these tables: {text}", op="check", hint=hint_of(found))
+    refused = list(_row_findings(connection, tables))
+    if refused:
+        text = "; ".join(finding.what for finding in refused)
+        raise TargetError(f"the target cannot take these tables: {text}", op="check", hint=hint_of(refused))
 
 
 def find_trouble(
@@ -62,12 +77,12 @@ def find_trouble(
     with session.transaction("check") as connection:
         server = _server(connection, session)
         findings = list(_server_findings(server, session.schema))
-        found = find_tables(connection, relations, schema=session.schema)
-        for relation, table in zip(relations, found, strict=True):
+        there = find_tables(connection, relations, schema=session.schema)
+        for relation, table in zip(relations, there, strict=True):
             findings += _width_findings(relation)
             if table is None and relation.columns and not may_lack_tables:
                 findings.append(_missing(connection, relation))
-        tables = [table for table in found if table is not None]
+        tables = [table for table in there if table is not None]
         for table in tables:
             findings += _column_findings(table)
             findings += _type_findings(table)
@@ -85,18 +100,14 @@ def _server(connection: Connection, session: Session) -> dict[str, Any]:
 
 
 def _server_findings(server: dict[str, Any], schema: str) -> Iterator[Finding]:
-    version, role, database = server["version"] // 10000, server["role"], server["database"]
-    if server["version"] < OLDEST_VERSION:
-        yield _finding("version", f"the server is version {version}", note="Use PostgreSQL 15 or later.")
-    elif server["version"] > NEWEST_VERSION:
-        yield _finding(
-            "version",
-            f"the server is version {version}, which this release was never tested with",
-            severity=Severity.WARNING,
-            note="See whether there is a newer release.",
-        )
-    if server["is_standby"]:
-        yield _finding("server", "the server is a standby", note="Connect to the primary, not to a standby.")
+    role, database = server["role"], server["database"]
+    yield from general_findings(
+        Side.TARGET,
+        server["version"],
+        is_standby=server["is_standby"],
+        oldest=OLDEST_VERSION,
+        newest=NEWEST_VERSION,
+    )
     if server["encoding"] != "UTF8":
         yield _finding(
             "encoding",
@@ -304,10 +315,6 @@ def _about(
         mend=mend,
         note=note,
     )
-
-
-def _finding(where: str, what: str, *mend: str, severity: Severity = Severity.ERROR, note: str = "") -> Finding:
-    return Finding(severity=severity, side=Side.TARGET, where=where, what=what, mend=mend, note=note)
 
 
 def _name(table: TargetTable) -> str:

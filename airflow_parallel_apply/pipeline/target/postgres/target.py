@@ -96,8 +96,8 @@ class PostgresTarget:
             raise Unavailable("the target did not describe itself", op="identify")
         return TargetIdentity(system_identifier=row[0], database=row[1])
 
-    def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> None:
-        check_target(self._session, relations, channels=channels, require_empty=require_empty)
+    def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> tuple[Finding, ...]:
+        return check_target(self._session, relations, channels=channels, require_empty=require_empty)
 
     def findings(
         self, relations: Sequence[Relation], *, channels: int, require_empty: bool, may_lack_tables: bool = False

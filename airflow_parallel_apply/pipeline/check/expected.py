@@ -1,0 +1,30 @@
+"""Which tables the target has to have in the source's form, once a pipeline is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
+
+
+def expected_at_target(config: PipelineConfig, relations: Sequence[Relation]) -> tuple[Relation, ...]:
+    """Of the source's tables as they are now, those that the target has to have in the same form.
+
+    None where the target may lack what DDL on its way will bring; else those that no change of columns lies before or
+    within the backlog. A target that is right for the backlog is wrong for what comes behind such a change, and the
+    other way round: the serialization point in between asks for it when everything before is applied.
+    """
+    if config.ddl is not DdlPolicy.REFUSE:
+        return ()
+    if not log_exists(config.log_url):
+        return tuple(relations)
+    logged = open_reader(config.log_url).state().relations
+    changed = {
+        relation.name
+        for relation in relations
+        for other in logged
+        if (other.schema, other.table) == (relation.schema, relation.table) and not relation.is_as(other)
+    }
+    return tuple(relation for relation in relations if relation.name not in changed)

@@ -1,0 +1,68 @@
+"""What at the target keeps a copy from being made, beside what keeps any run from applying. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Final
+
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding, quoted
+from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
+
+_finding: Final = partial(new_finding, Side.TARGET)
+
+
+def check_copy(config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+    """In a session of its own. Errors: the pipeline's."""
+    with (
+        closing(Session(target.dsn, pipeline=config.pipeline, schema="parallel_apply")) as session,
+        session.transaction("check") as connection,
+    ):
+        return copy_findings(session, connection, relations, create_tables=config.create_tables)
+
+
+def copy_findings(
+    session: Session, connection: Connection, relations: Sequence[Relation], *, create_tables: bool
+) -> tuple[Finding, ...]:
+    """In the caller's transaction. Errors: psycopg's own."""
+    role = connection.info.user
+    found = find_tables(connection, relations, schema=session.schema)
+    missing = [relation for relation, table in zip(relations, found, strict=True) if table is None]
+    return (
+        *(_schema_findings(session, connection, missing, role) if create_tables else ()),
+        *_key_findings(session, connection, [table.oid for table in found if table is not None], role),
+    )
+
+
+def _schema_findings(
+    session: Session, connection: Connection, missing: Sequence[Relation], role: str
+) -> Iterator[Finding]:
+    schemas = sorted({relation.schema for relation in missing})
+    query = statement("check", "closed_schemas", schema=session.schema, package=__package__)
+    for (schema,) in connection.execute(query, {"schemas": schemas}):
+        yield _finding(
+            f"schema {schema}",
+            f"role {role} may not create tables in the schema {schema}, and some are missing there",
+            f"GRANT USAGE, CREATE ON SCHEMA {quoted(schema)} TO {quoted(role)}",
+            note="As the schema's owner.",
+        )
+
+
+def _key_findings(session: Session, connection: Connection, oids: Sequence[int], role: str) -> Iterator[Finding]:
+    """Tables are filled in no order, so foreign keys must not be looked at meanwhile."""
+    if may_be_replica(connection, session):
+        return
+    keys = [name for name, *_ in connection.execute(session.sql("tables", "foreign_keys"), {"oids": list(oids)})]
+    if keys:
+        yield _finding(
+            f"role {role}",
+            f"the tables have foreign keys, which a copy in parallel cannot keep: {', '.join(keys)}",
+            f"GRANT SET ON PARAMETER session_replication_role TO {quoted(role)}",
+            note="As a superuser. Or drop the keys until the copy is there, or let create_tables make the tables.",
+        )

@@ -1,0 +1,39 @@
+"""What every run checks, whatever was checked before it, and what it tells of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from airflow_parallel_apply.pipeline.check.directory import directory_findings
+from airflow_parallel_apply.pipeline.check.expected import expected_at_target
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.finding import Finding, refuse
+from airflow_parallel_apply.pipeline.log.open import log_exists
+from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
+from airflow_parallel_apply.pipeline.source.protocol import Source
+from airflow_parallel_apply.pipeline.target.protocol import Target
+
+_logger = logging.getLogger(__name__)
+
+
+def check_run(config: PipelineConfig, source: Source, target: Target, *, source_place: str) -> None:
+    """Both sides, as `open` finds them. Errors: `ConfigurationError`, `TargetError`, with all that are."""
+    pipeline = config.pipeline
+    warnings = refuse(source.check(), place=f"the source {source_place}", op="open", pipeline=pipeline)
+    expected = expected_at_target(config, source.relations())
+    warnings += target.check(expected, channels=config.channels, require_empty=False)
+    check_routing(routing_of(config, target.ties(config.tables)), expected)
+    tell(warnings)
+
+
+def require_place_for_log(config: PipelineConfig) -> None:
+    """A first run makes its log last, and a copy before it may take hours. Errors: `ConfigurationError`."""
+    if not log_exists(config.log_url):
+        refuse(directory_findings(config.log_url), place="the log", op="prepare", pipeline=config.pipeline)
+
+
+def tell(warnings: Iterable[Finding]) -> None:
+    """In the log of whatever task this is, each once."""
+    for warning in dict.fromkeys(warnings):
+        _logger.warning("%s", warning)
