@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
@@ -14,7 +15,7 @@ from rich.live import Live
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.finding import Side
+from airflow_parallel_apply.pipeline.finding import Finding, Side
 from airflow_parallel_apply.pipeline.options import (
     AsJson,
     LogUrl,
@@ -124,7 +125,13 @@ def check(
         config = _config(pipeline, log_url, tables, run, routing)
         ends = _endpoint(source, "source"), _endpoint(target, "target")
         workers = _spark(spark)
-        checked = check_pipeline(config, *ends, queue=_queue(queue), elsewhere=lambda: findings_from(workers, config, ends[1]))
+        with Console(stderr=True).status("looking at both sides") as spinner:
+
+            def from_workers() -> Sequence[Finding]:
+                spinner.update("looking from Spark's executors, which may take a minute")
+                return findings_from(workers, config, ends[1])
+
+            checked = check_pipeline(config, *ends, queue=_queue(queue), elsewhere=from_workers)
     if as_json:
         typer.echo(json.dumps(checked.to_json()))
     else:

@@ -14,8 +14,8 @@ from airflow_parallel_apply.spark.submitted.link import TaskLink
 from airflow_parallel_apply.spark.submitted.messages import Done, Failed, LookWork
 from airflow_parallel_apply.spark.submitted.process import DriverProcess
 
-_PATIENCE_SECONDS: Final = 60.0
-"""For a first executor and its answer: a cluster that has room gives one within seconds."""
+_PATIENCE_SECONDS: Final = 180.0
+"""For a first executor and its answer: seconds where there is room, a minute on cold and busy hosts."""
 _TICK_SECONDS: Final = 1.0
 
 
@@ -39,7 +39,7 @@ def cluster_findings(cluster: Cluster, config: PipelineConfig, target: Endpoint)
         new_finding(
             Side.SPARK,
             cluster.master,
-            f"{cluster.master} gave no executor within {_PATIENCE_SECONDS:g} s",
+            f"no executor of {cluster.master} answered within {_PATIENCE_SECONDS:g} s",
             note="Is a worker there with a free core, and does it reach this host, where the driver is?",
         ),
     )

@@ -68,7 +68,7 @@ def translate(
                 f"cannot connect to the {server}: {text}", op=op, pipeline=pipeline, hint="Check the connection."
             )
         return Unavailable(
-            f"cannot reach the {server}: {text}", op=op, pipeline=pipeline, hint="It is tried again; is the server up?"
+            f"cannot reach the {server}: {text}", op=op, pipeline=pipeline, hint="Is the server up, and reachable here?"
         )
     if state is not None and state[:2] in _LOGIN:
         return ConfigurationError(
