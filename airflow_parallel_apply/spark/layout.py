@@ -23,9 +23,13 @@ RUNTIME_DIR_VARIABLE: Final = "PARALLEL_APPLY_RUNTIME_DIR"
 IDLE_VARIABLE: Final = "PARALLEL_APPLY_SPARK_IDLE_SECONDS"
 MEMORY_VARIABLE: Final = "PARALLEL_APPLY_SPARK_MEMORY"
 MASTER_VARIABLE: Final = "PARALLEL_APPLY_SPARK_MASTER"
+JAVA_VARIABLE: Final = "PARALLEL_APPLY_SPARK_JAVA_OPTIONS"
 
 _MEMORY: Final = "2g"
 _MASTER: Final = "local[*,4]"
+# Compiled quickly rather than well. A server's start and first unit took 18 processor seconds instead of 26, 600,000
+# changes after that 2.8 instead of 2.2: what is saved at the start lasts for about nine million changes.
+_JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1"
 
 _LOGGING: Final = """\
 status = error
@@ -63,6 +67,7 @@ class ServerSettings:
     memory: str = _MEMORY
     master: str = _MASTER
     """Four attempts for a task: staging belongs to an attempt, so a retry is harmless."""
+    java_options: str = _JAVA_OPTIONS
     start_timeout: timedelta = timedelta(seconds=90)
 
     @classmethod
@@ -77,6 +82,7 @@ class ServerSettings:
             idle=timedelta(seconds=seconds),
             memory=os.environ.get(MEMORY_VARIABLE, _MEMORY),
             master=os.environ.get(MASTER_VARIABLE, _MASTER),
+            java_options=os.environ.get(JAVA_VARIABLE, _JAVA_OPTIONS),
         )
 
 
@@ -172,6 +178,7 @@ class Layout:
         values = {
             "spark.master": settings.master,
             "spark.driver.memory": settings.memory,
+            "spark.driver.extraJavaOptions": settings.java_options,
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.ui.port": "0",

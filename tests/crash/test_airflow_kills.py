@@ -63,7 +63,7 @@ def pipeline(
     )
     with AirflowServices(options) as running:
         running.wait_for_dag(DAG)
-        yield AirflowPipeline(running, sides, str(tmp_path / "log"))
+        yield AirflowPipeline(running, sides, str(tmp_path / "log"), name=DATABASE)
 
 
 @pytest.mark.timeout(900)

@@ -29,7 +29,7 @@ from tests.support.rig import Rig, execute
 REPOSITORY: Final = Path(__file__).parents[2]
 DAGS: Final = Path(__file__).with_name("backfill_dags")
 NAMES: Final = ("forwards", "backwards", "gap")
-INTERVALS: Final = int(os.environ.get("BACKFILL_INTERVALS") or 4)
+INTERVALS: Final = int(os.environ.get("BACKFILL_INTERVALS") or 2)
 GAP: Final = 2
 """Intervals that are left out."""
 SECOND: Final = timedelta(seconds=1)

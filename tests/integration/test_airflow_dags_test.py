@@ -18,6 +18,7 @@ from airflow_parallel_apply.spark.server import ServerLease
 from tests.support.dags_test import Airflow
 
 CHANNELS = 8
+PIPELINE = "dags_test"
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +62,20 @@ def test_an_initial_copy_and_eight_channels_complete_with_one_slot(
     create_tables(source_server, source_database)
     load_tables(source_server, source_database, scale=1)
 
-    log_url = str(tmp_path / "log")
-    airflow.run(channels=CHANNELS, log_url=log_url, create_tables=True)
+    conf = {"pipeline": PIPELINE, "channels": CHANNELS, "log_url": str(tmp_path / "log")}
+    airflow.run(**conf, create_tables=True)
     assert compare(source, target, TablePatterns()).equal
     run_transactions(source_server, source_database, 1000, on_progress=lambda done: None)
-    airflow.run(channels=CHANNELS, log_url=log_url)
+    airflow.run(**conf)
 
     assert compare(source, target, TablePatterns()).equal
-    reached = {channel.seqno for channel in read_status(target, "parallel_apply").channels}
+    reached = {channel.seqno for channel in read_status(target, PIPELINE).channels}
     assert reached == {999}
 
-    generation = read_status(target, "parallel_apply").generation
+    generation = read_status(target, PIPELINE).generation
     before = transactions_of(target.dsn)
-    airflow.run(channels=CHANNELS, log_url=log_url)
-    assert read_status(target, "parallel_apply").generation == generation
+    airflow.run(**conf)
+    assert read_status(target, PIPELINE).generation == generation
     assert transactions_of(target.dsn) == before
 
 

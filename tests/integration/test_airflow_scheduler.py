@@ -50,7 +50,7 @@ def pipeline(
 ) -> AirflowPipeline:
     """One for all tests, which each write rows of their own and leave both sides equal."""
     sides = (source_server.create_database(DATABASE), target_server.create_database(DATABASE))
-    made = AirflowPipeline(airflow, sides, str(tmp_path_factory.mktemp("log")))
+    made = AirflowPipeline(airflow, sides, str(tmp_path_factory.mktemp("log")), name=DATABASE)
     made.run()
     return made
 
@@ -92,7 +92,9 @@ def test_a_stop_by_the_command_is_seen_in_xcom_too(pipeline: AirflowPipeline) ->
     pipeline.write(8001, 10000)
     run_id = pipeline.trigger(epoch_max_changes=50)
     pipeline.wait_until(run_id, lambda states: "running" in (states.get("apply[0]"), states.get("apply[1]")))
-    asked = CliRunner().invoke(app, ["stop", "--pipeline", DAG, "--target", pipeline.target_dsn, "--wait", "120"])
+    asked = CliRunner().invoke(
+        app, ["stop", "--pipeline", pipeline.name, "--target", pipeline.target_dsn, "--wait", "120"]
+    )
     assert asked.exit_code == 0, asked.output
     assert pipeline.wait(run_id) == "success", pipeline.states(run_id)
     closed = pipeline.airflow.client.xcom(DAG, run_id, "close", "coordinator_state")

@@ -29,12 +29,14 @@ END $$
 class AirflowPipeline:
     """Runs of the DAG `parallel_apply`, which this triggers, watches and compares."""
 
-    def __init__(self, airflow: AirflowServices, sides: tuple[str, str], log_url: str) -> None:
+    def __init__(self, airflow: AirflowServices, sides: tuple[str, str], log_url: str, *, name: str) -> None:
+        """`name`: the pipeline's, which no other test may use on the same servers."""
         self.airflow = airflow
+        self.name = name
         self.source_dsn, self.target_dsn = sides
         for dsn in sides:
             execute(dsn, _TABLE)
-        self.conf = {"log_url": log_url, "channels": 2, "start": "empty"}
+        self.conf = {"pipeline": name, "log_url": log_url, "channels": 2, "start": "empty"}
 
     def trigger(self, **more: Any) -> str:
         return self.airflow.client.trigger(DAG, {**self.conf, **more})
@@ -66,7 +68,7 @@ class AirflowPipeline:
 
     @property
     def status(self) -> PipelineStatus:
-        return read_status(self.target, DAG)
+        return read_status(self.target, self.name)
 
     @property
     def target(self) -> Endpoint:

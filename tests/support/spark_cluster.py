@@ -19,7 +19,11 @@ import pyspark
 
 CONNECT_SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 HOME: Final = Path(pyspark.__file__).parent
+QUICKLY: Final = "-XX:TieredStopAtLevel=1"
+"""Compiled quickly rather than well: no JVM of a test lives long."""
 SETTINGS: Final = {
+    "spark.executor.extraJavaOptions": QUICKLY,
+    "spark.driver.extraJavaOptions": QUICKLY,
     "spark.executor.memory": "500m",
     "spark.driver.memory": "600m",
     "spark.driver.host": "127.0.0.1",
@@ -104,7 +108,10 @@ class SparkCluster:
                 process.wait()
 
     def _run(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        memory = {"SPARK_DAEMON_MEMORY": "200m", "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false"}
+        memory = {
+            "SPARK_DAEMON_MEMORY": "200m",
+            "SPARK_DAEMON_JAVA_OPTS": f"{QUICKLY} -Dspark.master.rest.enabled=false",
+        }
         return self._start(
             name, [HOME / "bin" / "spark-class", command[0], "--host", "127.0.0.1", *command[1:]], memory
         )
@@ -114,6 +121,7 @@ class SparkCluster:
             **os.environ,
             **variables,
             "SPARK_HOME": str(HOME),
+            "SPARK_LAUNCHER_OPTS": QUICKLY,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
         }

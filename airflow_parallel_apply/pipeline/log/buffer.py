@@ -75,8 +75,13 @@ class SegmentBuffer:
         self.byte_count += byte_count
 
     def take(self, *, ended_below: int) -> tuple[Span, pa.Table, pa.Table]:
-        """Everything that waits, but of the transactions only those below `ended_below`, and its span."""
+        """Everything that waits, but of the transactions only those below `ended_below`, and its span.
+
+        The rows come in one piece, and what they were put together from is free by then.
+        """
         rows = pa.Table.from_batches(self._rows, schema=UNLINKED)
+        self._rows, self.row_count, self.byte_count = [], 0, 0
+        rows = rows.combine_chunks()
         first_waiting = self._next_seqno - self._transactions.num_rows
         transactions = self._transactions.slice(0, max(0, ended_below - first_waiting))
         first_waiting += transactions.num_rows
@@ -98,7 +103,6 @@ class SegmentBuffer:
         )
         self._start = (last_seqno, last_fragno + 1) if last_seqno >= first_waiting else (last_seqno + 1, 0)
         self._transactions = self._transactions.slice(transactions.num_rows)
-        self._rows, self.row_count, self.byte_count = [], 0, 0
         return span, rows, transactions
 
     def _check_rows(self, rows: pa.RecordBatch, open_seqno: int) -> None:

@@ -18,20 +18,22 @@ from airflow_parallel_apply.pipeline.log.protocol import RowGroup
 MAX_GROUPS: Final = 64
 GROUP_FILE_BYTES: Final = 256 * 2**10
 """A row group smaller than this costs more in footer and page headers than it saves by pruning."""
+GROUP_MEMORY_BYTES: Final = 16 * 2**20
+"""Of values that compress well, a row group holds no more than about this: it is gathered, and read, at once."""
 _TOLERANCE: Final = 1.25
 
 
 def cluster(
-    bucket: npt.NDArray[np.int32], *, bucket_count: int, file_bytes: int
+    bucket: npt.NDArray[np.int32], *, bucket_count: int, file_bytes: int, memory_bytes: int
 ) -> tuple[tuple[RowGroup, ...], npt.NDArray[np.intp]]:
     """Row groups for rows in (seqno, fragno) order, and the permutation that puts the rows in file order.
 
-    `file_bytes` is the expected size of the file.
+    `file_bytes` is the expected size of the file, `memory_bytes` what the rows take now.
     """
     rows = len(bucket)
     if not rows:
         return (), np.empty(0, dtype=np.intp)
-    wanted = min(MAX_GROUPS, max(1, file_bytes // GROUP_FILE_BYTES))
+    wanted = min(MAX_GROUPS, max(1, file_bytes // GROUP_FILE_BYTES, memory_bytes // GROUP_MEMORY_BYTES))
     limit = max(1, int(rows / wanted * _TOLERANCE)) if wanted > 1 else rows
     ends = np.concatenate([[0], np.cumsum(np.bincount(bucket, minlength=bucket_count))])
     ranges = list(_halve(ends, 0, bucket_count, limit))

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.clustering import cluster
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, write_durable
 from airflow_parallel_apply.pipeline.log.links import link
+from airflow_parallel_apply.pipeline.log.options import rows_memory_bytes
 from airflow_parallel_apply.pipeline.log.protocol import RowGroup, Segment
 from airflow_parallel_apply.pipeline.log.schema import ROWS, TRANSACTIONS
 
@@ -77,10 +79,16 @@ def write_segment(
 ) -> Segment:
     """Write and sync both files of a segment; their names are not synced yet.
 
-    `rows` are `UNLINKED`, in (seqno, fragno) order. Memory: about twice the rows, and the file.
+    `rows` are `UNLINKED`, in (seqno, fragno) order and in one piece. Memory: the rows, a row group and the file.
     """
     byte_count = values_bytes(rows)
-    groups, content = _encode_rows(rows, bucket_count=bucket_count, expected_file_bytes=expected_file_bytes)
+    groups, order = cluster(
+        rows.column("bucket").to_numpy(),
+        bucket_count=bucket_count,
+        file_bytes=expected_file_bytes,
+        memory_bytes=rows_memory_bytes(rows.num_rows, byte_count),
+    )
+    content = _encode_rows(rows, groups, order)
     rows_digest = xxhash.xxh3_128_hexdigest(content)
     write_durable(directory.rows_path(name), memoryview(content))
     file_bytes = content.size
@@ -146,19 +154,10 @@ def values_bytes(rows: pa.Table | pa.RecordBatch) -> int:
     return sum(pc.sum(pc.binary_length(chunk.flatten())).as_py() or 0 for chunk in chunks)
 
 
-def _encode_rows(
-    rows: pa.Table, *, bucket_count: int, expected_file_bytes: int
-) -> tuple[tuple[RowGroup, ...], pa.Buffer]:
+def _encode_rows(rows: pa.Table, groups: tuple[RowGroup, ...], order: npt.NDArray[np.intp]) -> pa.Buffer:
     previous_seqno, next_seqno = link(rows)
-    linked = pa.Table.from_pydict(
-        {
-            **{name: rows.column(name).combine_chunks() for name in UNLINKED.names},
-            "previous_seqno": previous_seqno,
-            "next_seqno": next_seqno,
-        }
-    ).select(ROWS.names)
-    bucket = rows.column("bucket").to_numpy()
-    groups, order = cluster(bucket, bucket_count=bucket_count, file_bytes=expected_file_bytes)
+    linked = rows.append_column("previous_seqno", pa.array(previous_seqno))
+    linked = linked.append_column("next_seqno", pa.array(next_seqno)).select(ROWS.names)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -177,7 +176,7 @@ def _encode_rows(
             part = linked.take(pa.array(order[start : start + group.row_count])).cast(ROWS)
             writer.write_table(part, row_group_size=group.row_count)
             start += group.row_count
-    return groups, sink.getvalue()
+    return sink.getvalue()
 
 
 def _corrupt(path: str) -> LogError:
