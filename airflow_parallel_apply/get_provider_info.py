@@ -56,6 +56,16 @@ def get_provider_info() -> dict[str, Any]:
                         "service's certificate. Empty: those of the system.",
                         "schema": {"type": ["string", "null"]},
                     },
+                    "cert": {
+                        "label": "Certificate",
+                        "description": "With grpcs, where the service asks for it: PEM file of the caller's own.",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "key": {
+                        "label": "Key",
+                        "description": "Of that certificate, a PEM file.",
+                        "schema": {"type": ["string", "null"]},
+                    },
                 },
             },
         ],

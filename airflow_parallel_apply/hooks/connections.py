@@ -68,7 +68,7 @@ _NOT_FOR_LIBPQ: Final = frozenset(
     }
 )
 _DEFAULT_CONNECT_PORT: Final = 15002
-_SERVICE_EXTRAS: Final = frozenset({"ca"})
+_SERVICE_EXTRAS: Final = frozenset({"ca", "cert", "key"})
 """Files that the queue's client reads, wherever it runs."""
 
 

@@ -155,6 +155,9 @@ def serve(
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="PEM: callers must show a certificate that this authority signed.")
+    ] = None,
     token_file: Annotated[Path | None, typer.Option(help="File with the token that callers must show.")] = None,
     metrics: Annotated[str | None, typer.Option(help="host:port of Prometheus metrics.", show_default="none")] = None,
     max_message_bytes: Annotated[int, typer.Option(min=1, help="Of one call.")] = 16 * 2**20,
@@ -180,6 +183,7 @@ def serve(
             ready_file=ready_file,
             tls_certificate=tls_cert,
             tls_key=tls_key,
+            tls_client_ca=tls_client_ca,
             token=None if token_file is None else _token(token_file),
             metrics_listen=metrics,
             limits=ServiceLimits(max_message_bytes=max_message_bytes, max_value_bytes=max_value_bytes),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import pytest
@@ -13,12 +16,16 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.status import read_status
+from airflow_parallel_apply.queue import open_queue
 from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.spark.server import ServerLease
 from tests.support.dags_test import Airflow
+from tests.support.queue_service import ServedQueue, make_certificate
+from tests.support.rig import execute
 
 CHANNELS = 8
 PIPELINE = "dags_test"
+TOKEN: Final = "a-token-of-ours"
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +104,52 @@ def transactions_of(dsn: str) -> list[tuple[Any, ...]]:
             connection.execute(f'SELECT max(xmin::text::bigint), count(*) FROM public."{name}"').fetchone() or ()
             for (name,) in tables
         ]
+
+
+def test_the_queue_may_be_behind_a_guarded_service_and_nothing_shows_its_token(
+    airflow: Airflow, tmp_path: Path, source_dsn: str, target_dsn: str, spark_server: ServerLease
+) -> None:
+    cert, key = make_certificate(tmp_path)
+    served = ServedQueue(tmp_path / "queue", listen="localhost:0", tls_certificate=cert, tls_key=key, token=TOKEN)
+    airflow.environment["AIRFLOW_CONN_OUR_QUEUE"] = json.dumps(
+        {
+            "conn_type": "parallel_apply_queue",
+            "host": "localhost",
+            "port": int(served.url.rpartition(":")[2]),
+            "password": TOKEN,
+            "extra": {"protocol": "grpcs", "ca": str(cert)},
+        }
+    )
+    execute(source_dsn, "CREATE TABLE item (id bigint PRIMARY KEY, note text)")
+    execute(source_dsn, "INSERT INTO item SELECT i, 'copied' FROM generate_series(1, 500) i")
+    told = {"channels": CHANNELS, "log_url": str(tmp_path / "log"), "queue": "our_queue"}
+    said = airflow.run(create_tables=True, **told)
+    execute(source_dsn, "UPDATE item SET note = 'changed' WHERE id % 2 = 0", "TRUNCATE item")
+    execute(source_dsn, "INSERT INTO item SELECT i, 'new' FROM generate_series(1, 300) i")
+    said += airflow.run(epoch_max_changes=50, **told)
+
+    source, target = Endpoint(conn_id="source", dsn=source_dsn), Endpoint(conn_id="target", dsn=target_dsn)
+    assert compare(source, target, TablePatterns()).equal
+    with psycopg.connect(target_dsn) as connection:
+        row = connection.execute(
+            "SELECT queue, to_regclass('parallel_apply.task')::text FROM parallel_apply.pipeline"
+        ).fetchone()
+    assert row == (served.url, None)
+    queue = open_queue(f"{served.url.replace('//', f'//:{TOKEN}@')}?ca={cert}")
+    assert queue.queue_stats() == ()
+    queue.close()
+    served.stop()
+    assert TOKEN not in said
+    assert list(files_with(airflow.home, TOKEN)) == []
+    assert list(files_with(tmp_path, TOKEN)) == []
+    if spark_server.ui_url is not None:
+        for page in ("environment", "jobs"):
+            with urllib.request.urlopen(f"{spark_server.ui_url}/{page}/", timeout=30) as answer:  # noqa: S310
+                assert TOKEN not in answer.read().decode()
+
+
+def files_with(directory: Path, text: str) -> Iterator[Path]:
+    """Logs, Airflow's database, with XComs and rendered fields in it."""
+    for path in directory.rglob("*"):
+        if path.is_file() and text.encode() in path.read_bytes():
+            yield path

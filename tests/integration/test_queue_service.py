@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from airflow_parallel_apply.queue.memory import DataLimits, Disk
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
 from airflow_parallel_apply.queue.service.limits import ServiceLimits
 from airflow_parallel_apply.queue.service.process import Serving
-from tests.support.queue_service import ServedQueue, ServiceProcess, until
+from tests.support.queue_service import ServedQueue, ServiceProcess, make_certificate, until
 
 LEASE = timedelta(minutes=5)
 LONG = timedelta(seconds=60)
@@ -182,33 +182,40 @@ class QueueClientOf:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """For `localhost`, its own authority: certificate and key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_with_an_authority_of_callers_only_its_certificates_get_in(
+    certificate: tuple[Path, Path], tmp_path: Path, shown: bool
+) -> None:
+    cert, key = certificate
+    theirs = make_certificate(tmp_path)
+    served = ServedQueue(
+        tmp_path / "queue", listen="localhost:0", tls_certificate=cert, tls_key=key, tls_client_ca=theirs[0],
+        token=TOKEN, metrics_listen="localhost:0",
+    )  # fmt: skip
+    address = served.url.replace("grpcs://", f"grpcs://:{TOKEN.replace(' ', '%20')}@") + f"?ca={cert}"
+    context = ssl.create_default_context(cafile=str(cert))
+    if shown:
+        address += f"&cert={theirs[0]}&key={theirs[1]}"
+        context.load_cert_chain(*theirs)
+    queue = QueueClient(address, deadline=timedelta(seconds=2))
+    asked = urllib.request.Request(
+        f"https://localhost:{served.ready['metrics_port']}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}
     )
-    folder = tmp_path_factory.mktemp("tls")
-    paths = (folder / "cert.pem", folder / "key.pem")
-    paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    paths[1].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return paths
+    try:
+        if shown:
+            assert queue.queue_stats() == ()
+            assert urllib.request.urlopen(asked, context=context, timeout=30).status == 200  # noqa: S310
+        else:
+            with pytest.raises(QueueUnavailable):
+                queue.queue_stats()
+            with pytest.raises(OSError, match=r"(?i)certificate|handshake|reset|closed|eof"):
+                urllib.request.urlopen(asked, context=context, timeout=30)  # noqa: S310
+    finally:
+        queue.close()
+        served.stop()
 
 
 def test_with_tls_and_a_token_only_who_has_both_gets_in(certificate: tuple[Path, Path], tmp_path: Path) -> None:

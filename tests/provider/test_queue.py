@@ -226,7 +226,7 @@ def test_the_connection_form_shows_our_fields() -> None:
     widgets = {
         name: field.field for name, field in manager.connection_form_widgets.items() if "parallel_apply_queue" in name
     }
-    assert sorted(widgets) == ["extra__parallel_apply_queue__ca", "extra__parallel_apply_queue__protocol"]
+    assert sorted(widgets) == [f"extra__parallel_apply_queue__{name}" for name in ("ca", "cert", "key", "protocol")]
     protocol = widgets["extra__parallel_apply_queue__protocol"]
     assert protocol["schema"]["enum"] == ["grpcs", "grpc", "postgresql"]
     assert (

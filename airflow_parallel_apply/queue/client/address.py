@@ -12,17 +12,24 @@ from airflow_parallel_apply.queue.model import QueueMisconfigured
 PLAIN: Final = "grpc"
 TLS: Final = "grpcs"
 
+_FILES: Final = frozenset({"ca", "cert", "key"})
+"""Of PEM, named in the query."""
+
 _HINT: Final = "Hint: Write grpc://host:port or grpcs://:token@host:port?ca=/path/of/the/authority.pem."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAddress:
-    """`ca` None: the authorities of the system. Without TLS there is no encryption, which is for loopback."""
+    """`ca` None: the authorities of the system. `cert`, `key`: what the caller shows where the service asks for it.
+    Without TLS there is no encryption, which is for loopback.
+    """
 
     target: str
     tls: bool = False
     token: str | None = field(default=None, repr=False)
     ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
 
     @classmethod
     def parse(cls, url: str) -> ServiceAddress:
@@ -33,16 +40,18 @@ class ServiceAddress:
             host, port = parts.hostname, parts.port
         except ValueError:
             raise QueueMisconfigured(f"the address of the queue's service cannot be read. {_HINT}") from None
-        too_much = set(options) - {"ca"} or parts.path.strip("/") or parts.fragment
+        too_much = options.keys() - _FILES or parts.path.strip("/") or parts.fragment
         if parts.scheme not in (PLAIN, TLS) or not host or port is None or too_much:
             raise QueueMisconfigured(f"the address of the queue's service is not complete or has too much. {_HINT}")
-        if "ca" in options and parts.scheme != TLS:
-            raise QueueMisconfigured(f"an authority is for {TLS}://. {_HINT}")
+        if options and parts.scheme != TLS:
+            raise QueueMisconfigured(f"an authority and certificates are for {TLS}://. {_HINT}")
+        if ("cert" in options) != ("key" in options):
+            raise QueueMisconfigured(f"a certificate of the caller needs its key, and the key its certificate. {_HINT}")
         return cls(
             target=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
             tls=parts.scheme == TLS,
             token=unquote(parts.password) if parts.password else None,
-            ca=Path(options["ca"][0]) if "ca" in options else None,
+            **{name: Path(values[0]) for name, values in options.items()},
         )
 
     @property
@@ -50,9 +59,12 @@ class ServiceAddress:
         """What goes with each call."""
         return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
 
-    def root_certificates(self) -> bytes | None:
-        """Errors: `QueueMisconfigured`."""
+    def certificates(self) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """Authority, the caller's key, its certificate chain. Errors: `QueueMisconfigured`."""
         try:
-            return None if self.ca is None else self.ca.read_bytes()
+            authority, key, chain = (
+                None if file is None else file.read_bytes() for file in (self.ca, self.key, self.cert)
+            )
         except OSError as error:
-            raise QueueMisconfigured(f"the authority of the queue's service cannot be read: {error}") from error
+            raise QueueMisconfigured(f"a certificate for the queue's service cannot be read: {error}") from error
+        return authority, key, chain

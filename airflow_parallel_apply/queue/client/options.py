@@ -24,4 +24,4 @@ CHANNEL_OPTIONS: Final = (
 
 def credentials_of(address: ServiceAddress) -> grpc.ChannelCredentials:
     """Of an address with TLS."""
-    return grpc.ssl_channel_credentials(address.root_certificates())
+    return grpc.ssl_channel_credentials(*address.certificates())

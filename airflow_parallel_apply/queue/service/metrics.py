@@ -106,16 +106,14 @@ class MetricsServer:
     """Answers `GET /metrics` in threads of its own, under the service's TLS and token where it has them."""
 
     def __init__(
-        self, registry: CollectorRegistry, host: str, port: int, *, token: str | None, tls: tuple[str, str] | None
+        self, registry: CollectorRegistry, host: str, port: int, *, token: str | None, tls: ssl.SSLContext | None
     ) -> None:
         application = make_wsgi_app(registry)
         self._server = make_server(
             host, port, _guarded(application, token), server_class=_ThreadingServer, handler_class=_QuietHandler
         )
         if tls is not None:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(*tls)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, name="queue metrics", daemon=True)
         self._thread.start()

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import signal
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,8 @@ class Serving:
     ready_file: Path | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    """Callers must show a certificate that this authority signed."""
     token: str | None = field(default=None, repr=False)
     metrics_listen: str | None = None
     limits: ServiceLimits = field(default_factory=ServiceLimits)
@@ -50,6 +53,8 @@ class Serving:
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("TLS needs a certificate and its key")
+        if self.tls_client_ca is not None and self.tls_certificate is None:
+            raise ValueError("certificates of callers are asked for with TLS only")
         if self.token is not None and (not self.token or not self.token.isascii() or not self.token.isprintable()):
             raise ValueError("a token is printable ASCII, and not empty")
         for address in filter(None, (self.listen, self.metrics_listen)):
@@ -135,7 +140,9 @@ def _bind(server: grpc.aio.Server, serving: Serving) -> str:
     try:
         if serving.tls_certificate is not None and serving.tls_key is not None:
             pair = (serving.tls_key.read_bytes(), serving.tls_certificate.read_bytes())
-            port = server.add_secure_port(serving.listen, grpc.ssl_server_credentials([pair]))
+            authority = None if serving.tls_client_ca is None else serving.tls_client_ca.read_bytes()
+            credentials = grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
+            port = server.add_secure_port(serving.listen, credentials)
         else:
             port = server.add_insecure_port(serving.listen)
     except (OSError, RuntimeError) as error:
@@ -146,13 +153,21 @@ def _bind(server: grpc.aio.Server, serving: Serving) -> str:
 def _metrics(serving: Serving, registry: CollectorRegistry) -> MetricsServer | None:
     if serving.metrics_listen is None:
         return None
-    tls = None
-    if serving.tls_certificate is not None and serving.tls_key is not None:
-        tls = (str(serving.tls_certificate), str(serving.tls_key))
     try:
-        return MetricsServer(registry, *split_address(serving.metrics_listen), token=serving.token, tls=tls)
+        where = split_address(serving.metrics_listen)
+        return MetricsServer(registry, *where, token=serving.token, tls=_tls_context(serving))
     except OSError as error:
         raise QueueMisconfigured(f"metrics cannot listen on {serving.metrics_listen}: {error}") from error
+
+
+def _tls_context(serving: Serving) -> ssl.SSLContext | None:
+    if serving.tls_certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=serving.tls_client_ca)
+    context.load_cert_chain(serving.tls_certificate, serving.tls_key)
+    if serving.tls_client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 def _say_ready(serving: Serving, ready: dict[str, object]) -> None:
