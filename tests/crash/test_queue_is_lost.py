@@ -109,14 +109,16 @@ def test_a_run_outlives_its_queue(written: Scene, service: FragileService, forge
     assert written.staged() == []
 
 
+@pytest.mark.parametrize("back", [True, False], ids=["empty", "away"])
 def test_a_queue_that_is_lost_before_close_leaves_the_judgement_to_the_positions(
-    written: Scene, service: FragileService
+    written: Scene, service: FragileService, back: bool
 ) -> None:
     written.rig.capture("run")
     opened = written.open("run")
     reports = written.rig.apply(opened)
     service.kill(forget=True)
-    service.start()
+    if back:
+        service.start()
     assert written.rig.close(opened, reports).stop_seqno == opened.until_seqno
     written.require_equal()
 

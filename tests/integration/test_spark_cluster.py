@@ -23,7 +23,7 @@ from airflow_parallel_apply.operators.spark import check_workers
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.cluster import Cluster
@@ -35,6 +35,7 @@ from airflow_parallel_apply.spark.submitted.lane import SubmittedLane
 from airflow_parallel_apply.spark.submitted.looking import cluster_findings
 from airflow_parallel_apply.spark.submitted.messages import CopyWork, LaneWork
 from tests.support.dags_test import Airflow
+from tests.support.queue_service import ServedQueue
 from tests.support.rig import Rig, execute
 from tests.support.spark_cluster import SETTINGS, SparkCluster, command_line, eventually
 
@@ -61,6 +62,7 @@ def on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers listen there, and their environment is that of the task."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("AIRFLOW_CONN_PARALLEL_APPLY_TARGET", f"postgresql://u:{PASSWORD}@h/d")
+    monkeypatch.setenv("PARALLEL_APPLY_QUEUE", f"grpcs://:{PASSWORD}@h:7411")
 
 
 @pytest.fixture
@@ -121,7 +123,7 @@ class Lanes:
                 raise
 
     def close(self, reports: list[LaneReport]) -> run.ClosedRun:
-        return run.close_run(self.opened, self.rig.config, self.rig.target, [report.to_json() for report in reports])
+        return self.rig.close(self.opened, [report.to_json() for report in reports])
 
     @property
     def units(self) -> int:
@@ -131,8 +133,7 @@ class Lanes:
 def opened_lanes(rig: Rig, cluster: SparkCluster, run_id: str = "run") -> Lanes:
     rig.capture(run_id)
     plan(rig.config, rig.target)
-    opened = run.open_run(rig.config, rig.source, rig.target, owner=run_id, run_id=run_id)
-    return Lanes(rig=rig, opened=opened, cluster=Cluster(master=cluster.master, settings=SETTINGS))
+    return Lanes(rig=rig, opened=rig.open(run_id), cluster=Cluster(master=cluster.master, settings=SETTINGS))
 
 
 def committed(rig: Rig) -> int:
@@ -188,8 +189,19 @@ def environments() -> str:
     return "\n".join((process / "environ").read_bytes().decode(errors="replace") for process in told)
 
 
-def test_a_worker_lost_in_the_middle_changes_nothing_and_no_credential_is_seen(rig: Rig, cluster: SparkCluster) -> None:
+@pytest.fixture
+def guarded(rig: Rig, tmp_path: Path) -> Iterator[Rig]:
+    """Steered by a service that wants a token."""
+    served = ServedQueue(tmp_path / "queue", token=PASSWORD)
+    yield replace(rig, queue=QueueEndpoint(conn_id="queue", dsn=served.url.replace("//", f"//:{PASSWORD}@")))
+    served.stop()
+
+
+def test_a_worker_lost_in_the_middle_changes_nothing_and_no_credential_is_seen(
+    guarded: Rig, cluster: SparkCluster
+) -> None:
     """Two lanes on two cores, then one: whoever has no core gives its channel to the other, which has none to spare."""
+    rig = guarded
     rig.prepare()
     for first in range(1, 10_001, 50):
         rig.write(ROWS.format(first=first, last=first + 49))

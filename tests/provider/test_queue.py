@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.providers_manager import ProvidersManager
+from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from airflow.sdk.module_loading import import_string
 
@@ -114,6 +115,13 @@ def test_the_hook_gives_the_queue_and_counts_it(queue: Queue) -> None:
     assert QueueHook(CONN).counts(["orders"]) == QueueCounts(queues=1, size=3, available=3)
     assert QueueHook(CONN).counts(prefix=["o"]).size == 4
     assert QueueHook(CONN).test_connection() == (True, "2 queues with 4 tasks")
+
+
+def test_airflow_finds_the_hook_by_the_connection_s_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "grpc://127.0.0.1:1", TOKEN)
+    found = BaseHook.get_hook(CONN)
+    assert isinstance(found, QueueHook)
+    assert found.endpoint.place == "grpc://127.0.0.1:1"
 
 
 def test_a_sensor_that_has_nothing_to_wait_for_ends_at_once(queue: Queue) -> None:

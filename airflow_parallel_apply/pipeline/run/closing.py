@@ -93,11 +93,12 @@ def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, tasks: Pip
     positions = target.positions()
     try:
         state = coordinator.state()
-    except OwnershipLost:
-        # A queue that was lost since the last lane ended changes nothing of what the target says.
+    except (OwnershipLost, QueueUnavailable) as error:
+        # A queue that was lost, or went away, since the last lane ended changes nothing of what the target says.
         if all_equal(positions) and not _is_early(positions[0].seqno, target, opened):
             return positions[0].seqno, False
-        target.release(opened.generation, clean_stop_seqno=None)
+        if isinstance(error, OwnershipLost):
+            target.release(opened.generation, clean_stop_seqno=None)
         raise
     if state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions):
         return positions[0].seqno, _is_early(positions[0].seqno, target, opened)
