@@ -122,7 +122,7 @@ def test_the_queue_may_be_behind_a_guarded_service_and_nothing_shows_its_token(
     )
     execute(source_dsn, "CREATE TABLE item (id bigint PRIMARY KEY, note text)")
     execute(source_dsn, "INSERT INTO item SELECT i, 'copied' FROM generate_series(1, 500) i")
-    told = {"channels": CHANNELS, "log_url": str(tmp_path / "log"), "queue": "our_queue"}
+    told = {"pipeline": "guarded", "channels": CHANNELS, "log_url": str(tmp_path / "log"), "queue": "our_queue"}
     said = airflow.run(create_tables=True, **told)
     execute(source_dsn, "UPDATE item SET note = 'changed' WHERE id % 2 = 0", "TRUNCATE item")
     execute(source_dsn, "INSERT INTO item SELECT i, 'new' FROM generate_series(1, 300) i")
