@@ -261,12 +261,13 @@ class AirflowServices:
         """Whether it answers, or has written a heartbeat since its launch: an older one may be its predecessor's."""
         try:
             health = self.client.health()
+            if service == "api-server":
+                # The tasks' side of the API builds its routes at the first request, for seconds, on a busy machine for
+                # longer than a request lasts: not at the first task's.
+                self.client.wake_execution_api()
+                return True
         except Unavailable:
             return False
-        if service == "api-server":
-            # The tasks' side of the API builds its routes at the first request, for seconds: not at the first task's.
-            self.client.wake_execution_api()
-            return True
         name = _HEALTH[service]
         beat = health[name].get(f"latest_{name}_heartbeat")
         return beat is not None and datetime.fromisoformat(beat) >= self._launched[service]
