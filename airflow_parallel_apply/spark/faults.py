@@ -24,6 +24,8 @@ _UNFIT_PYTHON: Final = (
     "PYTHON_VERSION_MISMATCH",
     "Cannot run program",
 )
+_NO_TLS: Final = "WRONG_VERSION_NUMBER"
+"""What OpenSSL makes of an answer that is no TLS."""
 _LINE_LIMIT: Final = 400
 
 
@@ -70,6 +72,13 @@ def translate(error: Exception, doing: str) -> ParallelApplyError:
             "the Spark Connect server refuses this client's token",
             op=doing,
             hint="Check the Spark connection's token; an embedded server has a new one after each start.",
+        )
+    if _NO_TLS in str(error):
+        return ConfigurationError(
+            "the Spark Connect server speaks no TLS, without which a token is sent to localhost only",
+            op=doing,
+            hint="Name its host localhost where it is on this one, 127.0.0.1 is not enough; elsewhere put a proxy that "
+            "speaks TLS before it.",
         )
     if any(sign in str(error) for sign in _UNFIT_PYTHON):
         told = next(line for line in str(error).splitlines() if any(sign in line for sign in _UNFIT_PYTHON))

@@ -60,6 +60,13 @@ def test_a_wrong_token_is_a_matter_of_configuration():
         raise grpc_error("UNAUTHENTICATED", "Invalid authentication token")
 
 
+def test_a_server_without_tls_is_told_with_the_name_that_needs_none():
+    with pytest.raises(ConfigurationError, match="localhost"), spark_errors("s"):
+        raise grpc_error(
+            "UNAVAILABLE", "ipv4:127.0.0.1:15002: Tls handshake failed (TSI_PROTOCOL_FAILURE): WRONG_VERSION_NUMBER"
+        )
+
+
 def test_a_missing_file_is_the_logs_error():
     with pytest.raises(LogError, match="cannot read a file of the log"), spark_errors("s"):
         raise grpc_error("INTERNAL", "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file x")
