@@ -1,4 +1,4 @@
-"""`python -m benchmarks` (`make bench`): ratios against PostgreSQL's own; and `… workloads|copy|queue|parse`."""
+"""`python -m benchmarks` (`make bench`): ratios against PostgreSQL's own. `… --help` lists the others."""
 
 from __future__ import annotations
 
@@ -80,6 +80,19 @@ def queue() -> None:
     with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
         lines = measure(Path(directory), settings, lambda line: console.print(f"… {line}", highlight=False))
     print_lines(console, settings, lines)
+
+
+@app.command()
+def queue_latency() -> None:
+    """A queue of a million tasks: latencies, watched and not; memory; recovery. BENCH_QUEUE_LARGE_TASKS, …"""
+    from benchmarks.queues.latency import measure, print_large
+    from benchmarks.queues.settings import QueueBenchSettings
+
+    console = Console()
+    settings = QueueBenchSettings.from_environment(os.environ)
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
+        found = measure(Path(directory), settings, lambda line: console.print(f"… {line}", highlight=False))
+    print_large(console, settings, found)
 
 
 @app.command()

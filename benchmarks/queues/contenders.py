@@ -40,7 +40,7 @@ SERVER_SETTINGS: Final[Mapping[str, str]] = {
 }
 """Of the server that all queues in PostgreSQL share."""
 
-_READY_SECONDS: Final = 60.0
+_READY_SECONDS: Final = 300.0
 _numbers: Final = count()
 
 
@@ -79,7 +79,7 @@ class Place:
             return run(queue, work)
 
     def _service(self, work: Work) -> Spent:
-        with serving(self._folder("service")) as url, closing(open_queue(url)) as queue:
+        with serving(self._folder("service")) as served, closing(open_queue(served.url)) as queue:
             return run(queue, work)
 
     def _postgres(self, work: Work) -> Spent:
@@ -103,28 +103,38 @@ class Place:
         return self.server.create_database(f"queue_{next(_numbers)}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A service that runs."""
+
+    url: str
+    pid: int
+
+
 @contextmanager
-def serving(data: Path, *arguments: str) -> Iterator[str]:
-    """The service as a process of its own: its URL."""
+def serving(data: Path) -> Iterator[Served]:
+    """The service as a process of its own."""
     ready_file = data.with_name(f"{data.name}.ready")
+    # Left behind by one that was killed.
+    ready_file.unlink(missing_ok=True)
     with data.with_name(f"{data.name}.log").open("wb") as log:
         process = subprocess.Popen(
             [
                 sys.executable, "-m", "airflow_parallel_apply.queue", "serve", "--data", str(data),
-                "--ready-file", str(ready_file), *arguments,
+                "--ready-file", str(ready_file),
             ],
             stderr=log,
         )  # fmt: skip
     try:
-        yield str(wait_ready(ready_file, process, _READY_SECONDS)["url"])
+        ready = _wait_ready(ready_file, process)
+        yield Served(url=str(ready["url"]), pid=process.pid)
     finally:
         process.terminate()
         process.wait()
 
 
-def wait_ready(path: Path, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-    """What the service wrote into its ready file. Errors: `Unavailable`."""
-    deadline = monotonic() + seconds
+def _wait_ready(path: Path, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    deadline = monotonic() + _READY_SECONDS
     while not path.exists():
         if process.poll() is not None or monotonic() > deadline:
             raise Unavailable("the queue's service did not start", op="bench", hint=f"See {path.with_suffix('.log')}.")

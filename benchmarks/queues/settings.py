@@ -25,6 +25,8 @@ class QueueBenchSettings:
     """Of each of its measurements."""
     large_workers: int = 4
     """Clients that claim and modify meanwhile."""
+    large_rate: int = 100
+    """Claims of all of them a second, and as many modifies."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
