@@ -4,46 +4,105 @@ The source's log has what its cascades did, as rows of the same transaction behi
 target acts by itself, such a row finds its work done: a delete finds no row, a changed key is changed already. That
 is right in exactly this case: the table refers, by foreign keys that act, to one whose row was deleted or got another
 key earlier in the same transaction.
+
+A row that is reached on two ways has, in the log, states in between: one reference has followed, the other one names
+what is gone. The target has done both at once. So a reference to nothing, in a row that this transaction has changed
+already, stays what it is here; the log's last state of the row names what is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.event import Operation
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActingKey:
+    """A foreign key that changes the child's rows. `parent_name` and `operators`, which compare the parent's columns
+    with the child's, are SQL.
+    """
+
+    child: int
+    parent: int
+    parent_name: str
+    deferrable: bool
+    columns: tuple[str, ...]
+    referenced: tuple[str, ...]
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What the target may have done before a change comes. `done`: the change itself. `between`: it may be a state in
+    between, of which these references, where they name nothing, are to be passed over.
+    """
+
+    done: bool
+    between: tuple[ActingKey, ...]
+
+
 class Cascades:
-    """Follows a replay, change by change. `acting`: by child, the tables whose rows' changes may reach it."""
+    """Follows a replay, change by change."""
 
-    def __init__(self, acting: Mapping[int, frozenset[int]]) -> None:
-        self._acting = acting
+    def __init__(self, keys: Sequence[ActingKey]) -> None:
+        parents: dict[int, set[int]] = {}
+        for key in keys:
+            parents.setdefault(key.child, set()).add(key.parent)
+        self._acting = {child: _reaching(child, parents) for child in parents}
+        # What may be checked at the end is: it needs no care.
+        self._checked = {
+            child: tuple(key for key in keys if key.child == child and not key.deferrable) for child in parents
+        }
         self._seqno = -1
-        self._changed: set[int] = set()
+        self._gone: set[int] = set()
         """Tables of which this transaction has deleted a row or changed a key so far."""
+        self._changed: set[int] = set()
+        """Those and tables of which it has changed a row: a foreign key may refer to any column."""
 
-    def may_have_acted(self, oid: int, seqno: int, operation: Operation) -> bool:
-        """Whether the target may have done this change itself; and take note of the change."""
+    def reach(self, oid: int, seqno: int, operation: Operation) -> Reached:
+        """What the target may have done of this change; and take note of it."""
         if seqno != self._seqno:
             self._seqno = seqno
+            self._gone.clear()
             self._changed.clear()
-        if operation not in (Operation.DELETE, Operation.KEY_ARRIVED):
-            return False
-        found = not self._changed.isdisjoint(self._acting.get(oid, frozenset()))
-        self._changed.add(oid)
+        acting = self._acting.get(oid, frozenset())
+        is_update = operation in (Operation.UPDATE, Operation.KEY_ARRIVED)
+        found = Reached(
+            done=operation in (Operation.DELETE, Operation.KEY_ARRIVED) and not self._gone.isdisjoint(acting),
+            between=self._checked.get(oid, ()) if is_update and not self._changed.isdisjoint(acting) else (),
+        )
+        if operation is not Operation.INSERT:
+            self._changed.add(oid)
+            if operation is not Operation.UPDATE:
+                self._gone.add(oid)
         return found
 
 
 def find_cascades(connection: psycopg.Connection[Any], *, schema: str) -> Cascades:
     """As the session's role makes them: a replica's foreign keys do nothing. Errors: psycopg's own."""
-    parents: dict[int, set[int]] = {}
-    for child, parent in connection.execute(statement("tables", "acting_keys", schema=schema)):
-        parents.setdefault(child, set()).add(parent)
-    return Cascades({child: _reaching(child, parents) for child in parents})
+    cursor = connection.cursor(row_factory=dict_row)
+    cursor.execute(statement("tables", "acting_keys", schema=schema))
+    return Cascades(
+        [
+            ActingKey(
+                child=row["child"],
+                parent=row["parent"],
+                parent_name=row["parent_name"],
+                deferrable=row["deferrable"],
+                columns=tuple(row["columns"]),
+                referenced=tuple(row["referenced"]),
+                operators=tuple(row["operators"]),
+            )
+            for row in cursor
+        ]
+    )
 
 
 def _reaching(child: int, parents: Mapping[int, set[int]]) -> frozenset[int]:

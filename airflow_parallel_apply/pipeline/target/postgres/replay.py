@@ -18,7 +18,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.event import Operation, Relation
-from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, find_cascades
+from airflow_parallel_apply.pipeline.target.postgres.cascades import ActingKey, Cascades, Reached, find_cascades
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
@@ -55,7 +55,7 @@ class Replay:
         self._relations = relations
         self._moving = moving
         self._tables: dict[int, TargetTable] = {}
-        self._statements: dict[tuple[int, Operation, tuple[int, ...], bool, bool], sql.Composed] = {}
+        self._statements: dict[tuple[int, Operation, tuple[int, ...], bool, bool, bool], sql.Composed] = {}
         self._cascades: Cascades | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -78,8 +78,8 @@ class Replay:
                 raise LogError(f"operation {letter} among the rows to replay", seqno=seqno)
             # Looked up before the pipeline opens: what it asks the catalog waits for the answer.
             table = self._table(relation_id)
-            may_be_done = self._cascades.may_have_acted(table.oid, seqno, operation)
-            ready.append((table, operation, seqno, values, tuple(unsent or ()), old_key, may_be_done))
+            reached = self._cascades.reach(table.oid, seqno, operation)
+            ready.append((table, operation, seqno, values, tuple(unsent or ()), old_key, reached))
         sent: list[_Sent] = []
         try:
             with self._connection.pipeline():
@@ -113,7 +113,7 @@ class Replay:
         values: Sequence[str | None],
         unsent: tuple[int, ...],
         old_key: Sequence[str] | None,
-        may_be_done: bool,
+        reached: Reached,
     ) -> _Sent:
         relation = table.relation
         new_key = [values[index] for index in relation.key_indexes] if relation.key_indexes else list(values)
@@ -127,16 +127,21 @@ class Replay:
                 parameters = list(key)
             case _:
                 parameters = [*(values[index] for index in kept), *key]
-        at_new_key = may_be_done and operation is Operation.KEY_ARRIVED and bool(relation.key_indexes)
+        at_new_key = reached.done and operation is Operation.KEY_ARRIVED and bool(relation.key_indexes)
         if at_new_key:
             parameters += new_key
         if not moves and not relation.by_image and operation in (Operation.UPDATE, Operation.KEY_ARRIVED):
             parameters += [values[index] for index, column in enumerate(relation.columns) if column.name in table.fixed]
         cursor = psycopg.RawCursor(self._connection)
-        statement = self._statement(table, operation, unsent, kept, at_new_key=at_new_key, moves=moves)
-        cursor.execute(statement, parameters, prepare=True)
-        # A row that has its new key already is found by that.
-        return _Sent(cursor, relation, seqno, tuple(key), may_be_done and not at_new_key)
+        place = (relation.relation_id, operation, unsent, at_new_key, moves, bool(reached.between))
+        if place not in self._statements:
+            self._statements[place] = _build(
+                table, operation, kept, at_new_key=at_new_key, moves=moves, between=reached.between
+            )
+        cursor.execute(self._statements[place], parameters, prepare=True)
+        # A row that has its new key already is found by that, but for one that is between two of its key's references.
+        in_key = sum(any(table.is_key(column) for column in key.columns) for key in reached.between)
+        return _Sent(cursor, relation, seqno, tuple(key), reached.done and (not at_new_key or in_key > 1))
 
     def _moves(
         self,
@@ -167,21 +172,6 @@ class Replay:
             return True
         return False
 
-    def _statement(
-        self,
-        table: TargetTable,
-        operation: Operation,
-        unsent: tuple[int, ...],
-        kept: Sequence[int],
-        *,
-        at_new_key: bool,
-        moves: bool,
-    ) -> sql.Composed:
-        place = (table.relation.relation_id, operation, unsent, at_new_key, moves)
-        if place not in self._statements:
-            self._statements[place] = _build(table, operation, kept, at_new_key=at_new_key, moves=moves)
-        return self._statements[place]
-
     def _table(self, relation_id: int) -> TargetTable:
         if relation_id not in self._tables:
             relation = self._relations(relation_id)
@@ -200,9 +190,17 @@ def _written(table: TargetTable, operation: Operation, *, moves: bool) -> list[i
 
 
 def _build(
-    table: TargetTable, operation: Operation, kept: Sequence[int], *, at_new_key: bool, moves: bool
+    table: TargetTable,
+    operation: Operation,
+    kept: Sequence[int],
+    *,
+    at_new_key: bool,
+    moves: bool,
+    between: Sequence[ActingKey],
 ) -> sql.Composed:
-    """`at_new_key`: the row may have its new key already, and then is the one to update. `moves`: delete, insert it."""
+    """`at_new_key`: the row may have its new key already, and then is the one to update. `moves`: delete, insert it.
+    `between`: references that are passed over where they name nothing.
+    """
     columns = [sql.Identifier(table.relation.columns[index].name) for index in kept]
     marks = (sql.SQL(f"${number}") for number in count(1))
     if operation is Operation.INSERT:
@@ -218,7 +216,11 @@ def _build(
         final.update((name, _typed(table, name, marks)) for name in sent)
     values = []
     if operation is not Operation.DELETE and not moves:
-        values = [sql.SQL("{} = {}").format(column, mark) for column, mark in zip(columns, marks, strict=False)]
+        given = {table.relation.columns[index].name: next(marks) for index in kept}
+        values = [
+            sql.SQL("{} = {}").format(sql.Identifier(name), _unless_nothing(table, name, given, between))
+            for name in given
+        ]
     if table.relation.by_image:
         return _build_image(table, values, final, marks)
     operators = table.key_operators()
@@ -245,7 +247,35 @@ def _build(
     for name in table.fixed:
         # It may not be moved, so it must have the value that it is to have.
         same += sql.SQL(" AND {} = {}").format(sql.Identifier(name), _typed(table, name, marks))
-    return sql.SQL("UPDATE {} SET {} WHERE {}").format(table.own_rows, sql.SQL(", ").join(values), same)
+    return sql.SQL("UPDATE {} AS t SET {} WHERE {}").format(table.own_rows, sql.SQL(", ").join(values), same)
+
+
+def _unless_nothing(
+    table: TargetTable, column: str, given: Mapping[str, sql.SQL], between: Sequence[ActingKey]
+) -> sql.Composable:
+    """The value given to a column, or its own in a row that this transaction changed, if it refers to nothing."""
+    tests = []
+    for key in between:
+        if column in key.columns and given.keys() >= set(key.columns):
+            values = [
+                sql.SQL("{}::{}").format(given[name], sql.SQL(table.columns[name].type_sql)) for name in key.columns
+            ]
+            same = [
+                sql.SQL("p.{} {} {}").format(sql.Identifier(name), sql.SQL(operator), value)
+                for name, operator, value in zip(key.referenced, key.operators, values, strict=True)
+            ]
+            tests.append(
+                sql.SQL("({} OR EXISTS (SELECT FROM {} AS p WHERE {}))").format(
+                    sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(value) for value in values),
+                    sql.SQL(key.parent_name),
+                    sql.SQL(" AND ").join(same),
+                )
+            )
+    if not tests:
+        return given[column]
+    return sql.SQL("CASE WHEN t.xmin <> pg_current_xact_id()::xid OR {} THEN {}::{} ELSE t.{} END").format(
+        sql.SQL(" AND ").join(tests), given[column], sql.SQL(table.columns[column].type_sql), sql.Identifier(column)
+    )
 
 
 def _moved(table: TargetTable, deletion: sql.Composed, final: Mapping[str, sql.Composable]) -> sql.Composed:

@@ -76,6 +76,10 @@ class TargetTable:
         """
         return sql.SQL("{}" if self.is_partitioned else "ONLY {}").format(self.identifier)
 
+    def is_key(self, column: str) -> bool:
+        """Whether it is one of the relation's key columns."""
+        return any(found.key for found in self.relation.columns if found.name == column)
+
     @property
     def key_index(self) -> UniqueIndex | None:
         """The unique index over exactly the relation's key columns."""

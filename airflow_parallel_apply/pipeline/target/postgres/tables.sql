@@ -99,10 +99,23 @@ ORDER BY 1, 2, 3, 4, 5;
 
 -- name: acting_keys
 -- Foreign keys that change the child when the parent's row goes or gets another key.
-SELECT DISTINCT conrelid::bigint, confrelid::bigint
-FROM pg_constraint
-WHERE contype = 'f' AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))
-  AND current_setting('session_replication_role') <> 'replica';
+SELECT k.conrelid::bigint AS child, k.confrelid::bigint AS parent, format('%I.%I', n.nspname, p.relname) AS parent_name,
+       k.condeferrable AS deferrable,
+       array_agg(a.attname::text ORDER BY c.ordinal) AS columns,
+       array_agg(b.attname::text ORDER BY c.ordinal) AS referenced,
+       array_agg(format('OPERATOR(%I.%s)', o.nspname, op.oprname) ORDER BY c.ordinal) AS operators
+FROM pg_constraint k
+JOIN pg_class p ON p.oid = k.confrelid
+JOIN pg_namespace n ON n.oid = p.relnamespace
+CROSS JOIN LATERAL unnest(k.conkey, k.confkey, k.conpfeqop) WITH ORDINALITY AS c(own, other, operator, ordinal)
+JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = c.own
+JOIN pg_attribute b ON b.attrelid = k.confrelid AND b.attnum = c.other
+JOIN pg_operator op ON op.oid = c.operator
+JOIN pg_namespace o ON o.oid = op.oprnamespace
+WHERE k.contype = 'f' AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
+  AND current_setting('session_replication_role') <> 'replica'
+GROUP BY k.oid, k.conrelid, k.confrelid, n.nspname, p.relname, k.condeferrable
+ORDER BY k.oid;
 
 -- name: missing_privileges
 SELECT t.ordinal - 1, p.privilege
