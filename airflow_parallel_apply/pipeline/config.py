@@ -12,7 +12,6 @@ from datetime import timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
-from urllib.parse import urlsplit
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.queue.connect import is_service
@@ -117,8 +116,9 @@ class QueueEndpoint:
         """`grpc://host:port` or `postgresql://host:port/database`, without secrets."""
         if not is_service(self.dsn):
             return f"postgresql://{Endpoint(conn_id=self.conn_id, dsn=self.dsn).place}"
-        parts = urlsplit(self.dsn)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        protocol, _, rest = self.dsn.partition("://")
+        address = re.split(r"[/?#]", rest, maxsplit=1)[0]
+        return f"{protocol}://{address.rpartition('@')[2]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,6 +99,30 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("grpcs://localhost:{port}?ca={other}", r"CERTIFICATE_VERIFY_FAILED.* Hint: ca must name the authority"),
+        ("grpcs://127.0.0.1:{port}?ca={cert}", r"Hint: Its certificate is for another host"),
+        ("grpc://127.0.0.1:1", r"[Cc]onnection refused"),
+        ("grpc://no-such-host.invalid:7", r"no-such-host"),
+    ],
+)
+def test_who_gets_no_connection_is_told_why(
+    certificate: tuple[Path, Path], tmp_path: Path, address: str, told: str
+) -> None:
+    served = ServedQueue(
+        tmp_path / "queue", listen="localhost:0", tls_certificate=certificate[0], tls_key=certificate[1]
+    )
+    port, other = served.url.rpartition(":")[2], make_certificate(tmp_path)[0]
+    queue = QueueClient(address.format(port=port, cert=certificate[0], other=other), deadline=timedelta(seconds=2))
+    for call in (queue.queue_stats, lambda: put(queue, Insert(queue="q"))):
+        with pytest.raises(QueueUnavailable, match=told):
+            call()
+    queue.close()
+    served.stop()
+
+
 @pytest.mark.parametrize("shown", [True, False])
 def test_with_an_authority_of_callers_only_its_certificates_get_in(
     certificate: tuple[Path, Path], tmp_path: Path, shown: bool

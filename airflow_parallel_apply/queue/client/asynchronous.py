@@ -102,7 +102,7 @@ class AsyncQueueClient:
             return None
         try:
             call = self._method(step.method)(
-                step.message, timeout=step.seconds, metadata=self._address.metadata, wait_for_ready=True
+                step.message, timeout=step.seconds, metadata=self._address.metadata, wait_for_ready=step.waits
             )
             return [page async for page in call] if step.method in STREAMED else await call
         except grpc.RpcError as error:

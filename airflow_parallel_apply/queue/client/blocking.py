@@ -93,7 +93,7 @@ class QueueClient:
             return None
         try:
             call = self._method(step.method)
-            reply = call(step.message, timeout=step.seconds, metadata=self._address.metadata, wait_for_ready=True)
+            reply = call(step.message, timeout=step.seconds, metadata=self._address.metadata, wait_for_ready=step.waits)
             return list(reply) if step.method in STREAMED else reply
         except grpc.RpcError as error:
             self._check_open()

@@ -49,8 +49,17 @@ STREAMED: Final = frozenset({"Tasks"})
 
 _SLICE_SECONDS: Final = 20.0
 """One call waits no longer: a service that vanished without a word is noticed behind it."""
+_PROBE_SECONDS: Final = 1.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LAST_PAUSE_SECONDS: Final = 1.0
+
+_TLS_HINTS: Final = (
+    ("CERTIFICATE_VERIFY_FAILED", "ca must name the authority that signed its certificate."),
+    ("Hostname Verification", "Its certificate is for another host."),
+    ("WRONG_VERSION_NUMBER", "It speaks no TLS: grpc://."),
+    ("CERTIFICATE_REQUIRED", "It wants a certificate of the caller's: cert and key."),
+)
+"""By what gRPC's words contain."""
 
 _Result = TypeVar("_Result")
 Clock = Callable[[], float]
@@ -58,11 +67,12 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One call of the service. `seconds`: its deadline."""
+    """One call of the service. `seconds`: its deadline. `waits`: for a connection where there is none."""
 
     method: str
     message: Any
     seconds: float
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +156,7 @@ class Calls:
             delete=map(wire.ref_to_wire, delete),
             depend=map(wire.ref_to_wire, depend),
         )
-        reply = yield Request(method="Modify", message=message, seconds=self._seconds)
+        reply = yield from _asked("Modify", message, self._seconds)
         _check_done(reply)
         asked = list(zip(insert, insert_texts, strict=True))
         return tuple(wire.modified_from_wire(reply, asked, change_texts, json.loads))
@@ -154,7 +164,7 @@ class Calls:
     def renew(self, task: Task, *, claimant: str, lease: timedelta) -> Steps[Task]:
         check_renew(claimant, lease)
         message = pb.RenewRequest(ref=wire.ref_to_wire(task.ref), claimant=claimant, lease=wire.duration_to_wire(lease))
-        reply = yield Request(method="Renew", message=message, seconds=self._seconds)
+        reply = yield from _asked("Renew", message, self._seconds)
         _check_done(reply)
         (renewed,) = _tasks(reply.tasks)
         return renewed
@@ -199,7 +209,7 @@ class Calls:
 
     def snapshot(self) -> Steps[str]:
         """Let the service take a snapshot now: its file's name."""
-        reply = yield Request(method="Snapshot", message=pb.SnapshotRequest(), seconds=max(self._seconds, 600.0))
+        reply = yield from _asked("Snapshot", pb.SnapshotRequest(), max(self._seconds, 600.0))
         return str(reply.name)
 
     def _repeated(self, method: str, message: Any, wait: float) -> Steps[Any]:
@@ -209,7 +219,7 @@ class Calls:
         while True:
             left = max(until - self._clock(), 0.001)
             try:
-                return (yield Request(method=method, message=message, seconds=left))
+                return (yield from _asked(method, message, left))
             except QueueFull:
                 raise
             except QueueUnavailable:
@@ -218,6 +228,25 @@ class Calls:
             # Not all at once, where many clients lost one service.
             yield Pause(seconds=pause * random.uniform(0.5, 1))  # noqa: S311
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+
+class NoAnswer(QueueUnavailable):
+    """The call's time was over, for a reason that gRPC does not tell one who waits."""
+
+
+def _asked(method: str, message: Any, seconds: float) -> Steps[Any]:
+    """The reply. A call that waited in vain for a connection is followed by one that does not, and so is told why."""
+    try:
+        return (yield Request(method=method, message=message, seconds=seconds))
+    except NoAnswer:
+        try:
+            probe = pb.StatsRequest(exact=["-"], limit=1)
+            yield Request(method="Stats", message=probe, seconds=_PROBE_SECONDS, waits=False)
+        except NoAnswer:
+            pass
+        except QueueUnavailable as why:
+            raise why from None
+        raise
 
 
 def translated(error: grpc.RpcError, target: str) -> QueueError | ValueError:
@@ -235,8 +264,11 @@ def translated(error: grpc.RpcError, target: str) -> QueueError | ValueError:
             return QueueMisconfigured(f"{details}. Hint: grpcs://:token@host:port.")
         case grpc.StatusCode.UNIMPLEMENTED:
             return QueueMisconfigured(f"{target} is no queue service of this version: {details}")
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
-            return QueueUnavailable(f"the queue's service at {target} cannot be reached: {details}")
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return NoAnswer(f"the queue's service at {target} did not answer in time")
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+            hint = next((f". Hint: {text}" for sign, text in _TLS_HINTS if sign in details), "")
+            return QueueUnavailable(f"the queue's service at {target} cannot be reached: {details}{hint}")
         case _:
             return QueueError(f"the queue's service refused a call: {code.name} {details}")
 
