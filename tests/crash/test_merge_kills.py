@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+from airflow_parallel_apply.pipeline.target.postgres import target as target_module
 from tests.crash.scene import Scene
 from tests.support.step_process import Fault
 
@@ -83,3 +87,29 @@ def test_a_run_that_dies_while_its_channels_merge_is_opened_anew(handed_over: Sc
     assert lane.wait() == -signal.SIGKILL, lane.tail()
     handed_over.rerun("run")
     handed_over.require_equal()
+
+
+def test_a_target_that_restarts_inside_a_merge_is_asked_again(
+    handed_over: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = threading.Event()
+    count = target_module.count_conflict
+
+    def kill_once(*arguments: Any, **named: Any) -> None:
+        count(*arguments, **named)
+        if not killed.is_set():
+            handed_over.target_server.kill()
+            killed.set()
+
+    monkeypatch.setattr(target_module, "count_conflict", kill_once)
+    opened = handed_over.open("run")
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        applying = pool.submit(handed_over.rig.apply, opened)
+        assert killed.wait(60)
+        # A server ends with the thread that started it.
+        handed_over.target_server.start()
+        applying.result()
+    handed_over.close(opened)
+    handed_over.require_equal()
+    assert handed_over.staged() == []
+    assert merge_points(handed_over) > 0

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
 
+from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.event import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.partition.key import buckets
+from airflow_parallel_apply.pipeline.target.postgres import target as target_module
 from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_rig, require_equal
 from tests.support.rig import Rig, execute
 
@@ -275,3 +278,20 @@ def test_a_unique_index_of_one_partition_alone_while_the_channels_are_apart(one_
     one_lane.run()
     require_equal(one_lane)
     assert conflicts(one_lane) == {("unique", "public.t_part"): 1}
+
+
+def test_a_deadlock_that_comes_again_opens_a_merge_point(one_lane: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_lane.both(UNIQUE)
+    tried: list[int] = []
+    move = target_module.move
+
+    def move_after_deadlocks(connection: Any, session: Any, unit: Unit) -> None:
+        if unit.channel == 3 and unit.row_count:
+            tried.append(unit.last_seqno)
+            raise psycopg.errors.DeadlockDetected("deadlock detected")
+        move(connection, session, unit)
+
+    monkeypatch.setattr(target_module, "move", move_after_deadlocks)
+    equal_after(one_lane, lambda: one_lane.write("INSERT INTO t SELECT i, i FROM generate_series(1, 60) i"))
+    assert len(tried) == 2
+    assert [reason for reason, _ in conflicts(one_lane)] == ["deadlock"]

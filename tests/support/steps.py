@@ -17,6 +17,11 @@ from tests.support.step_process import Order
 
 ROOT = Path(__file__).parents[2]
 
+_LONGEST_SECONDS = 240
+"""More than a lane gives to what does not come back: two minutes of trying again, and one last try that waits for a new
+Spark server on a busy machine. What lasts longer hangs.
+"""
+
 
 class StepProcess:
     """One `tests.support.step_process`. Its messages go to `log`."""
@@ -60,14 +65,14 @@ class StepProcess:
             assert time.monotonic() < deadline, f"{self.name} does not stop: {self.tail()}"
             time.sleep(0.02)
 
-    def wait(self, timeout: float = 90) -> int:
+    def wait(self, timeout: float = _LONGEST_SECONDS) -> int:
         """Its exit status; negative: the signal that ended it."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} does not end: {self.tail()}") from None
 
-    def report(self, timeout: float = 90) -> dict[str, Any] | None:
+    def report(self, timeout: float = _LONGEST_SECONDS) -> dict[str, Any] | None:
         """What it says at its end; None where it failed or was killed."""
         if self.wait(timeout) != 0:
             return None
