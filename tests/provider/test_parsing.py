@@ -119,6 +119,16 @@ def test_a_pipeline_in_a_dag_of_ones_own_takes_ten_lines() -> None:
     assert dag.get_task("orders.apply").partial_kwargs["open_task_id"] == "orders.open"
 
 
+def test_a_pipeline_s_queue_is_not_its_executor_s() -> None:
+    with DAG("orders", schedule=None, default_args={"queue": "celery"}) as dag:
+        ParallelApply(group_id="orders", queue="our_queue")
+    for task_id in ("changes_available", "capture", "route", "open", "close"):
+        task = dag.get_task(f"orders.{task_id}")
+        assert (task.queue_conn_id, task.queue) == ("our_queue", "celery")
+    lane = dag.get_task("orders.apply").partial_kwargs
+    assert (lane["queue_conn_id"], lane["queue"]) == ("our_queue", "celery")
+
+
 def test_two_pipelines_fit_into_one_dag() -> None:
     with DAG("both", schedule=None) as dag:
         ParallelApply(group_id="first") >> ParallelApply(group_id="second")

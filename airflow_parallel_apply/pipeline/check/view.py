@@ -15,6 +15,7 @@ _HEADINGS = {
     Side.TARGET: "-- mend at the target, with psql:",
     Side.LOG: "# mend the log, in a shell:",
     Side.SPARK: "# mend Spark's workers, in a shell there:",
+    Side.QUEUE: "# mend the queue, in a shell:",
 }
 
 
