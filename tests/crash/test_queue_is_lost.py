@@ -27,6 +27,14 @@ from tests.support.step_process import Fault
 SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
 LOSSES = int(os.environ.get("QUEUE_LOSSES") or 6)
 COMMIT = "airflow_parallel_apply.pipeline.target.postgres.target:PostgresTarget.commit"
+COORDINATOR = "airflow_parallel_apply.pipeline.coordinate.coordinator:Coordinator"
+
+PLACES = {
+    "between commit and finish": Fault(at=COMMIT, when="after", call=2),
+    "at a fence": Fault(at=f"{COORDINATOR}.arrive", when="after", call=2),
+    "between positions and acknowledgement": Fault(at=f"{COORDINATOR}.acknowledge", when="before", call=2),
+}
+"""Where a lane dies."""
 
 
 class FragileService:
@@ -154,6 +162,20 @@ def test_a_lane_that_stood_still_while_its_queue_was_lost_changes_nothing(
     written.require_equal()
     written.rig.write("INSERT INTO t VALUES (-5, -5, 'later')")
     written.rig.run("next")
+    written.require_equal()
+
+
+@pytest.mark.parametrize("forget", [False, True], ids=["comes back", "is lost"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_lane_and_its_queue_die_together(written: Scene, service: FragileService, place: str, forget: bool) -> None:
+    written.rig.capture("run")
+    opened = written.open("run")
+    lane = written.start_lane(opened, fault=PLACES[place])
+    assert lane.wait() == -signal.SIGKILL, lane.tail()
+    service.kill(forget=forget)
+    service.start()
+    written.rig.lane(opened, 1)
+    assert written.close(opened).stop_seqno == opened.until_seqno
     written.require_equal()
 
 
