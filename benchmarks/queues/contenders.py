@@ -24,9 +24,9 @@ from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
 from benchmarks.queues.peers import Peers
 from benchmarks.queues.work import Spent, Work, run
 
-MEMORY: Final = "memory backend in this process"
+MEMORY: Final = "memory, in process"
 SERVICE: Final = "service"
-POSTGRES: Final = "PostgreSQL backend"
+POSTGRES: Final = "PostgreSQL"
 SINGLE: Final = "single"
 BATCHED: Final = "batched"
 

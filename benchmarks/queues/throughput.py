@@ -65,12 +65,12 @@ def print_lines(console: Console, settings: QueueBenchSettings, lines: list[Line
     console.print(
         f"{settings.tasks:,} tasks of {settings.value_bytes} bytes, {settings.workers} workers, calls of 1 (single) or "
         f"{settings.batch} (batched, and all peers that can), median of {settings.repeats}; {cpu_count()} cores for "
-        "everything; fsync on",
+        "everything; fsync on; work: claim and finish",
         highlight=False,
     )
     table = Table(box=None)
     table.add_column("queue")
-    for name in ("insert/s", "claim + finish/s", "all three/s", "× best peer", "load before"):
+    for name in ("insert/s", "work/s", "all/s", "× best peer", "load"):
         table.add_column(name, justify="right")
     for line in lines:
         spent = line.median

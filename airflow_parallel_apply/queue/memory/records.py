@@ -12,6 +12,7 @@ A change holds final states, so doing it again does nothing: recovery need not k
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -83,7 +84,8 @@ def _decode_task(payload: bytes, offset: int) -> tuple[Task, int]:
     queue, claimant, err, value, end = _texts(payload, offset + _TASK.size, lengths)
     task = Task(
         task_id=TaskId(UUID(bytes=task_id)),
-        queue=queue,
+        # One text for all tasks of a queue, instead of one for each.
+        queue=sys.intern(queue),
         version=version,
         sequence=sequence if flags & _HAS_SEQUENCE else None,
         at=moment_of(at),

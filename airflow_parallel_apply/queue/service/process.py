@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import ssl
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,11 @@ from airflow_parallel_apply.queue.service.server import Service
 
 _GRACE_SECONDS: Final = 15.0
 """For calls under way when the service stops; none of them waits any more."""
+
+_SWITCH_SECONDS: Final = 0.0005
+"""How long a thread that lists or takes a snapshot may hold up the event loop: a tenth of Python's own interval, which
+every call would wait for two or three times over.
+"""
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -68,6 +74,7 @@ class Serving:
 
 async def serve(serving: Serving) -> None:
     """Until SIGTERM or SIGINT. Errors: `QueueMisconfigured`, `QueueCorrupt`; nothing is served then."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
     # In a thread: recovery may take a while, and a signal meanwhile ends the process by itself.
     data = await asyncio.to_thread(DataDirectory, serving.data, limits=serving.data_limits)
     stop = asyncio.Event()

@@ -46,7 +46,7 @@ from airflow_parallel_apply.queue.service.metrics import CallMetrics
 SERVICE: Final = "parallel_apply.queue.v1.Queue"
 
 _SMALL_ENTRIES: Final = 100
-"""Modifies up to here cost the loop less than a change of threads would."""
+"""Calls for so many tasks cost the loop less than a change of threads would."""
 _PAGE_BYTES: Final = 2**20
 
 _logger: Final = logging.getLogger(__name__)
@@ -104,22 +104,33 @@ class Service:
         self._stopping.set()
 
     async def _claim(self, request: pb.ClaimRequest, context: _Context) -> Message:
-        self._limits.check_entries(len(request.queues) + len(request.wake))
+        limit = request.limit or 1
+        self._limits.check_entries(max(limit, len(request.queues) + len(request.wake)))
         queues, wake = list(request.queues), list(request.wake)
-        claimant, lease, limit = request.claimant, wire.duration_from_wire(request.lease), request.limit or 1
-        claimed = self._engine.claim_now(queues, claimant=claimant, lease=lease, limit=limit)
-        woken = False
-        if not claimed and request.wait > 0:
+        claimant, lease = request.claimant, wire.duration_from_wire(request.lease)
+
+        def claim_now() -> pb.ClaimReply:
+            claimed = self._engine.claim_now(queues, claimant=claimant, lease=lease, limit=limit)
+            return pb.ClaimReply(tasks=map(wire.task_to_wire, claimed))
+
+        reply = await asyncio.to_thread(claim_now) if limit > _SMALL_ENTRIES else claim_now()
+        if not reply.tasks and request.wait > 0:
             event = asyncio.Event()
             left = self._timer(request.wait)
             with self._engine.watches.watch([*queues, *wake], self._waker(event)) as watch:
                 steps = self._engine.claim_steps(
-                    watch, queues, claimant=claimant, lease=lease, limit=limit, wake=wake, seconds_left=left
+                    watch,
+                    queues,
+                    claimant=claimant,
+                    lease=lease,
+                    # In the loop: who waited begins with few, where many came at once.
+                    limit=min(limit, _SMALL_ENTRIES),
+                    wake=wake,
+                    seconds_left=left,
                 )
                 claimed = await self._wait(event, steps, context)
-                woken = not claimed and left() > 0
-        await self._sync.wait(self._data.log.position)
-        return pb.ClaimReply(tasks=map(wire.task_to_wire, claimed), woken=woken)
+                reply = pb.ClaimReply(tasks=map(wire.task_to_wire, claimed), woken=not claimed and left() > 0)
+        return await self._settled(reply)
 
     async def _modify(self, request: pb.ModifyRequest, _: _Context) -> Message:
         self._limits.check_modify(request)

@@ -6,6 +6,7 @@ client of ours would send.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -111,7 +112,8 @@ def insert_to_wire(entry: Insert, value: str) -> pb.Insert:
 
 def insert_from_wire(message: pb.Insert) -> Insert:
     return Insert(
-        queue=message.queue,
+        # One text for all tasks of a queue, instead of one for each.
+        queue=sys.intern(message.queue),
         value=message.value,
         sequence=message.sequence if message.HasField("sequence") else None,
         at=_arrival_from_wire(message.at) if message.HasField("at") else None,
