@@ -33,8 +33,8 @@ INTERVALS: Final = int(os.environ.get("BACKFILL_INTERVALS") or 2)
 GAP: Final = 2
 """Intervals that are left out."""
 SECOND: Final = timedelta(seconds=1)
-TIMEOUT: Final = timedelta(minutes=30)
-"""Of one backfill: six task processes for each interval, three at a time, which on a busy machine take 20 s each."""
+TIMEOUT: Final = max(timedelta(minutes=30), INTERVALS * timedelta(minutes=3))
+"""Of one backfill: six task processes for each interval, three at a time, which on a busy machine take a minute each."""
 
 TABLE: Final = "CREATE TABLE item (id bigint PRIMARY KEY, committed timestamptz)"
 
@@ -168,14 +168,14 @@ def write_history(dsn: str) -> datetime:
     return first
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(2 * TIMEOUT.total_seconds() + 600)
 def test_a_backfill_from_the_newest_to_the_oldest_ends_equal_and_green(scene: Scene) -> None:
     scene.backfill("backwards", "--run-backwards", intervals=INTERVALS + 1)
     assert scene.runs("backwards") == ["success"] * (INTERVALS + 1)
     assert scene.each_once("backwards")
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(2 * TIMEOUT.total_seconds() + 600)
 def test_a_backfill_in_order_and_once_more_applies_each_transaction_once(scene: Scene) -> None:
     scene.backfill("forwards")
     assert scene.runs("forwards") == ["success"] * INTERVALS
@@ -194,7 +194,7 @@ def test_a_backfill_in_order_and_once_more_applies_each_transaction_once(scene: 
     assert scene.each_once("forwards")
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(2 * TIMEOUT.total_seconds() + 600)
 def test_a_gap_ahead_names_the_interval_to_run_first_and_is_closed_by_it(scene: Scene) -> None:
     scene.backfill("gap", first=GAP, intervals=1)
     assert scene.runs("gap") == ["failed"]
