@@ -36,8 +36,12 @@ demo-stop: $(INSTALLED) ## Stop what `make demo DEMO_KEEP=1` left running
 	@$(BIN)/python -m airflow_parallel_apply.demo stop
 
 .PHONY: test
-test: java $(INSTALLED) ## The whole test suite, as continuous integration runs it (PYTEST_ARGS="-k …")
-	@$(BIN)/python -m pytest tests --numprocesses 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: java $(INSTALLED) ## The test suite, as continuous integration runs it (PYTEST_ARGS="-k …")
+	@$(BIN)/python -m pytest tests -m "not long" --numprocesses 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+.PHONY: test-long
+test-long: java $(INSTALLED) ## What `make test` leaves out, since each takes a minute or more
+	@$(BIN)/python -m pytest tests -m long --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: bench
 bench: java $(INSTALLED) ## Ratios against PostgreSQL's own replication, from one run on one history

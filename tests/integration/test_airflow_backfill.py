@@ -168,6 +168,7 @@ def write_history(dsn: str) -> datetime:
     return first
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2 * TIMEOUT.total_seconds() + 600)
 def test_a_backfill_from_the_newest_to_the_oldest_ends_equal_and_green(scene: Scene) -> None:
     scene.backfill("backwards", "--run-backwards", intervals=INTERVALS + 1)
@@ -194,6 +195,7 @@ def test_a_backfill_in_order_and_once_more_applies_each_transaction_once(scene: 
     assert scene.each_once("forwards")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2 * TIMEOUT.total_seconds() + 600)
 def test_a_gap_ahead_names_the_interval_to_run_first_and_is_closed_by_it(scene: Scene) -> None:
     scene.backfill("gap", first=GAP, intervals=1)

@@ -106,6 +106,7 @@ def transactions_of(dsn: str) -> list[tuple[Any, ...]]:
         ]
 
 
+@pytest.mark.long
 def test_the_queue_may_be_behind_a_guarded_service_and_nothing_shows_its_token(
     airflow: Airflow, tmp_path: Path, source_dsn: str, target_dsn: str, spark_server: ServerLease
 ) -> None:

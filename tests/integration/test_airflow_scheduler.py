@@ -88,6 +88,7 @@ def test_a_stop_from_the_xcom_editor_stops_all_channels_at_one_seqno(pipeline: A
     assert pipeline.equal
 
 
+@pytest.mark.long
 def test_a_stop_by_the_command_is_seen_in_xcom_too(pipeline: AirflowPipeline) -> None:
     pipeline.write(8001, 10000)
     run_id = pipeline.trigger(epoch_max_changes=50)

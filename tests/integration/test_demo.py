@@ -52,6 +52,7 @@ def test_interrupted_during_the_run_it_cleans_up_and_leaves_no_process(
     assert _left(tmp_path) == []
 
 
+@pytest.mark.long
 def test_killed_it_leaves_no_process(demo: subprocess.Popen[str], tmp_path: Path) -> None:
     _read_until(demo, "Airflow runs")
     assert len(_left(tmp_path)) > 5

@@ -83,6 +83,7 @@ def test_an_unknown_dag_is_an_error_that_names_it(services: AirflowServices) -> 
         services.client.trigger("nothing", {})
 
 
+@pytest.mark.long
 def test_a_scheduler_that_was_killed_and_restarted_finishes_the_run(services: AirflowServices, tmp_path: Path) -> None:
     run = services.client.trigger("waits", {"folder": str(tmp_path)})
     _until((tmp_path / "begun").exists)

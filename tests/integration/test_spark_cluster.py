@@ -228,6 +228,7 @@ def test_a_worker_lost_in_the_middle_changes_nothing_and_no_credential_is_seen(
     cluster.add_worker()
 
 
+@pytest.mark.long
 def test_a_lane_that_is_killed_takes_its_application_with_it(rig: Rig, cluster: SparkCluster) -> None:
     """Its driver gives back what it holds, so that the next lane need not wait for a lease to end."""
     rig.prepare()
@@ -246,6 +247,7 @@ def test_a_lane_that_is_killed_takes_its_application_with_it(rig: Rig, cluster: 
     assert rig.comparison().equal
 
 
+@pytest.mark.long
 def test_an_initial_copy_runs_on_the_cluster(rig: Rig, cluster: SparkCluster) -> None:
     execute(rig.source_dsn, ROWS.format(first=1, last=3000))
     work = CopyWork(source=rig.source, target=rig.target, log_url=rig.config.log_url)
@@ -259,6 +261,7 @@ def test_an_initial_copy_runs_on_the_cluster(rig: Rig, cluster: SparkCluster) ->
     assert rig.comparison().equal
 
 
+@pytest.mark.long
 def test_workers_without_our_python_are_refused_with_what_mends_it(rig: Rig, cluster: SparkCluster) -> None:
     rig.prepare()
     rig.write(ROWS.format(first=1, last=10))
@@ -269,6 +272,7 @@ def test_workers_without_our_python_are_refused_with_what_mends_it(rig: Rig, clu
     assert "spark.pyspark.python" in str(raised.value)
 
 
+@pytest.mark.long
 def test_a_check_looks_from_the_executors_of_a_cluster(rig: Rig, cluster: SparkCluster) -> None:
     known = Cluster(master=cluster.master, settings=SETTINGS)
     assert cluster_findings(known, rig.config, rig.target) == ()

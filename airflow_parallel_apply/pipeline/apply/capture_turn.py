@@ -107,7 +107,11 @@ class CaptureTurns:
 
     def _turn(self) -> None:
         queue, names = self._coordinator.queue, self._coordinator.names
-        task = queue.claim([names.capture], claimant=self._claimant, lease=self._config.lease, timeout=_WAIT)
+
+        def claim() -> Task | None:
+            return queue.claim([names.capture], claimant=self._claimant, lease=self._config.lease, timeout=_WAIT)
+
+        task = retrying(claim, on_retry=self._tell)
         if task is None:
             return
         self._keeper.hold(CAPTURE_ROLE, task)
