@@ -84,6 +84,7 @@ def test_a_transaction_that_was_open_during_a_crash_is_not_taken_for_one_that_is
     ]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_huge_transaction_takes_no_more_memory_than_a_large_one(spark_scene: Scene) -> None:
     """Capture, a lane and Spark's Python workers: 240 MB of values, which fill every buffer there is, then 640 MB."""

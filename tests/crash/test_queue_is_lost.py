@@ -165,6 +165,7 @@ def test_a_lane_that_stood_still_while_its_queue_was_lost_changes_nothing(
     written.require_equal()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("forget", [False, True], ids=["comes back", "is lost"])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_lane_and_its_queue_die_together(written: Scene, service: FragileService, place: str, forget: bool) -> None:

@@ -176,6 +176,7 @@ def test_a_backfill_from_the_newest_to_the_oldest_ends_equal_and_green(scene: Sc
     assert scene.each_once("backwards")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2 * TIMEOUT.total_seconds() + 600)
 def test_a_backfill_in_order_and_once_more_applies_each_transaction_once(scene: Scene) -> None:
     scene.backfill("forwards")

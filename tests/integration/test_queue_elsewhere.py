@@ -132,7 +132,7 @@ def test_pipelines_of_one_name_into_two_targets_share_a_queue(
 ) -> None:
     """The other one goes the other way, since slots of one name do not share a server."""
     one = replace(rig, queue=service)
-    sides = target_server.create_database("other_source"), source_server.create_database("other_target")
+    sides = target_server.create_database("sharing_source"), source_server.create_database("sharing_target")
     other = replace(make_rig(*sides, tmp_path / "other", lanes=3), queue=service)
     first, second = opened(one, "run"), opened(other, "run")
     assert first.generation == second.generation
@@ -142,7 +142,7 @@ def test_pipelines_of_one_name_into_two_targets_share_a_queue(
         mine.close(run)
         require_equal(mine)
     assert queues(service) == ()
-    for server, name in ((target_server, "other_source"), (source_server, "other_target")):
+    for server, name in ((target_server, "sharing_source"), (source_server, "sharing_target")):
         drop_database(server, name)
 
 

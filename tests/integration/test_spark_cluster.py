@@ -296,6 +296,7 @@ def test_a_connect_server_on_the_cluster_serves_lanes(rig: Rig, cluster: SparkCl
     release_session(url, session_id)
 
 
+@pytest.mark.long
 def test_a_dag_run_on_the_cluster_copies_and_applies(rig: Rig, cluster: SparkCluster, tmp_path: Path) -> None:
     """One slot, two lanes: the second begins when the first has stopped every channel."""
     airflow = Airflow(

@@ -116,6 +116,7 @@ def test_a_lease_keeps_an_idle_server_and_a_killed_holder_gives_it_back(director
     assert eventually(lambda: not running(server))
 
 
+@pytest.mark.long
 def test_nothing_survives_a_killed_supervisor_and_the_next_caller_starts_anew(directory):
     with connect_server(settings=settings(60), directory=directory) as lease:
         members = with_python_workers(lease)
