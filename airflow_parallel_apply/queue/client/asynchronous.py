@@ -15,14 +15,12 @@ import grpc.aio
 
 from airflow_parallel_apply.queue.client.address import ServiceAddress
 from airflow_parallel_apply.queue.client.calls import (
-    REPLIES,
     STREAMED,
     Calls,
     Pause,
     Request,
     Steps,
-    path_of,
-    to_bytes,
+    methods_of,
     translated,
 )
 from airflow_parallel_apply.queue.client.options import CHANNEL_OPTIONS, credentials_of
@@ -116,7 +114,7 @@ class AsyncQueueClient:
     def _method(self, name: str) -> Callable[..., Any]:
         if self._channel is None:
             self._channel = self._connect()
-            self._methods = {method: _callable(self._channel, method) for method in REPLIES}
+            self._methods = methods_of(self._channel)
         return self._methods[name]
 
     def _connect(self) -> grpc.aio.Channel:
@@ -127,11 +125,3 @@ class AsyncQueueClient:
     def _check_open(self) -> None:
         if self._closed:
             raise QueueError("this queue was closed")
-
-
-def _callable(channel: grpc.aio.Channel, method: str) -> Callable[..., Any]:
-    make = channel.unary_stream if method in STREAMED else channel.unary_unary
-    made: Callable[..., Any] = make(
-        path_of(method), request_serializer=to_bytes, response_deserializer=REPLIES[method].FromString
-    )
-    return made

@@ -13,14 +13,12 @@ import grpc
 
 from airflow_parallel_apply.queue.client.address import ServiceAddress
 from airflow_parallel_apply.queue.client.calls import (
-    REPLIES,
     STREAMED,
     Calls,
     Pause,
     Request,
     Steps,
-    path_of,
-    to_bytes,
+    methods_of,
     translated,
 )
 from airflow_parallel_apply.queue.client.options import CHANNEL_OPTIONS, credentials_of
@@ -108,7 +106,7 @@ class QueueClient:
             self._check_open()
             if self._channel is None:
                 self._channel = self._connect()
-                self._methods = {method: _callable(self._channel, method) for method in REPLIES}
+                self._methods = methods_of(self._channel)
             return self._methods[name]
 
     def _connect(self) -> grpc.Channel:
@@ -119,11 +117,3 @@ class QueueClient:
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise QueueError("this queue was closed")
-
-
-def _callable(channel: grpc.Channel, method: str) -> Callable[..., Any]:
-    make = channel.unary_stream if method in STREAMED else channel.unary_unary
-    made: Callable[..., Any] = make(
-        path_of(method), request_serializer=to_bytes, response_deserializer=REPLIES[method].FromString
-    )
-    return made

@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import grpc
+import grpc.aio
 
 from airflow_parallel_apply.queue.arguments import check_claim, check_modify, check_renew, to_json
 from airflow_parallel_apply.queue.model import (
@@ -278,7 +279,17 @@ def path_of(method: str) -> str:
     return f"/{SERVICE}/{method}"
 
 
-def to_bytes(message: Any) -> bytes:
+def methods_of(channel: grpc.Channel | grpc.aio.Channel) -> dict[str, Callable[..., Any]]:
+    """Every call of the service by its name, on either kind of channel."""
+    return {
+        method: (channel.unary_stream if method in STREAMED else channel.unary_unary)(
+            path_of(method), request_serializer=_to_bytes, response_deserializer=reply.FromString
+        )
+        for method, reply in REPLIES.items()
+    }
+
+
+def _to_bytes(message: Any) -> bytes:
     """A request, as gRPC wants it written."""
     content: bytes = message.SerializeToString()
     return content

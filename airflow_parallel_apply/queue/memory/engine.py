@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from airflow_parallel_apply.queue.arguments import check_claim, check_modify, check_renew
 from airflow_parallel_apply.queue.judge import (
@@ -33,6 +33,7 @@ from airflow_parallel_apply.queue.judge import (
     raise_if_refused,
     to_announce,
 )
+from airflow_parallel_apply.queue.memory.journal import Forgetful, Journal
 from airflow_parallel_apply.queue.memory.shelf import Shelf, place_of
 from airflow_parallel_apply.queue.memory.shelves import Shelves
 from airflow_parallel_apply.queue.memory.watches import Watch, Watches
@@ -56,36 +57,6 @@ _MAX_RACES: Final = 1000
 
 _CLOCK_CHECK_SECONDS: Final = 10.0
 """Longest wait for an arrival without looking at the clock again, which somebody may have set."""
-
-
-class Journal(Protocol):
-    """Where changes are made durable, in the order in which they are applied."""
-
-    def append(self, puts: Sequence[Task], deletes: Sequence[TaskId]) -> int:
-        """Write one change down, whole or (with an error) not at all; durable once `wait` of the position returns."""
-        ...
-
-    @property
-    def position(self) -> int:
-        """Of the last change that was written down."""
-        ...
-
-    def wait(self, position: int) -> None:
-        """Until that position is durable. Errors: `QueueUnavailable`, nobody knows then whether it will be."""
-        ...
-
-
-class Forgetful:
-    """The journal of a queue that lives as long as its process."""
-
-    position = 0
-
-    def append(self, puts: Sequence[Task], deletes: Sequence[TaskId]) -> int:
-        del puts, deletes
-        return 0
-
-    def wait(self, position: int) -> None:
-        del position
 
 
 class Engine:
