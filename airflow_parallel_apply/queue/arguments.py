@@ -50,8 +50,8 @@ def check_modify(
     named: list[TaskId] = [entry.task_id for entry in insert if entry.task_id is not None]
     named += [entry.ref.task_id for entry in change]
     named += [ref.task_id for ref in (*delete, *depend)]
-    repeated = [str(task_id) for task_id, count in Counter(named).items() if count > 1]
-    if repeated:
+    if len({task_id.int for task_id in named}) < len(named):
+        repeated = [str(task_id) for task_id, count in Counter(named).items() if count > 1]
         raise ValueError(f"the ids of a modify must be disjoint, more than once: {', '.join(repeated)}")
     check_names({entry.queue for entry in insert})
     check_names({entry.queue for entry in change if entry.queue is not None})

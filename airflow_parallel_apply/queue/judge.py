@@ -1,16 +1,17 @@
 """Whether a modify may be done: every entry held against what the backend says of its task and its place.
 
-What is here is every backend's: which entries fail and why, which move, whose waiters are told.
+What is here is every backend's: which entries fail and why, which move, whose waiters are told. Tasks are looked up by
+the numbers of their ids, which Python hashes and compares many times faster than the ids themselves.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from uuid import UUID
+from typing import Protocol
 
+from airflow_parallel_apply.queue.ids import drawn_ids
 from airflow_parallel_apply.queue.model import (
     Change,
     DependencyError,
@@ -34,6 +35,8 @@ class Modify:
     change: Sequence[Change]
     delete: Sequence[TaskRef]
     depend: Sequence[TaskRef]
+    named: Sequence[TaskId]
+    """The tasks that have to exist."""
 
     @classmethod
     def asked(
@@ -45,51 +48,53 @@ class Modify:
         depend: Sequence[TaskRef],
     ) -> Modify:
         """Give every insert its id."""
-        drawn = _drawn_ids(sum(entry.task_id is None for entry in insert))
-        named = [(next(drawn) if entry.task_id is None else entry.task_id, entry) for entry in insert]
-        return cls(claimant=claimant, insert=named, change=change, delete=delete, depend=depend)
+        drawn = iter(drawn_ids(sum(entry.task_id is None for entry in insert)))
+        return cls(
+            claimant=claimant,
+            insert=[(next(drawn) if entry.task_id is None else entry.task_id, entry) for entry in insert],
+            change=change,
+            delete=delete,
+            depend=depend,
+            named=[entry.ref.task_id for entry in change] + [ref.task_id for ref in (*delete, *depend)],
+        )
+
+
+class Locked(Protocol):
+    """A task of ours to judge, as it stands: nobody else can write it until our modify ends."""
 
     @property
-    def named(self) -> list[TaskId]:
-        """The tasks that have to exist."""
-        refs = [entry.ref for entry in self.change] + [*self.delete, *self.depend]
-        return [ref.task_id for ref in refs]
+    def queue(self) -> str: ...
 
+    @property
+    def sequence(self) -> int | None: ...
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Locked:
-    """A task of ours to judge: nobody else can write it until our modify ends. `now` is the backend's."""
+    @property
+    def version(self) -> int: ...
 
-    queue: str
-    sequence: int | None
-    version: int
-    claimant: str | None
-    at: datetime
-    now: datetime
+    @property
+    def claimant(self) -> str | None: ...
+
+    @property
+    def at(self) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A task that comes into a queue: an insert, or (with `move`) a change that takes it from another queue.
-    `is_drawn`: the id was made at random for this modify, so no task has it.
+    """What comes into a queue and meets the same there: an insert, a change (`move`) that takes its task from another
+    queue, or all spread inserts without an id of their own. Those have drawn ones, which no task has, and meet but the
+    queue's kind.
     """
 
-    task_id: TaskId
+    task_ids: Sequence[TaskId]
     queue: str
     sequence: int | None
     move: bool
-    is_drawn: bool = False
     skip_colliding: bool = False
-
-    @property
-    def question(self) -> Hashable:
-        """Equal for arrivals with the same obstacle: spread tasks with drawn ids meet but their queue's kind."""
-        return self.queue if self.is_drawn and self.sequence is None else self.task_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """What the backend holds where a task would arrive. `version` is that of the task which has the id."""
+    """What the backend holds where an arrival comes. `version` is that of the task which has the id."""
 
     version: int | None
     taken: bool
@@ -100,31 +105,44 @@ class Obstacle:
 class Arrivals:
     """The verdict on arrivals: the refused ones, and those to leave out because their id exists, as asked."""
 
-    refused: dict[TaskId, Failure] = field(default_factory=dict)
-    skipped: set[TaskId] = field(default_factory=set)
+    refused: dict[int, Failure] = field(default_factory=dict)
+    skipped: set[int] = field(default_factory=set)
+
+    def done(self, modify: Modify) -> Sequence[tuple[TaskId, Insert]]:
+        """The inserts that are not left out."""
+        if not self.skipped:
+            return modify.insert
+        return [(task_id, entry) for task_id, entry in modify.insert if task_id.int not in self.skipped]
 
 
-def moves(entry: Change, locked: Mapping[TaskId, Locked]) -> bool:
+def moves(entry: Change, locked: Mapping[int, Locked]) -> bool:
     """Whether a change takes its task to another queue."""
-    found = locked.get(entry.ref.task_id)
+    found = locked.get(entry.ref.task_id.int)
     return found is not None and entry.queue is not None and entry.queue != found.queue
 
 
-def arrivals_of(modify: Modify, locked: Mapping[TaskId, Locked]) -> list[Arrival]:
+def arrivals_of(modify: Modify, locked: Mapping[int, Locked]) -> list[Arrival]:
     """The inserts, then the moves."""
-    inserts = [
-        Arrival(
-            task_id=task_id,
-            queue=entry.queue,
-            sequence=entry.sequence,
-            move=False,
-            is_drawn=entry.task_id is None,
-            skip_colliding=entry.skip_colliding,
-        )
-        for task_id, entry in modify.insert
-    ]
-    return inserts + [
-        Arrival(task_id=entry.ref.task_id, queue=entry.queue, sequence=entry.sequence, move=True)
+    arrivals: list[Arrival] = []
+    alike: dict[str, list[TaskId]] = {}
+    for task_id, entry in modify.insert:
+        if entry.task_id is None and entry.sequence is None:
+            if entry.queue not in alike:
+                alike[entry.queue] = []
+                arrivals.append(Arrival(task_ids=alike[entry.queue], queue=entry.queue, sequence=None, move=False))
+            alike[entry.queue].append(task_id)
+        else:
+            arrivals.append(
+                Arrival(
+                    task_ids=(task_id,),
+                    queue=entry.queue,
+                    sequence=entry.sequence,
+                    move=False,
+                    skip_colliding=entry.skip_colliding,
+                )
+            )
+    return arrivals + [
+        Arrival(task_ids=(entry.ref.task_id,), queue=entry.queue, sequence=entry.sequence, move=True)
         for entry in modify.change
         if entry.queue is not None and moves(entry, locked)
     ]
@@ -163,7 +181,7 @@ def judge_arrivals(arrivals: Sequence[Arrival], obstacles: Sequence[Obstacle]) -
     for arrival, obstacle in zip(arrivals, obstacles, strict=True):
         exists = obstacle.version is not None and not arrival.move
         if exists and arrival.skip_colliding:
-            verdict.skipped.add(arrival.task_id)
+            verdict.skipped.update(task_id.int for task_id in arrival.task_ids)
             continue
         is_strict = arrival.sequence is not None
         reason = None
@@ -174,42 +192,43 @@ def judge_arrivals(arrivals: Sequence[Arrival], obstacles: Sequence[Obstacle]) -
         elif obstacle.taken or (arrival.sequence is not None and (arrival.queue, arrival.sequence) in places):
             reason = FailureReason.TAKEN
         if reason is not None:
-            failure = Failure(task_id=arrival.task_id, reason=reason, version=obstacle.version)
-            verdict.refused[arrival.task_id] = failure
+            for task_id in arrival.task_ids:
+                verdict.refused[task_id.int] = Failure(task_id=task_id, reason=reason, version=obstacle.version)
         elif arrival.sequence is not None:
             places.add((arrival.queue, arrival.sequence))
     return verdict
 
 
-def raise_if_refused(
-    modify: Modify, locked: Mapping[TaskId, Locked], refused_arrivals: Mapping[TaskId, Failure]
-) -> None:
-    """`DependencyError` with every entry that cannot be done."""
-    inserts = [refused_arrivals[task_id] for task_id, _ in modify.insert if task_id in refused_arrivals]
+def raise_if_refused(modify: Modify, locked: Mapping[int, Locked], arrivals: Arrivals, now: datetime) -> None:
+    """`DependencyError` with every entry that cannot be done. `now` is the backend's, with the tasks locked."""
+    refused, by = arrivals.refused, modify.claimant
+    inserts = [refused[task_id.int] for task_id, _ in modify.insert if task_id.int in refused] if refused else []
     changes = [
         failure
         for entry in modify.change
-        if (failure := _failure(entry.ref, locked, modify.claimant) or _misplaced(entry, locked, refused_arrivals))
+        if (failure := _failure(entry.ref, locked, now, by) or _misplaced(entry, locked, refused))
     ]
-    deletes = [failure for ref in modify.delete if (failure := _failure(ref, locked, modify.claimant))]
-    depends = [failure for ref in modify.depend if (failure := _failure(ref, locked, None))]
+    deletes = [failure for ref in modify.delete if (failure := _failure(ref, locked, now, by))]
+    depends = [failure for ref in modify.depend if (failure := _failure(ref, locked, now, None))]
     if inserts or changes or deletes or depends:
         raise DependencyError(
             inserts=tuple(inserts), changes=tuple(changes), deletes=tuple(deletes), depends=tuple(depends)
         )
 
 
-def to_announce(modify: Modify, locked: Mapping[TaskId, Locked], insert: Sequence[tuple[TaskId, Insert]]) -> set[str]:
+def to_announce(
+    modify: Modify, locked: Mapping[int, Locked], insert: Sequence[tuple[TaskId, Insert]], now: datetime
+) -> set[str]:
     """The queues whose waiters a done modify wakes. `insert`: those that were not skipped.
 
     A change that only puts its task off wakes nobody: they look again when they expected the task, and not before.
     """
     queues = {entry.queue for _, entry in insert}
-    queues |= {locked[ref.task_id].queue for ref in modify.delete}
+    queues |= {locked[ref.task_id.int].queue for ref in modify.delete}
     for entry in modify.change:
-        before = locked[entry.ref.task_id]
-        at = before.now + entry.at if isinstance(entry.at, timedelta) else entry.at
-        put_off = at is not None and at > before.now and at >= before.at
+        before = locked[entry.ref.task_id.int]
+        at = now + entry.at if isinstance(entry.at, timedelta) else entry.at
+        put_off = at is not None and at > now and at >= before.at
         if not put_off or moves(entry, locked):
             queues |= {before.queue, entry.queue or before.queue}
     return queues
@@ -232,20 +251,14 @@ def not_ours(task: TaskRef, found: Locked | None, claimant: str) -> Failure:
     )
 
 
-def _drawn_ids(count: int) -> Iterator[TaskId]:
-    """As `uuid4`, with one call of the system for all."""
-    content = os.urandom(16 * count)
-    return (TaskId(UUID(bytes=content[start : start + 16], version=4)) for start in range(0, 16 * count, 16))
-
-
-def _failure(ref: TaskRef, locked: Mapping[TaskId, Locked], claimant: str | None) -> Failure | None:
+def _failure(ref: TaskRef, locked: Mapping[int, Locked], now: datetime, claimant: str | None) -> Failure | None:
     """`claimant` None: whoever holds the task, its version alone counts."""
-    found = locked.get(ref.task_id)
+    found = locked.get(ref.task_id.int)
     if found is None:
         return Failure(task_id=ref.task_id, reason=FailureReason.MISSING)
     if found.version != ref.version:
         return Failure(task_id=ref.task_id, reason=FailureReason.WRONG_VERSION, version=found.version)
-    if claimant is not None and found.at > found.now and found.claimant not in (None, claimant):
+    if claimant is not None and found.claimant not in (None, claimant) and found.at > now:
         return Failure(
             task_id=ref.task_id,
             reason=FailureReason.CLAIMED,
@@ -256,14 +269,12 @@ def _failure(ref: TaskRef, locked: Mapping[TaskId, Locked], claimant: str | None
     return None
 
 
-def _misplaced(
-    entry: Change, locked: Mapping[TaskId, Locked], refused_arrivals: Mapping[TaskId, Failure]
-) -> Failure | None:
+def _misplaced(entry: Change, locked: Mapping[int, Locked], refused_arrivals: Mapping[int, Failure]) -> Failure | None:
     """A change that is refused for where it would put its task."""
     task_id = entry.ref.task_id
-    if task_id in refused_arrivals:
-        return refused_arrivals[task_id]
-    found = locked[task_id]
+    if task_id.int in refused_arrivals:
+        return refused_arrivals[task_id.int]
+    found = locked[task_id.int]
     if entry.sequence is not None and entry.sequence != found.sequence and not moves(entry, locked):
         return Failure(task_id=task_id, reason=FailureReason.IMMUTABLE, version=found.version)
     return None

@@ -74,7 +74,7 @@ class MemoryQueue(Queue):
         with self._settled():
             done = self._engine.modify(
                 claimant=claimant,
-                insert=[replace(entry, value=to_json(entry.value)) for entry in insert],
+                insert=[_written(entry) for entry in insert],
                 change=[replace(entry, value=to_json(entry.value)) for entry in change],
                 delete=delete,
                 depend=depend,
@@ -181,6 +181,20 @@ class MemoryQueue(Queue):
     def _check_open(self) -> None:
         if self._closed:
             raise QueueError("this queue was closed")
+
+
+def _written(entry: Insert) -> Insert:
+    # Field by field, as in `with_value`.
+    return Insert(
+        queue=entry.queue,
+        value=to_json(entry.value),
+        sequence=entry.sequence,
+        at=entry.at,
+        task_id=entry.task_id,
+        attempt=entry.attempt,
+        err=entry.err,
+        skip_colliding=entry.skip_colliding,
+    )
 
 
 def _decoded(task: Task) -> Task:

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from airflow_parallel_apply.queue.arguments import check_claim, check_modify, check_renew
 from airflow_parallel_apply.queue.judge import (
     Arrival,
     Arrivals,
-    Locked,
     Modify,
     Obstacle,
     arrival_time,
@@ -48,6 +47,8 @@ from airflow_parallel_apply.queue.model import (
     TaskId,
     TaskRef,
 )
+
+_Item = TypeVar("_Item")
 
 PAGE_TASKS: Final = 500
 """Tasks that a listing takes from a queue under one lock: well below a millisecond."""
@@ -104,9 +105,13 @@ class Engine:
         if not (insert or change or delete or depend):
             return ()
         asked = Modify.asked(claimant, insert, change, delete, depend)
+        numbers = [task_id.int for task_id in asked.named]
+        # Drawn ids are looked for when they are reserved: that one exists would be a wonder.
+        numbers += [entry.task_id.int for entry in insert if entry.task_id is not None]
+        queues = {entry.queue for entry in insert} | {entry.queue for entry in change if entry.queue is not None}
         for _ in range(_MAX_RACES):
-            with self.shelves.hold(lambda where: _involved(asked, where)) as shelves:
-                done = None if shelves is None else self._modify_held(asked, shelves)
+            with self.shelves.hold(lambda where: queues | _queues_of(numbers, where)) as shelves:
+                done = None if shelves is None else self._modify_held(asked, numbers, shelves)
             if done is not None:
                 tasks, announced = done
                 self.watches.announce(announced)
@@ -116,16 +121,17 @@ class Engine:
     def renew(self, ref: TaskRef, *, claimant: str, lease: timedelta) -> Task:
         check_renew(claimant, lease)
         for _ in range(_MAX_RACES):
-            with self.shelves.hold(lambda where: _queues_of([ref.task_id], where)) as shelves:
+            with self.shelves.hold(lambda where: _queues_of([ref.task_id.int], where)) as shelves:
                 if shelves is None:
                     continue
                 now = self._clock()
-                found = next((task for shelf in shelves.values() if (task := shelf.get(ref.task_id))), None)
+                found = next((task for shelf in shelves.values() if (task := shelf.get(ref.task_id.int))), None)
                 if found is None or found.version != ref.version or found.claimant != claimant:
-                    raise DependencyError(changes=(not_ours(ref, _locked(found, now) if found else None, claimant),))
+                    raise DependencyError(changes=(not_ours(ref, found, claimant),))
                 renewed = replace(found, version=found.version + 1, at=now + lease, modified=now)
                 self.journal.append([renewed], ())
-                shelves[found.queue].put(renewed)
+                shelves[found.queue].remove([ref.task_id.int])
+                shelves[found.queue].put([renewed])
             if renewed.at < found.at:
                 # Sooner than those who wait were told.
                 self.watches.announce([renewed.queue])
@@ -141,17 +147,16 @@ class Engine:
         if ids:
             yield from self._named(queue, claimant, ids, after)
             return
-        place = None if after is None else place_of(after)
         while True:
             shelf = self.shelves.find(queue)
             if shelf is None:
                 return
             with shelf.lock:
-                page = shelf.page(place, PAGE_TASKS)
+                page = shelf.page(after, PAGE_TASKS)
             yield from (task for task in page if claimant is None or task.claimant == claimant)
             if len(page) < PAGE_TASKS:
                 return
-            place = place_of(page[-1])
+            after = page[-1]
 
     def queue_stats(
         self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
@@ -213,39 +218,43 @@ class Engine:
                     continue
                 now = self._clock()
                 until = now + lease
-                claimed = tuple(_claimed(task, claimant, now, until) for task in shelf.claimable(now, limit))
+                start, found = shelf.claimable(now, limit)
+                claimed = tuple(_claimed(task, claimant, now, until) for task in found)
                 if claimed:
                     self.journal.append(claimed, ())
-                for task in claimed:
-                    shelf.put(task)
+                    shelf.claim(start, claimed)
                 return claimed
         return ()
 
-    def _modify_held(self, asked: Modify, shelves: Mapping[str, Shelf]) -> tuple[tuple[Task, ...], set[str]] | None:
-        """Judge and apply, all locks held: the tasks, and the queues to announce. None: an id was taken meanwhile."""
+    def _modify_held(
+        self, asked: Modify, numbers: Sequence[int], shelves: Mapping[str, Shelf]
+    ) -> tuple[tuple[Task, ...], set[str]] | None:
+        """Judge and apply, all locks held: the tasks, and the queues to announce. None: an id was taken meanwhile.
+        `numbers`: of the ids that tasks may have now.
+        """
         now = self._clock()
-        before = self._found(asked, shelves)
-        locked = {task_id: _locked(before[task_id], now) for task_id in asked.named if task_id in before}
-        verdict = _judge(asked, locked, before, shelves)
-        raise_if_refused(asked, locked, verdict.refused)
-        insert = [(task_id, entry) for task_id, entry in asked.insert if task_id not in verdict.skipped]
+        before = self._found(numbers, shelves)
+        verdict = _judge(asked, before, shelves)
+        raise_if_refused(asked, before, verdict, now)
+        insert = verdict.done(asked)
         new = [inserted(task_id, entry, entry.value, now) for task_id, entry in insert]
-        changed = [_changed(before[entry.ref.task_id], entry, asked.claimant, now, locked) for entry in asked.change]
+        changed = [_changed(entry, asked.claimant, now, before) for entry in asked.change]
         self._check_room(shelves, Counter(task.queue for task in new))
-        queue_of = {task.task_id: task.queue for task in new}
-        with self.shelves.reserved(queue_of, queue_of.__getitem__) as free:
+        with self.shelves.reserved(new) as free:
             if not free:
                 return None
-            deleted = [ref.task_id for ref in asked.delete]
-            if new or changed or deleted:
-                self.journal.append([*new, *changed], deleted)
-        for task_id in (*deleted, *(task.task_id for task in changed)):
-            shelves[before[task_id].queue].remove(task_id)
+            if new or changed or asked.delete:
+                self.journal.append([*new, *changed], [ref.task_id for ref in asked.delete])
+        deleted = [ref.task_id.int for ref in asked.delete]
+        leaving = [*deleted, *(task.task_id.int for task in changed)]
+        for name, numbers in _grouped((before[number].queue, number) for number in leaving):
+            shelves[name].remove(numbers)
         self.shelves.forget(deleted)
-        self.shelves.move(task for task in changed if task.queue != before[task.task_id].queue)
-        for task in (*new, *changed):
-            shelves[task.queue].put(task)
-        return (*new, *changed), to_announce(asked, locked, insert)
+        self.shelves.move(task for task in changed if task.queue != before[task.task_id.int].queue)
+        done = (*new, *changed)
+        for name, tasks in _grouped((task.queue, task) for task in done):
+            shelves[name].put(tasks)
+        return done, to_announce(asked, before, insert, now)
 
     def _check_room(self, shelves: Mapping[str, Shelf], inserted: Mapping[str, int]) -> None:
         """Only what is new counts: who moves or deletes tasks is never held up by a queue that is full."""
@@ -259,20 +268,20 @@ class Engine:
                     "nothing was done"
                 )
 
-    def _found(self, asked: Modify, shelves: Mapping[str, Shelf]) -> dict[TaskId, Task]:
-        """The tasks that a modify names, or has an insert for. One that came just now into a queue that we do not hold
-        is none yet: its id is found taken when it is reserved.
+    def _found(self, numbers: Sequence[int], shelves: Mapping[str, Shelf]) -> dict[int, Task]:
+        """The tasks with these ids. One that came just now into a queue that we do not hold is none yet: its id is
+        found taken when it is reserved.
         """
-        where = self.shelves.where([*asked.named, *(task_id for task_id, _ in asked.insert)])
-        held = ((task_id, shelves[name].get(task_id)) for task_id, name in where.items() if name in shelves)
-        return {task_id: task for task_id, task in held if task is not None}
+        where = self.shelves.where(numbers)
+        held = ((number, shelves[name].get(number)) for number, name in where.items() if name in shelves)
+        return {number: task for number, task in held if task is not None}
 
     def _named(self, queue: str, claimant: str | None, ids: Sequence[TaskId], after: Task | None) -> list[Task]:
         shelf = self.shelves.find(queue)
         if shelf is None:
             return []
         with shelf.lock:
-            found = [task for task_id in dict.fromkeys(ids) if (task := shelf.get(task_id)) is not None]
+            found = [task for task_id in dict.fromkeys(ids) if (task := shelf.get(task_id.int)) is not None]
         listed = sorted((task for task in found if claimant is None or task.claimant == claimant), key=place_of)
         return [task for task in listed if after is None or place_of(task) > place_of(after)]
 
@@ -295,43 +304,31 @@ class Engine:
         return (min(arrivals) - self._clock()).total_seconds() if arrivals else None
 
 
-def _involved(asked: Modify, where: Mapping[TaskId, str]) -> set[str]:
-    """Where tasks are, where they go, and where a task is that has an inserted one's id."""
-    queues = {entry.queue for _, entry in asked.insert}
-    queues |= {entry.queue for entry in asked.change if entry.queue is not None}
-    return queues | _queues_of((*asked.named, *(task_id for task_id, _ in asked.insert)), where)
+def _queues_of(numbers: Sequence[int], where: Mapping[int, str]) -> set[str]:
+    return {where[number] for number in numbers if number in where}
 
 
-def _queues_of(task_ids: Sequence[TaskId], where: Mapping[TaskId, str]) -> set[str]:
-    return {where[task_id] for task_id in task_ids if task_id in where}
+def _grouped(pairs: Iterable[tuple[str, _Item]]) -> Iterable[tuple[str, list[_Item]]]:
+    """By queue."""
+    groups: dict[str, list[_Item]] = {}
+    for name, item in pairs:
+        groups.setdefault(name, []).append(item)
+    return groups.items()
 
 
-def _locked(task: Task, now: datetime) -> Locked:
-    return Locked(
-        queue=task.queue, sequence=task.sequence, version=task.version, claimant=task.claimant, at=task.at, now=now
-    )
+def _judge(asked: Modify, before: Mapping[int, Task], shelves: Mapping[str, Shelf]) -> Arrivals:
+    arrivals = arrivals_of(asked, before)
+    moving = [task_id for arrival in arrivals if arrival.move for task_id in arrival.task_ids]
+    leaving = frozenset(task_id.int for task_id in (*(ref.task_id for ref in asked.delete), *moving))
+    left = Counter(before[number].queue for number in leaving if number in before)
+    obstacles = [
+        _obstacle(arrival, before.get(arrival.task_ids[0].int), shelves[arrival.queue], leaving, left[arrival.queue])
+        for arrival in arrivals
+    ]
+    return judge_arrivals(arrivals, obstacles)
 
 
-def _judge(
-    asked: Modify, locked: Mapping[TaskId, Locked], existing: Mapping[TaskId, Task], shelves: Mapping[str, Shelf]
-) -> Arrivals:
-    arrivals = arrivals_of(asked, locked)
-    leaving = frozenset(
-        [ref.task_id for ref in asked.delete] + [arrival.task_id for arrival in arrivals if arrival.move]
-    )
-    left: dict[str, int] = {}
-    for task_id in leaving & locked.keys():
-        left[locked[task_id].queue] = left.get(locked[task_id].queue, 0) + 1
-    answers = {
-        question: _obstacle(
-            arrival, existing.get(arrival.task_id), shelves[arrival.queue], leaving, left.get(arrival.queue, 0)
-        )
-        for question, arrival in {arrival.question: arrival for arrival in arrivals}.items()
-    }
-    return judge_arrivals(arrivals, [answers[arrival.question] for arrival in arrivals])
-
-
-def _obstacle(arrival: Arrival, existing: Task | None, shelf: Shelf, leaving: frozenset[TaskId], left: int) -> Obstacle:
+def _obstacle(arrival: Arrival, existing: Task | None, shelf: Shelf, leaving: frozenset[int], left: int) -> Obstacle:
     """`left`: how many tasks leave the queue that this one enters."""
     sequence = arrival.sequence
     return Obstacle(
@@ -359,13 +356,13 @@ def _claimed(task: Task, claimant: str, now: datetime, until: datetime) -> Task:
     )
 
 
-def _changed(before: Task, entry: Change, claimant: str, now: datetime, locked: Mapping[TaskId, Locked]) -> Task:
-    at = arrival_time(entry.at, now)
+def _changed(entry: Change, claimant: str, now: datetime, found: Mapping[int, Task]) -> Task:
+    before, at = found[entry.ref.task_id.int], arrival_time(entry.at, now)
     return Task(
         task_id=before.task_id,
         queue=entry.queue or before.queue,
         version=before.version + 1,
-        sequence=entry.sequence if moves(entry, locked) else before.sequence,
+        sequence=entry.sequence if moves(entry, found) else before.sequence,
         at=at,
         claimant=claimant if entry.claimed and at > now else None,
         claims=before.claims,

@@ -16,14 +16,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
-from uuid import UUID
 
+from airflow_parallel_apply.queue.ids import ID_BYTES, id_of
 from airflow_parallel_apply.queue.model import Task, TaskId
 from airflow_parallel_apply.queue.moments import microseconds, moment_of
 
 _TASK: Final = struct.Struct("<16sqqqqqIiBHHII")
 _COUNTS: Final = struct.Struct("<II")
-_ID_BYTES: Final = 16
 
 _HAS_SEQUENCE: Final = 1
 _HAS_CLAIMANT: Final = 2
@@ -42,7 +41,7 @@ def encode_change(puts: Sequence[Task], deletes: Sequence[TaskId]) -> bytes:
     parts = [_COUNTS.pack(len(deletes), len(puts))]
     parts += [task_id.bytes for task_id in deletes]
     for task in puts:
-        _encode_task(task, parts)
+        parts += _encoded(task)
     return b"".join(parts)
 
 
@@ -50,10 +49,8 @@ def decode_change(payload: bytes) -> ChangeRecord:
     """The change in some bytes. Errors: `ValueError` when they are none."""
     try:
         delete_count, put_count = _COUNTS.unpack_from(payload)
-        offset = _COUNTS.size + _ID_BYTES * delete_count
-        deletes = [
-            TaskId(UUID(bytes=payload[start : start + _ID_BYTES])) for start in range(_COUNTS.size, offset, _ID_BYTES)
-        ]
+        offset = _COUNTS.size + ID_BYTES * delete_count
+        deletes = [id_of(payload[start : start + ID_BYTES]) for start in range(_COUNTS.size, offset, ID_BYTES)]
         puts = []
         for _ in range(put_count):
             task, offset = _decode_task(payload, offset)
@@ -65,16 +62,16 @@ def decode_change(payload: bytes) -> ChangeRecord:
     return ChangeRecord(puts=puts, deletes=deletes)
 
 
-def _encode_task(task: Task, parts: list[bytes]) -> None:
-    texts = [text.encode() for text in (task.queue, task.claimant or "", task.err, task.value)]
+def _encoded(task: Task) -> tuple[bytes, ...]:
+    """The fixed fields, and the texts."""
+    claimant = "" if task.claimant is None else task.claimant
+    texts = task.queue.encode(), claimant.encode(), task.err.encode(), task.value.encode()
     flags = (_HAS_SEQUENCE if task.sequence is not None else 0) | (_HAS_CLAIMANT if task.claimant is not None else 0)
-    parts.append(
-        _TASK.pack(
-            task.task_id.bytes, task.version, task.sequence or 0, microseconds(task.at), microseconds(task.created),
-            microseconds(task.modified), task.claims, task.attempt, flags, *map(len, texts),
-        )
+    fields = _TASK.pack(
+        task.task_id.bytes, task.version, task.sequence or 0, microseconds(task.at), microseconds(task.created),
+        microseconds(task.modified), task.claims, task.attempt, flags, *map(len, texts),
     )  # fmt: skip
-    parts += texts
+    return fields, *texts
 
 
 def _decode_task(payload: bytes, offset: int) -> tuple[Task, int]:
@@ -83,7 +80,7 @@ def _decode_task(payload: bytes, offset: int) -> tuple[Task, int]:
     ) = _TASK.unpack_from(payload, offset)  # fmt: skip
     queue, claimant, err, value, end = _texts(payload, offset + _TASK.size, lengths)
     task = Task(
-        task_id=TaskId(UUID(bytes=task_id)),
+        task_id=id_of(task_id),
         # One text for all tasks of a queue, instead of one for each.
         queue=sys.intern(queue),
         version=version,

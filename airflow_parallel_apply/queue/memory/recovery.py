@@ -18,7 +18,7 @@ from airflow_parallel_apply.queue.memory.frames import HEADER_BYTES, FrameFile, 
 from airflow_parallel_apply.queue.memory.log import FIRST_SEGMENT, SEGMENT_PATTERN, number_of
 from airflow_parallel_apply.queue.memory.records import decode_change
 from airflow_parallel_apply.queue.memory.snapshot import SNAPSHOT_PATTERN, read_snapshot
-from airflow_parallel_apply.queue.model import QueueCorrupt, Task, TaskId
+from airflow_parallel_apply.queue.model import QueueCorrupt, Task
 
 _HINT: Final = "Hint: Restore the directory from a copy; nothing in it was changed."
 
@@ -36,7 +36,8 @@ class Torn:
 class Recovered:
     """What a directory holds."""
 
-    tasks: dict[TaskId, Task] = field(default_factory=dict)
+    tasks: dict[int, Task] = field(default_factory=dict)
+    """By the numbers of their ids."""
     position: int = 0
     last_segment: int = 0
     """The one that the log goes on behind."""
@@ -125,8 +126,8 @@ def _replay_segment(file: FrameFile, recovered: Recovered, *, is_last: bool) -> 
         except ValueError as error:
             raise QueueCorrupt(f"{file.path} at byte {frame.offset}: {error}. {_HINT}") from error
         for task_id in change.deletes:
-            recovered.tasks.pop(task_id, None)
-        recovered.tasks.update((task.task_id, task) for task in change.puts)
+            recovered.tasks.pop(task_id.int, None)
+        recovered.tasks.update((task.task_id.int, task) for task in change.puts)
         position, end = frame.position, frame.end
         recovered.change_count += 1
     recovered.log_bytes += end

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from airflow_parallel_apply.queue.memory.shelf import Shelf
-from airflow_parallel_apply.queue.model import Task, TaskId
+from airflow_parallel_apply.queue.model import Task
 
-Involved = Callable[[Mapping[TaskId, str]], set[str]]
-"""From where tasks are to the queues that a modify has to do with. Called under the directory's lock."""
+Involved = Callable[[Mapping[int, str]], set[str]]
+"""From where tasks are, by the numbers of their ids, to the queues that a modify has to do with. Called under the
+directory's lock.
+"""
 
 
 class Shelves:
@@ -25,7 +27,7 @@ class Shelves:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_name: dict[str, Shelf] = {}
-        self._where: dict[TaskId, str] = {}
+        self._where: dict[int, str] = {}
 
     def find(self, name: str) -> Shelf | None:
         # One look-up in a dictionary: no lock makes it more than that.
@@ -36,10 +38,10 @@ class Shelves:
         with self._lock:
             return sorted(self._by_name)
 
-    def where(self, task_ids: Iterable[TaskId]) -> dict[TaskId, str]:
+    def where(self, numbers: Iterable[int]) -> dict[int, str]:
         """The queues of those that exist."""
         with self._lock:
-            return {task_id: self._where[task_id] for task_id in task_ids if task_id in self._where}
+            return {number: self._where[number] for number in numbers if number in self._where}
 
     @contextmanager
     def hold(self, involved: Involved) -> Iterator[dict[str, Shelf] | None]:
@@ -64,15 +66,15 @@ class Shelves:
                     self._clean_up(shelves.values())
 
     @contextmanager
-    def reserved(self, task_ids: Iterable[TaskId], queue_of: Callable[[TaskId], str]) -> Iterator[bool]:
-        """Give new ids to us alone, in queues whose locks we hold; False when one of them exists by now. An error in
-        the block gives them up.
+    def reserved(self, tasks: Iterable[Task]) -> Iterator[bool]:
+        """Give the ids of new tasks to us alone, in queues whose locks we hold; False when one of them exists by now.
+        An error in the block gives them up.
         """
-        wanted = list(task_ids)
+        wanted = {task.task_id.int: task.queue for task in tasks}
         with self._lock:
-            free = not any(task_id in self._where for task_id in wanted)
+            free = self._where.keys().isdisjoint(wanted)
             if free:
-                self._where.update((task_id, queue_of(task_id)) for task_id in wanted)
+                self._where.update(wanted)
         try:
             yield free
         except BaseException:
@@ -80,16 +82,16 @@ class Shelves:
                 self.forget(wanted)
             raise
 
-    def forget(self, task_ids: Iterable[TaskId]) -> None:
+    def forget(self, numbers: Iterable[int]) -> None:
         """These tasks are gone."""
         with self._lock:
-            for task_id in task_ids:
-                del self._where[task_id]
+            for number in numbers:
+                del self._where[number]
 
     def move(self, tasks: Iterable[Task]) -> None:
         """These tasks are in other queues now."""
         with self._lock:
-            self._where.update((task.task_id, task.queue) for task in tasks)
+            self._where.update((task.task_id.int, task.queue) for task in tasks)
 
     def fill(self, tasks: Iterable[Task]) -> None:
         """Put what was recovered in place. Nobody else has these shelves yet."""
@@ -97,8 +99,8 @@ class Shelves:
         for task in tasks:
             by_queue.setdefault(task.queue, []).append(task)
         for name, found in by_queue.items():
-            self._shelf(name).fill(found)
-            self._where.update((task.task_id, name) for task in found)
+            self._shelf(name).put(found)
+            self._where.update((task.task_id.int, name) for task in found)
 
     def _shelf(self, name: str) -> Shelf:
         shelf = self._by_name.get(name)

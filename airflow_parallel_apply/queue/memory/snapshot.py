@@ -18,7 +18,7 @@ from airflow_parallel_apply.queue.memory.engine import PAGE_TASKS, Engine
 from airflow_parallel_apply.queue.memory.frames import HEADER_BYTES, FrameFile, Kind, encode_frame, encode_header
 from airflow_parallel_apply.queue.memory.log import Log, sync_directory
 from airflow_parallel_apply.queue.memory.records import decode_change, encode_change
-from airflow_parallel_apply.queue.model import QueueCorrupt, Task, TaskId
+from airflow_parallel_apply.queue.model import QueueCorrupt, Task
 
 SNAPSHOT_PATTERN: Final = "snapshot-*.tasks"
 UNFINISHED_PATTERN: Final = "snapshot-*.unfinished"
@@ -56,12 +56,12 @@ def take_snapshot(engine: Engine, log: Log, directory: Path) -> Path:
     return path
 
 
-def read_snapshot(path: Path) -> dict[TaskId, Task]:
-    """The tasks of a snapshot, which is whole. Errors: `QueueCorrupt`, with the place."""
+def read_snapshot(path: Path) -> dict[int, Task]:
+    """The tasks of a snapshot, which is whole, by the numbers of their ids. Errors: `QueueCorrupt`, with the place."""
     file = FrameFile.read(path, Kind.SNAPSHOT)
     if file is None:
         raise QueueCorrupt(f"{path} at byte 0: too short for a snapshot")
-    tasks: dict[TaskId, Task] = {}
+    tasks: dict[int, Task] = {}
     count, end = 0, HEADER_BYTES
     for frame in file.frames():
         end = frame.end
@@ -71,7 +71,7 @@ def read_snapshot(path: Path) -> dict[TaskId, Task]:
             return tasks
         puts = decode_change(frame.payload).puts
         count += len(puts)
-        tasks.update((task.task_id, task) for task in puts)
+        tasks.update((task.task_id.int, task) for task in puts)
     raise QueueCorrupt(f"{path} at byte {end}: the snapshot is damaged")
 
 

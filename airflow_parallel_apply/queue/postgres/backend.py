@@ -15,7 +15,7 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.queue.arguments import MAX_SEQUENCE, check_claim, check_modify, check_renew
-from airflow_parallel_apply.queue.judge import Locked, Modify, not_ours
+from airflow_parallel_apply.queue.judge import Modify, not_ours
 from airflow_parallel_apply.queue.model import (
     Change,
     DependencyError,
@@ -29,7 +29,7 @@ from airflow_parallel_apply.queue.model import (
 from airflow_parallel_apply.queue.postgres.arrays import text_array
 from airflow_parallel_apply.queue.postgres.connections import Connection, Connections
 from airflow_parallel_apply.queue.postgres.modify import finish, run
-from airflow_parallel_apply.queue.postgres.rows import to_task
+from airflow_parallel_apply.queue.postgres.rows import LockedRow, to_task
 from airflow_parallel_apply.queue.postgres.statements import DEFAULT_SCHEMA, Statements
 from airflow_parallel_apply.queue.protocol import Queue
 
@@ -216,9 +216,9 @@ class PostgresQueue(Queue):
                 return heard
         return frozenset()
 
-    def _holder(self, connection: Connection, task_id: TaskId) -> Locked | None:
+    def _holder(self, connection: Connection, task_id: TaskId) -> LockedRow | None:
         row = connection.execute(self._statements["holder"], {"id": task_id}).fetchone()
         if row is None:
             return None
-        queue, sequence, version, claimant, at, now = row
-        return Locked(queue=queue, sequence=sequence, version=version, claimant=claimant, at=at, now=now)
+        queue, sequence, version, claimant, at = row
+        return LockedRow(queue=queue, sequence=sequence, version=version, claimant=claimant, at=at)

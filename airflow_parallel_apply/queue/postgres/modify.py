@@ -30,7 +30,7 @@ from airflow_parallel_apply.queue.judge import (
 from airflow_parallel_apply.queue.model import Insert, Task, TaskId
 from airflow_parallel_apply.queue.postgres.arrays import id_array, plain_array, text_array, time_array
 from airflow_parallel_apply.queue.postgres.connections import Connection
-from airflow_parallel_apply.queue.postgres.rows import to_task
+from airflow_parallel_apply.queue.postgres.rows import LockedRow, to_task
 from airflow_parallel_apply.queue.postgres.statements import Statements
 
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -48,18 +48,19 @@ def run(connection: Connection, statements: Statements, modify: Modify) -> tuple
     # No pipeline: in one the server never counts as idle between statements, and a client that was stopped here would
     # keep its locks for ever instead of until the session's time limit.
     with connection.transaction():
-        locked = _lock(connection, statements, modify)
+        locked, locked_at = _lock(connection, statements, modify)
         arrivals = arrivals_of(modify, locked)
-        leaving = [ref.task_id for ref in modify.delete] + [arrival.task_id for arrival in arrivals if arrival.move]
+        moving = [task_id for arrival in arrivals if arrival.move for task_id in arrival.task_ids]
+        leaving = [ref.task_id for ref in modify.delete] + moving
         obstacles, now = _obstacles(connection, statements, arrivals, leaving)
         verdict = judge_arrivals(arrivals, obstacles)
-        raise_if_refused(modify, locked, verdict.refused)
-        insert = [(task_id, entry) for task_id, entry in modify.insert if task_id not in verdict.skipped]
+        raise_if_refused(modify, locked, verdict, locked_at)
+        insert = verdict.done(modify)
         if modify.delete:
             connection.execute(statements["delete"], {"ids": id_array(ref.task_id for ref in modify.delete)})
         changed = _change(connection, statements, modify, locked)
         new = _insert(connection, statements, insert, now)
-        queues = to_announce(modify, locked, insert)
+        queues = to_announce(modify, locked, insert, locked_at)
         if queues:
             connection.execute(
                 statements["notify"], {"channel": statements.channel, "queues": text_array(sorted(queues))}
@@ -89,14 +90,16 @@ def finish(connection: Connection, statements: Statements, modify: Modify) -> bo
     return True
 
 
-def _lock(connection: Connection, statements: Statements, modify: Modify) -> dict[TaskId, Locked]:
+def _lock(connection: Connection, statements: Statements, modify: Modify) -> tuple[dict[int, LockedRow], datetime]:
+    """By the numbers of their ids; and the server's time, which means nothing where nothing is locked."""
     if not modify.named:
-        return {}
-    rows = connection.execute(statements["lock"], {"ids": id_array(modify.named)})
-    return {
-        TaskId(task_id): Locked(queue=queue, sequence=sequence, version=version, claimant=claimant, at=at, now=now)
-        for task_id, queue, sequence, version, claimant, at, now in rows
+        return {}, datetime.now(UTC)
+    rows = connection.execute(statements["lock"], {"ids": id_array(modify.named)}).fetchall()
+    locked = {
+        task_id.int: LockedRow(queue=queue, sequence=sequence, version=version, claimant=claimant, at=at)
+        for task_id, queue, sequence, version, claimant, at, _ in rows
     }
+    return locked, max((row[-1] for row in rows), default=datetime.now(UTC))
 
 
 def _obstacles(
@@ -105,39 +108,34 @@ def _obstacles(
     """In the order of the arrivals; and the server's time, which means nothing where nothing arrives."""
     if not arrivals:
         return [], datetime.now(UTC)
-    questions = {arrival.question: arrival for arrival in arrivals}
     rows = connection.execute(
         statements["check_arrivals"],
         {
-            "ids": id_array(arrival.task_id for arrival in questions.values()),
-            "queues": text_array(arrival.queue for arrival in questions.values()),
-            "sequences": plain_array(arrival.sequence for arrival in questions.values()),
+            "ids": id_array(arrival.task_ids[0] for arrival in arrivals),
+            "queues": text_array(arrival.queue for arrival in arrivals),
+            "sequences": plain_array(arrival.sequence for arrival in arrivals),
             "leaving": id_array(leaving),
         },
     ).fetchall()
-    answers = {
-        question: Obstacle(version=version, taken=taken, mixed=mixed)
-        for question, (version, taken, mixed, _) in zip(questions, rows, strict=True)
-    }
-    return [answers[arrival.question] for arrival in arrivals], rows[0][-1]
+    return [Obstacle(version=version, taken=taken, mixed=mixed) for version, taken, mixed, _ in rows], rows[0][-1]
 
 
 def _change(
-    connection: Connection, statements: Statements, modify: Modify, locked: Mapping[TaskId, Locked]
+    connection: Connection, statements: Statements, modify: Modify, locked: Mapping[int, Locked]
 ) -> _Cursor | None:
     if not modify.change:
         return None
     moved = {entry.ref.task_id for entry in modify.change if moves(entry, locked)}
-    if any(locked[task_id].sequence is not None for task_id in moved):
+    if any(locked[task_id.int].sequence is not None for task_id in moved):
         connection.execute(statements["leave_sequence"], {"ids": id_array(moved)})
     return connection.execute(
         statements["change"],
         {
             "claimant": modify.claimant,
             "ids": id_array(entry.ref.task_id for entry in modify.change),
-            "queues": text_array(entry.queue or locked[entry.ref.task_id].queue for entry in modify.change),
+            "queues": text_array(entry.queue or locked[entry.ref.task_id.int].queue for entry in modify.change),
             "sequences": plain_array(
-                entry.sequence if entry.ref.task_id in moved else locked[entry.ref.task_id].sequence
+                entry.sequence if entry.ref.task_id in moved else locked[entry.ref.task_id.int].sequence
                 for entry in modify.change
             ),
             # Apart, since the server adds the durations to its own clock.

@@ -1,10 +1,23 @@
-"""From a row of the table to a task."""
+"""From a row of the table to a task, or to as much of it as is judged."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from airflow_parallel_apply.queue.model import Task, TaskId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedRow:
+    """Implements `Locked`: the row is locked by our transaction."""
+
+    queue: str
+    sequence: int | None
+    version: int
+    claimant: str | None
+    at: datetime
 
 
 def to_task(row: tuple[Any, ...]) -> Task:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from airflow_parallel_apply.queue.service import queue_pb2 as pb
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceLimits:
@@ -23,13 +21,11 @@ class ServiceLimits:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is at least 1")
 
-    def check_modify(self, request: pb.ModifyRequest) -> None:
+    def check_value(self, text: str) -> None:
         """Raise ValueError for one that is too large."""
-        self.check_entries(len(request.insert) + len(request.change) + len(request.delete) + len(request.depend))
-        for entry in (*request.insert, *request.change):
-            # Of UTF-8; ours is ASCII, others may send more bytes than characters.
-            if len(entry.value) > self.max_value_bytes or len(entry.value.encode()) > self.max_value_bytes:
-                raise ValueError(f"a value has at most {self.max_value_bytes} bytes here, this one has more")
+        # Of UTF-8, which has up to four bytes a character.
+        if len(text) > self.max_value_bytes // 4 and len(text.encode()) > self.max_value_bytes:
+            raise ValueError(f"a value has at most {self.max_value_bytes} bytes here, this one has more")
 
     def check_entries(self, count: int) -> None:
         """Raise ValueError for too long a list."""

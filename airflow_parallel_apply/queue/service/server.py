@@ -74,6 +74,8 @@ class Service:
         self._stopping = asyncio.Event()
         self._health = health.aio.HealthServicer()
         self._sync = _Sync(data.log)
+        # One: more of them would wait for each other, for the queues' locks and for Python's.
+        self._large = ThreadPoolExecutor(1, thread_name_prefix="queue calls")
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register the calls, and health, which needs no token."""
@@ -113,7 +115,7 @@ class Service:
             claimed = self._engine.claim_now(queues, claimant=claimant, lease=lease, limit=limit)
             return pb.ClaimReply(tasks=map(wire.task_to_wire, claimed))
 
-        reply = await asyncio.to_thread(claim_now) if limit > _SMALL_ENTRIES else claim_now()
+        reply = await self._called(claim_now, limit)
         if not reply.tasks and request.wait > 0:
             event = asyncio.Event()
             left = self._timer(request.wait)
@@ -133,13 +135,9 @@ class Service:
         return await self._settled(reply)
 
     async def _modify(self, request: pb.ModifyRequest, _: _Context) -> Message:
-        self._limits.check_modify(request)
         count = len(request.insert) + len(request.change) + len(request.delete) + len(request.depend)
-        if count > _SMALL_ENTRIES:
-            reply = await asyncio.to_thread(self._modified, request)
-        else:
-            reply = self._modified(request)
-        return await self._settled(reply)
+        self._limits.check_entries(count)
+        return await self._settled(await self._called(lambda: self._modified(request), count))
 
     async def _renew(self, request: pb.RenewRequest, _: _Context) -> Message:
         ref, lease = wire.ref_from_wire(request.ref), wire.duration_from_wire(request.lease)
@@ -201,19 +199,28 @@ class Service:
             yield page
 
     def _modified(self, request: pb.ModifyRequest) -> pb.ModifyReply:
-        for entry in (*request.insert, *request.change):
-            _check_json(entry.value)
+        insert = [wire.insert_from_wire(entry) for entry in request.insert]
+        change = [wire.change_from_wire(entry) for entry in request.change]
+        for text in (*(entry.value for entry in insert), *(entry.value for entry in change)):
+            self._limits.check_value(text)
+            _check_json(text)
         try:
             done = self._engine.modify(
                 claimant=request.claimant,
-                insert=[wire.insert_from_wire(entry) for entry in request.insert],
-                change=[wire.change_from_wire(entry) for entry in request.change],
+                insert=insert,
+                change=change,
                 delete=[wire.ref_from_wire(ref) for ref in request.delete],
                 depend=[wire.ref_from_wire(ref) for ref in request.depend],
             )
         except DependencyError as error:
             return pb.ModifyReply(refused=wire.refused_to_wire(error))
         return wire.modified_to_wire(done, change_count=len(request.change))
+
+    async def _called(self, call: Callable[[], _Result], entry_count: int) -> _Result:
+        """In the loop, or a large one in the thread for those."""
+        if entry_count <= _SMALL_ENTRIES:
+            return call()
+        return await self._loop.run_in_executor(self._large, call)
 
     async def _settled(self, reply: Message) -> Message:
         """The reply, when what it rests on is durable: a refusal, too."""
@@ -326,13 +333,13 @@ def _resolve(batch: list[tuple[int, asyncio.Future[None]]], error: QueueError | 
 
 def _page(listed: Any, with_values: bool) -> pb.TasksReply | None:
     """The next tasks, of about a megabyte at most; None when there are no more."""
-    reply, size = pb.TasksReply(), 0
+    found, size = [], 0
     for task in islice(listed, PAGE_TASKS):
-        reply.tasks.append(wire.task_to_wire(task, with_value=with_values))
+        found.append(wire.task_to_wire(task, with_value=with_values))
         size += len(task.value)
         if with_values and size > _PAGE_BYTES:
             break
-    return reply if reply.tasks else None
+    return pb.TasksReply(tasks=found) if found else None
 
 
 def _limit(request: pb.TasksRequest | pb.StatsRequest) -> int | None:

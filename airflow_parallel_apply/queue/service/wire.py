@@ -1,7 +1,8 @@
 """Between the queue's words and the messages of `queue.proto`, in both directions.
 
 Values are JSON text, but where a function says otherwise. Errors of what reads messages: `ValueError`, for what no
-client of ours would send.
+client of ours would send. What many of go into one message are made as `Fields`: a message that is put into another
+one is copied there.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Final
-from uuid import UUID
+from typing import Any, Final
 
+from airflow_parallel_apply.queue.ids import ID_BYTES, id_of
 from airflow_parallel_apply.queue.judge import inserted
 from airflow_parallel_apply.queue.model import (
     Change,
@@ -28,8 +29,10 @@ from airflow_parallel_apply.queue.model import (
 from airflow_parallel_apply.queue.moments import microseconds, moment_of
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
 
+Fields = dict[str, Any]
+"""Of a message, by their names; None leaves one out."""
+
 _MICROSECOND: Final = timedelta(microseconds=1)
-_ID_BYTES: Final = 16
 
 
 def duration_to_wire(duration: timedelta) -> int:
@@ -44,21 +47,21 @@ def duration_from_wire(count: int) -> timedelta:
         raise ValueError(f"a duration of {count} microseconds cannot be told") from error
 
 
-def task_to_wire(task: Task, *, with_value: bool = True) -> pb.Task:
-    return pb.Task(
-        id=task.task_id.bytes,
-        queue=task.queue,
-        version=task.version,
-        sequence=task.sequence,
-        at=microseconds(task.at),
-        claimant=task.claimant,
-        claims=task.claims,
-        attempt=task.attempt,
-        err=task.err,
-        value=task.value if with_value else None,
-        created=microseconds(task.created),
-        modified=microseconds(task.modified),
-    )
+def task_to_wire(task: Task, *, with_value: bool = True) -> Fields:
+    return {
+        "id": task.task_id.bytes,
+        "queue": task.queue,
+        "version": task.version,
+        "sequence": task.sequence,
+        "at": microseconds(task.at),
+        "claimant": task.claimant,
+        "claims": task.claims,
+        "attempt": task.attempt,
+        "err": task.err,
+        "value": task.value if with_value else None,
+        "created": microseconds(task.created),
+        "modified": microseconds(task.modified),
+    }
 
 
 def task_from_wire(message: pb.Task, *, value: Json) -> Task:
@@ -84,30 +87,30 @@ def place_to_wire(task: Task) -> pb.Task:
 
 
 def id_from_wire(content: bytes) -> TaskId:
-    if len(content) != _ID_BYTES:
-        raise ValueError(f"an id has {_ID_BYTES} bytes, not {len(content)}")
-    return TaskId(UUID(bytes=content))
+    if len(content) != ID_BYTES:
+        raise ValueError(f"an id has {ID_BYTES} bytes, not {len(content)}")
+    return id_of(content)
 
 
-def ref_to_wire(ref: TaskRef) -> pb.TaskRef:
-    return pb.TaskRef(id=ref.task_id.bytes, version=ref.version)
+def ref_to_wire(ref: TaskRef) -> Fields:
+    return {"id": ref.task_id.bytes, "version": ref.version}
 
 
 def ref_from_wire(message: pb.TaskRef) -> TaskRef:
     return TaskRef(task_id=id_from_wire(message.id), version=message.version)
 
 
-def insert_to_wire(entry: Insert, value: str) -> pb.Insert:
-    return pb.Insert(
-        queue=entry.queue,
-        value=value,
-        sequence=entry.sequence,
-        at=_arrival_to_wire(entry.at),
-        id=None if entry.task_id is None else entry.task_id.bytes,
-        attempt=entry.attempt,
-        err=entry.err,
-        skip_colliding=entry.skip_colliding,
-    )
+def insert_to_wire(entry: Insert, value: str) -> Fields:
+    return {
+        "queue": entry.queue,
+        "value": value,
+        "sequence": entry.sequence,
+        "at": _arrival_to_wire(entry.at),
+        "id": None if entry.task_id is None else entry.task_id.bytes,
+        "attempt": entry.attempt,
+        "err": entry.err,
+        "skip_colliding": entry.skip_colliding,
+    }
 
 
 def insert_from_wire(message: pb.Insert) -> Insert:
@@ -124,17 +127,17 @@ def insert_from_wire(message: pb.Insert) -> Insert:
     )
 
 
-def change_to_wire(entry: Change, value: str) -> pb.Change:
-    return pb.Change(
-        ref=ref_to_wire(entry.ref),
-        value=value,
-        queue=entry.queue,
-        sequence=entry.sequence,
-        at=_arrival_to_wire(entry.at),
-        delayed=not entry.claimed,
-        attempt=entry.attempt,
-        err=entry.err,
-    )
+def change_to_wire(entry: Change, value: str) -> Fields:
+    return {
+        "ref": ref_to_wire(entry.ref),
+        "value": value,
+        "queue": entry.queue,
+        "sequence": entry.sequence,
+        "at": _arrival_to_wire(entry.at),
+        "delayed": not entry.claimed,
+        "attempt": entry.attempt,
+        "err": entry.err,
+    }
 
 
 def change_from_wire(message: pb.Change) -> Change:
@@ -249,10 +252,10 @@ def _failures_from_wire(messages: Iterable[pb.Failure]) -> tuple[Failure, ...]:
     )
 
 
-def _arrival_to_wire(at: datetime | timedelta | None) -> pb.Arrival | None:
+def _arrival_to_wire(at: datetime | timedelta | None) -> Fields | None:
     if at is None:
         return None
-    return pb.Arrival(delay=duration_to_wire(at)) if isinstance(at, timedelta) else pb.Arrival(at=microseconds(at))
+    return {"delay": duration_to_wire(at)} if isinstance(at, timedelta) else {"at": microseconds(at)}
 
 
 def _arrival_from_wire(message: pb.Arrival) -> datetime | timedelta | None:

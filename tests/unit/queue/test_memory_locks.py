@@ -117,8 +117,8 @@ def test_a_queue_that_vanished_while_a_modify_waited_for_it_is_made_anew() -> No
             assert looked_up.wait(30)
             engine.shelves.hold = hold
             # As a deletion of the last task ends, by whoever holds the lock.
-            old.remove(last.task_id)
-            engine.shelves.forget([last.task_id])
+            old.remove([last.task_id.int])
+            engine.shelves.forget([last.task_id.int])
             old.removed = True
             del engine.shelves._by_name["q"]
         (made,) = putting.result(timeout=30)
