@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from socketserver import ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -47,14 +48,16 @@ class CallMetrics:
     """Counts calls, whether or not anybody asks."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._calls = Counter("queue_calls", "Calls by outcome.", ["method", "code"], registry=registry)
-        self._seconds = Histogram(
+        calls = Counter("queue_calls", "Calls by outcome.", ["method", "code"], registry=registry)
+        seconds = Histogram(
             "queue_call_seconds",
             "Duration of calls, with waits.",
             ["method"],
             registry=registry,
             buckets=_SECONDS,
         )
+        # There are as many as methods and outcomes, and to look one up costs more than to count.
+        self._calls, self._seconds = cache(calls.labels), cache(seconds.labels)
         self._waiting = Gauge("queue_calls_waiting", "Calls under way.", registry=registry)
 
     @contextmanager
@@ -70,8 +73,8 @@ class CallMetrics:
             raise
         finally:
             self._waiting.dec()
-            self._seconds.labels(method).observe(time.perf_counter() - call.started)
-            self._calls.labels(method, call.code).inc()
+            self._seconds(method).observe(time.perf_counter() - call.started)
+            self._calls(method, call.code).inc()
 
 
 class DataCollector(Collector):
