@@ -22,10 +22,13 @@ from enum import StrEnum
 from typing import Any, NewType
 from uuid import UUID
 
+from airflow_parallel_apply.queue.values import quickly_made
+
 TaskId = NewType("TaskId", UUID)
 Json = Any
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One task as it stood at some version. Times are UTC."""
@@ -67,6 +70,7 @@ def with_value(task: Task, value: Json) -> Task:
     )
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRef:
     """A task at a version: valid only while nobody has changed or claimed it since."""
@@ -75,6 +79,7 @@ class TaskRef:
     version: int
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insert:
     """A new task. `at` None: available now. `task_id` None: a random one.
@@ -93,6 +98,7 @@ class Insert:
     skip_colliding: bool = False
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """New content for a task at a version; the sequence is immutable unless the task moves to another queue.

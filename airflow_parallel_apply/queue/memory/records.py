@@ -64,14 +64,14 @@ def decode_change(payload: bytes) -> ChangeRecord:
 
 def _encoded(task: Task) -> tuple[bytes, ...]:
     """The fixed fields, and the texts."""
-    claimant = "" if task.claimant is None else task.claimant
-    texts = task.queue.encode(), claimant.encode(), task.err.encode(), task.value.encode()
+    queue, err, value = task.queue.encode(), task.err.encode(), task.value.encode()
+    claimant = b"" if task.claimant is None else task.claimant.encode()
     flags = (_HAS_SEQUENCE if task.sequence is not None else 0) | (_HAS_CLAIMANT if task.claimant is not None else 0)
     fields = _TASK.pack(
         task.task_id.bytes, task.version, task.sequence or 0, microseconds(task.at), microseconds(task.created),
-        microseconds(task.modified), task.claims, task.attempt, flags, *map(len, texts),
+        microseconds(task.modified), task.claims, task.attempt, flags, len(queue), len(claimant), len(err), len(value),
     )  # fmt: skip
-    return fields, *texts
+    return fields, queue, claimant, err, value
 
 
 def _decode_task(payload: bytes, offset: int) -> tuple[Task, int]:
