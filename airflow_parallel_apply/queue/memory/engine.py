@@ -222,7 +222,7 @@ class Engine:
                 claimed = tuple(_claimed(task, claimant, now, until) for task in found)
                 if claimed:
                     self.journal.append(claimed, ())
-                    shelf.claim(start, claimed)
+                    shelf.claim(start, found, claimed)
                 return claimed
         return ()
 
@@ -272,9 +272,11 @@ class Engine:
         """The tasks with these ids. One that came just now into a queue that we do not hold is none yet: its id is
         found taken when it is reserved.
         """
-        where = self.shelves.where(numbers)
-        held = ((number, shelves[name].get(number)) for number, name in where.items() if name in shelves)
-        return {number: task for number, task in held if task is not None}
+        return {
+            number: task
+            for number, name in self.shelves.where(numbers).items()
+            if name in shelves and (task := shelves[name].get(number)) is not None
+        }
 
     def _named(self, queue: str, claimant: str | None, ids: Sequence[TaskId], after: Task | None) -> list[Task]:
         shelf = self.shelves.find(queue)
@@ -318,6 +320,8 @@ def _grouped(pairs: Iterable[tuple[str, _Item]]) -> Iterable[tuple[str, list[_It
 
 def _judge(asked: Modify, before: Mapping[int, Task], shelves: Mapping[str, Shelf]) -> Arrivals:
     arrivals = arrivals_of(asked, before)
+    if not arrivals:
+        return Arrivals()
     moving = [task_id for arrival in arrivals if arrival.move for task_id in arrival.task_ids]
     leaving = frozenset(task_id.int for task_id in (*(ref.task_id for ref in asked.delete), *moving))
     left = Counter(before[number].queue for number in leaving if number in before)

@@ -79,12 +79,12 @@ class Shelf:
         available = self._arrived(now)
         count = min(limit, available)
         start = chosen_place(min(available, max(limit, OLDEST)) - count + 1)
-        return start, [self._tasks[place & _ID] for place in self._order.islice(start, start + count)]
+        return start, [self._tasks[place & _ID] for place in self._order[start : start + count]]
 
-    def claim(self, start: int, claimed: Sequence[Task]) -> None:
-        """Put what was claimable, claimed now, in the place of what it was."""
-        del self._order[start : start + len(claimed)]
-        self._leave([self._tasks[task.task_id.int] for task in claimed])
+    def claim(self, start: int, found: Sequence[Task], claimed: Sequence[Task]) -> None:
+        """Put what was claimable, claimed now, in the place of what was found."""
+        del self._order[start : start + len(found)]
+        self._leave(found)
         self.put(claimed)
 
     def has_place_taken(self, sequence: int, leaving: frozenset[int]) -> bool:
