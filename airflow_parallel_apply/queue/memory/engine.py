@@ -246,9 +246,9 @@ class Engine:
             if new or changed or asked.delete:
                 self.journal.append([*new, *changed], [ref.task_id for ref in asked.delete])
         deleted = [ref.task_id.int for ref in asked.delete]
-        leaving = [*deleted, *(task.task_id.int for task in changed)]
-        for name, numbers in _grouped((before[number].queue, number) for number in leaving):
-            shelves[name].remove(numbers)
+        replaced = (task.task_id.int for task in changed)
+        for name, leaving in _grouped((before[number].queue, number) for number in (*deleted, *replaced)):
+            shelves[name].remove(leaving)
         self.shelves.forget(deleted)
         self.shelves.move(task for task in changed if task.queue != before[task.task_id.int].queue)
         done = (*new, *changed)
