@@ -292,7 +292,7 @@ def test_a_connect_server_on_the_cluster_serves_lanes(rig: Rig, cluster: SparkCl
     assert connected.run().rows == 2500
     assert rig.comparison().equal
     with pytest.raises(ConfigurationError, match="token"):
-        check_workers(SparkEndpoint(conn_id="c", url=url.replace("93", "94")), rig.config, rig.target)
+        check_workers(SparkEndpoint(conn_id="c", url=url.replace("a-token-93", "another-token")), rig.config, rig.target)
     release_session(url, session_id)
 
 
