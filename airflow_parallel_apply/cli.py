@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Never
 
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, RetryableError
 from airflow_parallel_apply.pipeline.finding import Finding, Side
 from airflow_parallel_apply.pipeline.options import (
     AsJson,
@@ -30,8 +31,12 @@ from airflow_parallel_apply.pipeline.options import (
     told,
 )
 from airflow_parallel_apply.queue.connect import is_service
+from airflow_parallel_apply.queue.model import QueueUnavailable
 from airflow_parallel_apply.spark.cluster import Cluster
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK, SparkEndpoint, copier_on, findings_from
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.status import PipelineStatus
 
 app = typer.Typer(
     help="Pipelines of airflow_parallel_apply, outside their runs: from the first check to their removal.",
@@ -46,6 +51,7 @@ _DATABASE_HELP: Final = (
 _SPARK_HELP: Final = (
     "the id of an Airflow connection, a Spark Connect URL (sc://host:port), or a cluster's master (spark://host:port)"
 )
+_WATCH_SECONDS: Final = 1.0
 _CLUSTER_SCHEMES: Final = ("spark://", "k8s://", "yarn", "local")
 
 SourceOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"The source: {_DATABASE_HELP}")]
@@ -152,8 +158,8 @@ def status(
     watch: Annotated[bool, typer.Option(help="Show it anew every second until Ctrl-C.")] = False,
 ) -> None:
     """Per channel: committed seqno, lag, state and what it waits for; below it warnings of slot, log and disk."""
-    from airflow_parallel_apply.pipeline.status import PipelineStatus, read_status
-    from airflow_parallel_apply.pipeline.status_view import Rates, status_view
+    from airflow_parallel_apply.pipeline.status import read_status
+    from airflow_parallel_apply.pipeline.status_view import status_view
 
     with told():
         ends = _endpoint(target, "target"), _endpoint(source, "source") if source else None
@@ -162,23 +168,37 @@ def status(
         def look() -> PipelineStatus:
             return read_status(ends[0], pipeline, log_url, ends[1], queue=steered)
 
-        rates = Rates()
         first = look()
-        if not watch:
+        if watch:
+            _watch(first, look, as_json=as_json)
+        elif as_json:
+            typer.echo(json.dumps(first.to_json()))
+        else:
+            console().print(status_view(first, {}))
+
+
+def _watch(first: PipelineStatus, look: Callable[[], PipelineStatus], *, as_json: bool) -> Never:
+    """Every second, until Ctrl-C. A server that is away for a while is said so, and asked again."""
+    from airflow_parallel_apply.pipeline.status_view import Rates, status_view
+
+    rates, shown = Rates(), first
+    with Live(auto_refresh=False, console=Console(stderr=as_json)) as live:
+        while True:
             if as_json:
-                typer.echo(json.dumps(first.to_json()))
+                typer.echo(json.dumps(shown.to_json()))
             else:
-                console().print(status_view(first, rates.of(first, time.monotonic())))
-            return
-        if as_json:
+                live.update(status_view(shown, rates.of(shown, time.monotonic())), refresh=True)
             while True:
-                typer.echo(json.dumps(look().to_json()))
-                time.sleep(1)
-        with Live(status_view(first, rates.of(first, time.monotonic())), auto_refresh=False) as live:
-            while True:
-                time.sleep(1)
-                now = look()
-                live.update(status_view(now, rates.of(now, time.monotonic())), refresh=True)
+                time.sleep(_WATCH_SECONDS)
+                try:
+                    shown = look()
+                    break
+                except (RetryableError, QueueUnavailable) as error:
+                    said = f"not reachable, trying again: {error}"
+                    if as_json:
+                        typer.echo(said, err=True)
+                    else:
+                        live.update(Text(said, style="yellow"), refresh=True)
 
 
 @app.command()

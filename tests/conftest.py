@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 import os
 import shutil
 import tempfile
@@ -11,18 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import psycopg
 import pytest
-from psycopg import sql
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
-
-_numbers = itertools.count()
+from airflow_parallel_apply.spark.layout import JAVA_VARIABLE
+from tests.support.databases import Databases
 
 # Airflow reads its home when it is imported, which some test modules do.
 _AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="parallel-apply-airflow-"))
 atexit.register(shutil.rmtree, _AIRFLOW_HOME, ignore_errors=True)
 os.environ["AIRFLOW_HOME"] = str(_AIRFLOW_HOME)
+# Each of many servers lives for a few small units: compile them quickly rather than well.
+os.environ.setdefault(JAVA_VARIABLE, "-XX:TieredStopAtLevel=1")
 (_AIRFLOW_HOME / "airflow.cfg").write_text(
     f"""\
 [core]
@@ -53,16 +52,30 @@ def target_server() -> Iterator[PostgresServer]:
     yield from _server("target")
 
 
-@pytest.fixture
-def source_database(source_server: PostgresServer) -> Iterator[str]:
-    """Name of a fresh database on the source server."""
-    yield from _fresh(source_server)
+@pytest.fixture(scope="session")
+def source_databases(source_server: PostgresServer) -> Databases:
+    return Databases(server=source_server)
+
+
+@pytest.fixture(scope="session")
+def target_databases(target_server: PostgresServer) -> Databases:
+    return Databases(server=target_server)
 
 
 @pytest.fixture
-def target_database(target_server: PostgresServer) -> Iterator[str]:
-    """Name of a fresh database on the target server."""
-    yield from _fresh(target_server)
+def source_database(source_databases: Databases) -> Iterator[str]:
+    """Name of an empty database on the source server."""
+    name = source_databases.lend()
+    yield name
+    source_databases.take_back(name)
+
+
+@pytest.fixture
+def target_database(target_databases: Databases) -> Iterator[str]:
+    """Name of an empty database on the target server."""
+    name = target_databases.lend()
+    yield name
+    target_databases.take_back(name)
 
 
 @pytest.fixture
@@ -81,19 +94,3 @@ def _server(side: str) -> Iterator[PostgresServer]:
         server = PostgresServer(Path(directory) / "data", settings={"fsync": "off"})
         with server:
             yield server
-
-
-def _fresh(server: PostgresServer) -> Iterator[str]:
-    """Gone afterwards with its slots, of which a server has few."""
-    name = f"test_{next(_numbers)}"
-    server.create_database(name)
-    yield name
-    with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        connection.execute(
-            "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE database = %s AND active",
-            [name],
-        )
-        connection.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", [name]
-        )
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))

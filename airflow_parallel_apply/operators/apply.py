@@ -63,7 +63,7 @@ class SparkApplyOperator(PipelineTask):
             self._runner.cancel()
 
     def _apply(self, context: Context) -> dict[str, Any]:
-        from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
+        from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
         from airflow_parallel_apply.pipeline.run import OpenedRun
 
         told = self.settings()

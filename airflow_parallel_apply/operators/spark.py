@@ -12,8 +12,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.spark.endpoint import SparkEndpoint
 
 if TYPE_CHECKING:
-    from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
     from airflow_parallel_apply.pipeline.apply.report import LaneReport
+    from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
     from airflow_parallel_apply.pipeline.apply.stage import Stage
     from airflow_parallel_apply.pipeline.run import OpenedRun
     from airflow_parallel_apply.spark.submitted.messages import LaneWork

@@ -27,9 +27,6 @@ JAVA_VARIABLE: Final = "PARALLEL_APPLY_SPARK_JAVA_OPTIONS"
 
 _MEMORY: Final = "2g"
 _MASTER: Final = "local[*,4]"
-# Compiled quickly rather than well. A server's start and first unit took 18 processor seconds instead of 26, 600,000
-# changes after that 2.8 instead of 2.2: what is saved at the start lasts for about nine million changes.
-_JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1"
 
 _LOGGING: Final = """\
 status = error
@@ -67,7 +64,7 @@ class ServerSettings:
     memory: str = _MEMORY
     master: str = _MASTER
     """Four attempts for a task: staging belongs to an attempt, so a retry is harmless."""
-    java_options: str = _JAVA_OPTIONS
+    java_options: str = ""
     start_timeout: timedelta = timedelta(seconds=90)
 
     @classmethod
@@ -82,7 +79,7 @@ class ServerSettings:
             idle=timedelta(seconds=seconds),
             memory=os.environ.get(MEMORY_VARIABLE, _MEMORY),
             master=os.environ.get(MASTER_VARIABLE, _MASTER),
-            java_options=os.environ.get(JAVA_VARIABLE, _JAVA_OPTIONS),
+            java_options=os.environ.get(JAVA_VARIABLE, ""),
         )
 
 

@@ -43,7 +43,9 @@ class WarmSpark:
 
     def url(self) -> str:
         """Of the server that runs now, started where a test killed the former one."""
-        return self.leases.enter_context(connect_server(settings=ServerSettings(idle=timedelta(seconds=20)))).url
+        return self.leases.enter_context(
+            connect_server(settings=replace(ServerSettings.from_environment(), idle=timedelta(seconds=20)))
+        ).url
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +65,7 @@ def warm_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmSpark]:
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steps]:
-    with Steps(tmp_path_factory.mktemp("steps"), spare=2) as found:
+    with Steps(tmp_path_factory.mktemp("steps")) as found:
         yield found
 
 

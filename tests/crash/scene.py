@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.spark.layout import server_layout
 from tests.support.rig import Rig
-from tests.support.step_process import Fault, Order, config_to_json
+from tests.support.step_process import Fault, Order
 from tests.support.steps import StepProcess, Steps
 
 
@@ -35,9 +35,7 @@ class Scene:
         return self.rig.open(run_id)
 
     def start_lane(self, opened: run.OpenedRun, lane: int = 0, *, fault: Fault | None = None) -> StepProcess:
-        return self.steps.start(
-            self._order("lane", run_id=opened.run_id, opened=opened.to_json(), lane=lane, fault=fault)
-        )
+        return self.steps.start(self._order("lane", run_id=opened.run_id, opened=opened, lane=lane, fault=fault))
 
     def start_capture(self, run_id: str, *, fault: Fault | None = None) -> StepProcess:
         return self.steps.start(self._order("capture", run_id=run_id, fault=fault))
@@ -79,13 +77,13 @@ class Scene:
         step: str,
         *,
         run_id: str,
-        opened: dict[str, object] | None = None,
+        opened: run.OpenedRun | None = None,
         lane: int = 0,
         fault: Fault | None = None,
     ) -> Order:
         return Order(
             step="lane" if step == "lane" else "capture",
-            config=config_to_json(self.rig.config),
+            config=self.rig.config,
             source_dsn=self.rig.source_dsn,
             target_dsn=self.rig.target_dsn,
             queue_dsn=None if self.rig.queue is None else self.rig.queue.dsn,

@@ -91,7 +91,6 @@ class Moments:
                 clock.lap("run")
                 self._scene.rerun(run_id)
                 clock.lap("rerun")
-            self._scene.steps.refill()
             self._require_equal(number)
             clock.lap("rest")
             if sleeping is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,7 +24,9 @@ def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark_server(spark_directory: Path) -> Iterator[ServerLease]:
     try:
-        with connect_server(settings=ServerSettings(idle=timedelta(seconds=30)), directory=spark_directory) as lease:
+        with connect_server(
+            settings=replace(ServerSettings.from_environment(), idle=timedelta(seconds=30)), directory=spark_directory
+        ) as lease:
             yield lease
     finally:
         stop_server(directory=spark_directory)

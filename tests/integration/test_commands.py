@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import psycopg
@@ -11,9 +14,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
+from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.router.__main__ import app as router
-from tests.support.rig import Rig
+from tests.support.rig import Rig, execute
 
 
 @pytest.fixture
@@ -64,6 +68,28 @@ def test_status_shows_every_channel_before_and_after_a_run(rig: Rig) -> None:
     assert {channel["state"] for channel in told["channels"]} == {"stopped"}
     shown = call(rig, "status", "--pipeline", rig.config.pipeline)
     assert "changes/s" in shown.output
+
+
+def test_a_watched_status_outlasts_a_target_that_is_away(
+    rig: Rig, target_server: PostgresServer, target_database: str
+) -> None:
+    rig.prepare()
+    program = str(Path(sys.executable).parent / "parallel-apply")
+    with subprocess.Popen(
+        [program, "status", "--pipeline", rig.config.pipeline, "--target", rig.target_dsn, "--json", "--watch"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as watching:
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        first = watching.stdout.readline()
+        assert json.loads(first)["pipeline"] == rig.config.pipeline
+        execute(target_server.dsn(), f"ALTER DATABASE {target_database} ALLOW_CONNECTIONS false")
+        assert watching.stderr.readline().startswith("not reachable, trying again: ")
+        execute(target_server.dsn(), f"ALTER DATABASE {target_database} ALLOW_CONNECTIONS true")
+        assert any(line == first for line in watching.stdout)
+        watching.send_signal(signal.SIGINT)
 
 
 def test_status_of_an_unknown_pipeline_is_one_clear_line(rig: Rig) -> None:

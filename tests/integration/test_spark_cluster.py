@@ -21,8 +21,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from airflow_parallel_apply.operators.spark import check_workers
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.router.plan import plan
@@ -292,7 +292,9 @@ def test_a_connect_server_on_the_cluster_serves_lanes(rig: Rig, cluster: SparkCl
     assert connected.run().rows == 2500
     assert rig.comparison().equal
     with pytest.raises(ConfigurationError, match="token"):
-        check_workers(SparkEndpoint(conn_id="c", url=url.replace("a-token-93", "another-token")), rig.config, rig.target)
+        check_workers(
+            SparkEndpoint(conn_id="c", url=url.replace("a-token-93", "another-token")), rig.config, rig.target
+        )
     release_session(url, session_id)
 
 

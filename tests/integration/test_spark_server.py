@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 
 def settings(idle: float) -> ServerSettings:
-    return ServerSettings(idle=timedelta(seconds=idle), memory="512m")
+    return replace(ServerSettings.from_environment(), idle=timedelta(seconds=idle), memory="512m")
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
@@ -204,6 +205,6 @@ def test_a_java_that_is_too_old_is_refused(monkeypatch, tmp_path):
 def test_a_server_that_cannot_start_is_told_with_its_own_words(directory):
     with (
         pytest.raises(Unavailable, match=r"ended while it started: .*Master must either be yarn"),
-        connect_server(settings=ServerSettings(master="not-a-master", memory="512m"), directory=directory),
+        connect_server(settings=replace(settings(idle=30), master="not-a-master"), directory=directory),
     ):
         pass

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
-from airflow_parallel_apply.pipeline.apply.lane import Lane, LaneSignals
+from airflow_parallel_apply.pipeline.apply.lane import Lane
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator, FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
+from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.compare import Comparison, compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint

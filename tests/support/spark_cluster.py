@@ -17,10 +17,12 @@ from typing import Any, Final, TypeVar
 
 import pyspark
 
+from airflow_parallel_apply.spark.layout import JAVA_VARIABLE
+
 CONNECT_SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 HOME: Final = Path(pyspark.__file__).parent
-QUICKLY: Final = "-XX:TieredStopAtLevel=1"
-"""Compiled quickly rather than well: no JVM of a test lives long."""
+QUICKLY: Final = os.environ[JAVA_VARIABLE]
+"""As the tests tell embedded servers too: compiled quickly rather than well, since no JVM of a test lives long."""
 SETTINGS: Final = {
     "spark.executor.extraJavaOptions": QUICKLY,
     "spark.driver.extraJavaOptions": QUICKLY,

@@ -1,36 +1,25 @@
-"""One step of a run in a process of its own, for tests that kill it: `python -m tests.support.step_process`.
-
-Imports everything, then reads an `Order` as one line of JSON from standard input, and prints the step's report as
-JSON. So a process may wait, warm, for its order. SIGTERM cancels.
-"""
+"""One step of a run, as the process does it that tests kill. SIGTERM cancels."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-import json
 import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
-from datetime import timedelta
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply import capture_turn
-from airflow_parallel_apply.pipeline.apply.lane import LaneSignals
+from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import (
-    DdlPolicy,
-    Endpoint,
-    PipelineConfig,
-    QueueEndpoint,
-    Start,
-    TablePatterns,
-)
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.copy import parts
 from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying
 from airflow_parallel_apply.pipeline.run import preparing
@@ -58,47 +47,17 @@ class Order:
     """What to do. `session_id` None: stage without Spark."""
 
     step: Literal["lane", "capture"]
-    config: dict[str, Any]
+    config: PipelineConfig
     source_dsn: str
     target_dsn: str
     queue_dsn: str | None = None
     run_id: str = ""
-    opened: dict[str, Any] | None = None
+    opened: run.OpenedRun | None = None
     lane: int = 0
     session_id: str | None = None
     step_changes: int = capture_turn.STEP_CHANGES
     part_bytes: int = 2**19
     fault: Fault | None = None
-
-    def to_line(self) -> bytes:
-        """For the process's standard input."""
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def of_line(cls, line: str) -> Order:
-        """Inverse of `to_line`."""
-        value = json.loads(line)
-        fault = value.pop("fault")
-        return cls(**value, fault=Fault(**fault) if fault else None)
-
-
-def config_to_json(config: PipelineConfig) -> dict[str, Any]:
-    """Inverse of `_config`."""
-    return {**asdict(config), "lease": config.lease.total_seconds(), "fence_timeout": None}
-
-
-def _config(value: dict[str, Any]) -> PipelineConfig:
-    tables = TablePatterns(**{name: tuple(patterns) for name, patterns in value["tables"].items()})
-    converted = ("tables", "lease", "fence_timeout", "ddl", "start", "shard_by")
-    plain = {name: found for name, found in value.items() if name not in converted}
-    return PipelineConfig(
-        **plain,
-        tables=tables,
-        lease=timedelta(seconds=value["lease"]),
-        ddl=DdlPolicy(value["ddl"]),
-        start=Start(value["start"]),
-        shard_by=tuple((pattern, expression) for pattern, expression in value["shard_by"]),
-    )
 
 
 def peak_bytes(pid: int) -> int:
@@ -110,24 +69,26 @@ def peak_bytes(pid: int) -> int:
     return 0
 
 
-def main() -> None:
+def run_step(order: Order, environment: Mapping[str, str], log: Path, reports: Connection) -> None:
+    """What the process does: the step, then its report as JSON."""
+    os.environ.clear()
+    os.environ.update(environment)
+    messages = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(messages, sys.stdout.fileno())
+    os.dup2(messages, sys.stderr.fileno())
     logging.basicConfig(
         force=True, level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(threadName)s %(levelname)s %(message)s"
     )
-    line = sys.stdin.readline()
-    if not line:
-        return
-    order = Order.of_line(line)
     if order.fault is not None:
         _arm(order.fault)
     cancelled: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: cancelled.append(number))
     with ExitStack() as stack:
-        print(json.dumps({**_run(order, stack, cancelled), "peak_bytes": peak_bytes(os.getpid())}))
+        reports.send({**_run(order, stack, cancelled), "peak_bytes": peak_bytes(os.getpid())})
 
 
 def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]:
-    config = _config(order.config)
+    config = order.config
     source = Endpoint(conn_id="source", dsn=order.source_dsn)
     target = Endpoint(conn_id="target", dsn=order.target_dsn)
     queue = None if order.queue_dsn is None else QueueEndpoint(conn_id="queue", dsn=order.queue_dsn)
@@ -153,7 +114,7 @@ def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]
     if order.opened is None:
         raise ValueError("a lane needs an opened run")
     return run.apply(
-        run.OpenedRun.from_json(order.opened),
+        order.opened,
         config,
         source,
         target,
@@ -201,7 +162,3 @@ def _arm(fault: Fault) -> None:
         return result
 
     setattr(owner, name, wrapped)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.apply.batch import new_token
 from airflow_parallel_apply.pipeline.apply.channel_rows import tied_rows
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.serial import serial_steps
+from airflow_parallel_apply.pipeline.apply.signals import Retries
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
@@ -37,15 +38,7 @@ from airflow_parallel_apply.queue.model import Task
 
 _logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _EPOCHS_AT_ONCE: Final = 256
-
-
-class Retry(Protocol):
-    """Calls until it does not fail with a transient error."""
-
-    def __call__(self, call: Callable[[], T]) -> T: ...
 
 
 class Fences:
@@ -61,7 +54,7 @@ class Fences:
         log: LogReader,
         stage: Stage,
         report: LaneReport,
-        retrying: Retry,
+        retrying: Retries,
         exchange: Callable[[Callable[[Task], None]], object],
     ) -> None:
         self._config = config

@@ -19,6 +19,9 @@ from airflow_parallel_apply.queue.protocol import Queue
 
 _logger = logging.getLogger(__name__)
 
+CLAIM: Final = "claim"
+"""The role of what a lane works on; a capture turn has one of its own."""
+
 _RENEWALS_PER_LEASE: Final = 3
 
 

@@ -12,34 +12,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Final
 
-from airflow_parallel_apply.pipeline.apply.batch import Batch, ChannelClaim
-from airflow_parallel_apply.pipeline.apply.channel_rows import channel_rows
+from airflow_parallel_apply.pipeline.apply.branches import Branches
 from airflow_parallel_apply.pipeline.apply.fences import Fences
-from airflow_parallel_apply.pipeline.apply.keeper import Keeper
+from airflow_parallel_apply.pipeline.apply.keeper import CLAIM, Keeper
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
-from airflow_parallel_apply.pipeline.apply.retry import retrying
+from airflow_parallel_apply.pipeline.apply.signals import Cancelled, LaneSignals, Retries
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
-from airflow_parallel_apply.pipeline.coordinate.state import Phase, StopReason, UnitFailure
+from airflow_parallel_apply.pipeline.coordinate.state import Phase, StopReason
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind
-from airflow_parallel_apply.pipeline.epoch import StagedUnit
-from airflow_parallel_apply.pipeline.errors import (
-    Conflict,
-    ConflictReason,
-    Deadlock,
-    FatalError,
-    OwnershipLost,
-    ParallelApplyError,
-    TargetError,
-)
+from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.protocol import Store
@@ -48,30 +35,8 @@ from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
 
 _logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _POLL: Final = timedelta(seconds=1)
 """How long a lane without work waits before it looks at the stop marker and the phase again."""
-
-_MAX_UNIT_TASKS: Final = 256
-_FIRST_UNIT_BYTES: Final = 16 * 2**20
-_MAX_DEADLOCKS: Final = 2
-"""So often in a row a unit may lose a deadlock before its channel asks for a merge point."""
-
-_CLAIM: Final = "claim"
-
-
-class Cancelled(ParallelApplyError):
-    """The lane was told to end; what was not committed is not there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneSignals:
-    """What the outside tells a lane. `stop_requested` is asked before a claim, at most once a second."""
-
-    stop_requested: Callable[[], bool]
-    cancelled: Callable[[], bool]
-    report: Callable[[LaneReport], None]
 
 
 class Lane:
@@ -95,20 +60,16 @@ class Lane:
         background_failure: Callable[[], ParallelApplyError | None],
     ) -> None:
         self._config = config
-        self._routing = routing
         self._claimant = claimant
         self._coordinator = coordinator
         self._queue = coordinator.queue
         self._names = coordinator.names
         self._target = target
-        self._log = log
-        self._store = store
-        self._stage = stage
         self._keeper = keeper
         self._signals = signals
         self._report = report
         self._background_failure = background_failure
-        self._deadlocks = 0
+        self._retrying = Retries(config.pipeline, signals, report)
         self._fences = Fences(
             config=config,
             routing=routing,
@@ -118,9 +79,23 @@ class Lane:
             stage=stage,
             report=report,
             retrying=self._retrying,
-            exchange=lambda step: keeper.exchange(_CLAIM, step),
+            exchange=lambda step: keeper.exchange(CLAIM, step),
         )
-        self._stagers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stage")
+        self._branches = Branches(
+            config=config,
+            routing=routing,
+            claimant=claimant,
+            coordinator=coordinator,
+            target=target,
+            log=log,
+            store=store,
+            stage=stage,
+            keeper=keeper,
+            signals=signals,
+            report=report,
+            retrying=self._retrying,
+            check=self._check,
+        )
         channels = [(lane + offset) % config.channels for offset in range(config.channels)]
         self._own_first = [self._names.channel(channel) for channel in channels]
 
@@ -146,8 +121,8 @@ class Lane:
                     # Whoever finished last may have died before it fed the channels.
                     self._retrying(self._coordinator.feed)
         finally:
-            self._keeper.hold(_CLAIM, None)
-            self._stagers.shutdown(wait=True, cancel_futures=True)
+            self._keeper.hold(CLAIM, None)
+            self._branches.close()
 
     # --- claiming ---
 
@@ -189,7 +164,7 @@ class Lane:
     # --- serving ---
 
     def _serve(self, task: Task) -> None:
-        self._keeper.hold(_CLAIM, task)
+        self._keeper.hold(CLAIM, task)
         try:
             if task.queue == self._names.serial:
                 self._fences.serve(task)
@@ -206,7 +181,7 @@ class Lane:
             elif work.kind is Kind.STOP:
                 self._serve_stop(work)
             else:
-                self._retrying(lambda: self._serve_branches(work.channel))
+                self._retrying(lambda: self._branches.serve(work.channel))
         except (DependencyError, OwnershipLost) as error:
             # Somebody took the claim over, after a stall of ours; the generation itself is checked by the next read.
             _logger.warning("lost a claim, going on: %s", error)
@@ -216,202 +191,26 @@ class Lane:
             self._give_back()
             raise
         finally:
-            self._keeper.hold(_CLAIM, None)
+            self._keeper.hold(CLAIM, None)
             self._signals.report(self._report)
 
     def _give_back(self) -> None:
         """What the lane holds comes free now instead of at its lease's end, where that can still be said."""
         with suppress(DependencyError, OwnershipLost, QueueError):
-            self._keeper.exchange(_CLAIM, self._coordinator.give_back)
+            self._keeper.exchange(CLAIM, self._coordinator.give_back)
 
     def _exchange(self, step: Callable[[Task], None]) -> None:
         """Let go of the claimed task by a step of the coordinator's."""
-        self._retrying(lambda: self._keeper.exchange(_CLAIM, step))
-
-    def _is_held_up(self, task: Task) -> bool:
-        """Whether a branch may not be begun now: behind a failure, or while the channels merge."""
-        state = self._coordinator.state()
-        return state.merging is not None or state.fails_below(_work(task).first_seqno)
-
-    def _renewed(self, task: Task) -> Task:
-        return self._queue.renew(task, claimant=self._claimant, lease=self._config.lease)
+        self._retrying(lambda: self._keeper.exchange(CLAIM, step))
 
     def _serve_stop(self, work: ChannelWork) -> None:
         """Move an idle channel's position to the stop's seqno, then acknowledge."""
-        claim = self._claim_of(work.channel)
-
-        def move() -> None:
-            position = self._target.take(work.channel, generation=claim.generation, token=claim.token)
-            if position.seqno < work.last_seqno:
-                unit = claim.unit(position.seqno, work.last_seqno)
-                self._target.commit(StagedUnit(unit=unit, tables=(), row_count=0, seconds=0.0))
-            self._target.leave()
-
-        self._retrying(move)
+        self._retrying(lambda: self._branches.move(work.channel, work.last_seqno))
 
         def acknowledge(marker: Task) -> None:
             self._coordinator.acknowledge(marker, work.channel)
 
         self._exchange(acknowledge)
-
-    def _serve_branches(self, channel: int) -> None:
-        """Apply units of one channel, staging the next while one merges, until its queue shows something else.
-
-        After a transient error it begins anew with the head that it holds: staging may be gone with the target's
-        crash, and the position says what was committed.
-        """
-        # A lane that stood still, or lost its sessions to the next holder, must not take the channel back from it.
-        self._keeper.exchange(_CLAIM, self._renewed)
-        claim = self._claim_of(channel)
-        limit = min(_FIRST_UNIT_BYTES, self._config.unit_max_bytes)
-        position = self._target.take(channel, generation=claim.generation, token=claim.token)
-        batch: Batch | None = self._first_batch(claim, position.seqno, limit)
-        staging = self._start_staging(batch)
-        try:
-            while batch is not None:
-                try:
-                    staged = self._staged(batch, staging)
-                    # Units double while there is a backlog: small first ones start the overlap, large ones reduce more.
-                    limit = min(limit * 2, self._config.unit_max_bytes)
-                    following = self._following(claim, batch, limit)
-                    staging = self._start_staging(following)
-                    if staged is not None:
-                        self._commit(staged)
-                except FatalError as error:
-                    self._stage.cancel()
-                    if isinstance(error, Conflict) and self._config.channels > 1:
-                        self._meet(batch, channel, error)
-                    else:
-                        self._failed(batch, channel, error)
-                    return
-                if following is not None and self._is_held_up(following.tasks[0]):
-                    self._stage.cancel()
-                    following = None
-                self._finish(batch, following)
-                batch = following
-                self._retrying(self._coordinator.feed)
-                self._signals.report(self._report)
-                self._check()
-        except BaseException:
-            self._stage.cancel()
-            raise
-
-    def _claim_of(self, channel: int) -> ChannelClaim:
-        return ChannelClaim(
-            pipeline=self._config.pipeline,
-            generation=self._names.generation,
-            channel=channel,
-            channels=self._config.channels,
-            routing=self._routing,
-        )
-
-    def _first_batch(self, claim: ChannelClaim, after_seqno: int, limit_bytes: int) -> Batch:
-        """The unit that begins with the head that the lane holds."""
-        held = self._keeper.held(_CLAIM)
-        waiting = self._queue.tasks(self._names.channel(claim.channel), limit=_MAX_UNIT_TASKS)
-        behind = [task for task in waiting if (task.sequence or 0) > (held.sequence or 0)]
-        return claim.batch([held, *behind], after_seqno, limit_bytes=limit_bytes)
-
-    def _following(self, claim: ChannelClaim, batch: Batch, limit_bytes: int) -> Batch | None:
-        """The next unit of the channel; None when its queue shows something else, or it is held up."""
-        last = batch.tasks[-1]
-        waiting = self._queue.tasks(self._names.channel(claim.channel), limit=len(batch.tasks) + _MAX_UNIT_TASKS)
-        behind = [task for task in waiting if (task.sequence or 0) > (last.sequence or 0)]
-        if not behind or behind[0].value["kind"] != Kind.BRANCH or self._is_held_up(behind[0]):
-            return None
-        return claim.batch(behind, batch.reached, limit_bytes=limit_bytes)
-
-    # --- staging and committing ---
-
-    def _start_staging(self, batch: Batch | None) -> Future[StagedUnit] | None:
-        """Begin in the background; an epoch without rows for the channel is a sync, done without Spark."""
-        if batch is None or batch.unit is None:
-            return None
-        unit = batch.unit
-        if unit.row_count == 0:
-            done: Future[StagedUnit] = Future()
-            done.set_result(StagedUnit(unit=unit, tables=(), row_count=0, seconds=0.0))
-            return done
-        return self._stagers.submit(retrying, lambda: self._stage.stage(unit), on_retry=self._count_retry)
-
-    def _staged(self, batch: Batch, staging: Future[StagedUnit] | None) -> StagedUnit | None:
-        if staging is None:
-            return None
-        with self._report.time("stage"):
-            while True:
-                try:
-                    return staging.result(timeout=_POLL.total_seconds())
-                except FutureTimeout:
-                    if self._signals.cancelled():
-                        self._stage.cancel()
-                        raise Cancelled("the lane was cancelled", op="stage", seqno=batch.first_seqno) from None
-
-    def _commit(self, staged: StagedUnit) -> None:
-        with self._report.time("commit"):
-            try:
-                self._target.commit(staged)
-                self._deadlocks = 0
-            except Deadlock as error:
-                self._deadlocks += 1
-                if staged.unit.channels == 1 or self._deadlocks < _MAX_DEADLOCKS:
-                    raise
-                self._deadlocks = 0
-                raise Conflict(str(error), reason=ConflictReason.DEADLOCK, table=error.table) from error
-            except TargetError:
-                # With one channel an exact replay is always right, and where it fails too it names the seqno. With
-                # several it is for foreign keys that are checked here, which tie their tables to one channel.
-                if staged.unit.channels > 1 and not self._routing.ties:
-                    raise
-                self._target.replay(staged.unit, channel_rows(self._log, staged.unit))
-                self._report.replayed_units += 1
-        if staged.unit.channel is not None:
-            self._store.acknowledge(staged.unit.channel, staged.unit.last_seqno)
-        self._report.units += 1
-        self._report.rows += staged.row_count
-
-    def _finish(self, done: Batch, following: Batch | None) -> None:
-        """Delete the unit's tasks and hold the channel's next head, in one modify."""
-        behind = [task.ref for task in done.tasks[1:]]
-        if following is None:
-            self._target.leave()
-
-        def finish(held: Task) -> Task | None:
-            return self._coordinator.finish(
-                [held.ref, *behind],
-                then_claim=None if following is None else following.tasks[0],
-                lease=self._config.lease,
-            )
-
-        self._retrying(lambda: self._keeper.exchange(_CLAIM, finish))
-
-    def _meet(self, batch: Batch, channel: int, conflict: Conflict) -> None:
-        """Rows or locks of other channels are in the way: have all channels merge behind what each has committed."""
-        _logger.info("channel %d asks for a merge point: %s", channel, conflict)
-        after = batch.first_seqno - 1
-        self._retrying(self._target.leave)
-        self._exchange(lambda head: self._coordinator.merge_points.open(head, channel, after, conflict))
-
-    def _failed(self, batch: Batch, channel: int, error: FatalError) -> None:
-        seqno = batch.first_seqno
-        error.at(pipeline=self._config.pipeline, channel=channel, seqno=seqno)
-        self._mark_failed(UnitFailure(seqno=seqno, channel=channel, message=str(error)))
-
-    def _mark_failed(self, failure: UnitFailure) -> None:
-        _logger.error("%s", failure.message)
-
-        def fail(task: Task) -> None:
-            self._coordinator.fail(task, failure)
-
-        self._keeper.exchange(_CLAIM, fail)
-
-    def _retrying(self, call: Callable[[], T]) -> T:
-        return retrying(call, on_retry=self._count_retry, progress=lambda: self._report.units)
-
-    def _count_retry(self, error: BaseException) -> None:
-        self._report.retries += 1
-        _logger.warning("trying again: %s", error)
-        if self._signals.cancelled():
-            raise Cancelled("the lane was cancelled", op="apply", pipeline=self._config.pipeline) from error
 
 
 def generation_over(pipeline: str, generation: int) -> OwnershipLost:
@@ -422,7 +221,3 @@ def generation_over(pipeline: str, generation: int) -> OwnershipLost:
         pipeline=pipeline,
         hint="Clear the task open with everything downstream of it.",
     )
-
-
-def _work(task: Task) -> ChannelWork:
-    return ChannelWork.of_task(task)

@@ -7,8 +7,9 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 
 from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, CaptureTurns
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
-from airflow_parallel_apply.pipeline.apply.lane import Lane, LaneSignals, generation_over
+from airflow_parallel_apply.pipeline.apply.lane import Lane, generation_over
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from airflow_parallel_apply.pipeline.apply.lane import Cancelled, LaneSignals
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.signals import Cancelled, LaneSignals
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.run import apply, waiting_lane
 from airflow_parallel_apply.spark.classic import ClassicAccess, executor_count
