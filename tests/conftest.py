@@ -91,6 +91,6 @@ def target_dsn(target_server: PostgresServer, target_database: str) -> str:
 def _server(side: str) -> Iterator[PostgresServer]:
     # Not under pytest's own directory: another session's start takes the server's user the way to it.
     with TemporaryDirectory(prefix=f"parallel-apply-{side}-") as directory:
-        server = PostgresServer(Path(directory) / "data", settings={"fsync": "off"})
+        server = PostgresServer(Path(directory) / "data", settings={"fsync": "off", "wal_writer_delay": "10ms"})
         with server:
             yield server

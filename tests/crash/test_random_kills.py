@@ -191,6 +191,8 @@ def test_random_moments(spark_scene: Scene, source_dsn: str, capsys: pytest.Capt
             print(line, flush=True)
 
     say(f"\nCRASH_SEED={SEED} CRASH_MOMENTS={MOMENTS}")
+    # Each unit is a Spark job; a moment's few thousand changes need not be dozens of them.
+    spark_scene.rig = spark_scene.rig.having(epoch_max_changes=800, unit_max_bytes=2**20)
     spark_scene.rig.both(*TABLES)
     spark_scene.rig.prepare()
     writer = Writer(source_dsn, SEED)

@@ -1,9 +1,19 @@
-"""The DAG under a real scheduler with one slot: runs, a clear, a stop from the XCom editor, a lane marked as failed."""
+"""The DAG under a real scheduler with one slot: runs, a clear, a stop from the XCom editor, a lane marked as failed,
+and processes killed at random moments (`CRASH_SEED` repeats the victims and delays).
+"""
 
 from __future__ import annotations
 
+import os
+import random
+import re
+import signal
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 import pytest
 from typer.testing import CliRunner
@@ -12,17 +22,41 @@ from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.airflow import AirflowOptions, AirflowServices
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
-from airflow_parallel_apply.spark.server import ServerLease
+from airflow_parallel_apply.spark.server import stop_server
+from tests.crash.scene import spark_processes
 from tests.support.airflow_pipeline import DAG, DAGS, AirflowPipeline
 
-DATABASE = "in_airflow"
+DATABASE: Final = "in_airflow"
+SEED: Final = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
+MOMENTS: Final = 3
+ROWS: Final = 1500
+LONGEST_DELAY_SECONDS: Final = 6.0
+
+_TASK_PROCESS: Final = re.compile(r"airflow worker -- [0-9a-f]{8}-[0-9a-f-]{27}")
+
+
+class Victim(StrEnum):
+    """Who is killed."""
+
+    TASK = "a task's process"
+    SCHEDULER = "the scheduler"
+    SPARK = "the Spark server"
+    WORKER = "a Python worker of Spark"
+    TARGET = "the target"
+
+
+@pytest.fixture(scope="module")
+def own_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of a Spark server that lanes start when they need it, and that may be killed."""
+    directory = tmp_path_factory.mktemp("spark")
+    yield directory
+    stop_server(directory=directory)
 
 
 @pytest.fixture(scope="module")
 def airflow(
     tmp_path_factory: pytest.TempPathFactory,
-    spark_directory: Path,
-    spark_server: ServerLease,
+    own_spark: Path,
     source_server: PostgresServer,
     target_server: PostgresServer,
 ) -> Iterator[AirflowServices]:
@@ -33,7 +67,7 @@ def airflow(
             "parallel_apply_source": source_server.uri(DATABASE),
             "parallel_apply_target": target_server.uri(DATABASE),
         },
-        environment={RUNTIME_DIR_VARIABLE: str(spark_directory)},
+        environment={RUNTIME_DIR_VARIABLE: str(own_spark)},
         parallelism=1,
     )
     with AirflowServices(options) as running:
@@ -68,9 +102,6 @@ def test_a_cleared_run_changes_nothing_while_the_source_goes_on(pipeline: Airflo
     assert pipeline.wait(run_id) == "success"
     assert [channel.seqno for channel in pipeline.status.channels] == reached
     assert not pipeline.equal
-
-    pipeline.run()
-    assert pipeline.equal
 
 
 def test_a_stop_from_the_xcom_editor_stops_all_channels_at_one_seqno(pipeline: AirflowPipeline) -> None:
@@ -115,3 +146,55 @@ def test_a_lane_marked_as_failed_ends_and_others_cover_it(pipeline: AirflowPipel
     assert pipeline.wait(run_id) == "success", pipeline.states(run_id)
     assert pipeline.states(run_id)["apply[0]"] == "failed"
     assert pipeline.equal
+
+
+@pytest.mark.timeout(900)
+def test_three_random_moments(
+    pipeline: AirflowPipeline,
+    target_server: PostgresServer,
+    own_spark: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dice = random.Random(SEED)
+    victims = [Victim.TASK, *dice.sample([victim for victim in Victim if victim is not Victim.TASK], MOMENTS - 1)]
+    with capsys.disabled():
+        print(f"\nCRASH_SEED={SEED}: {', '.join(victims)}", flush=True)
+    for number, victim in enumerate(victims):
+        first = 20_001 + number * ROWS
+        pipeline.write(first, first + ROWS - 1)
+        run_id = pipeline.trigger(epoch_max_changes=200)
+        pipeline.wait_until(run_id, lambda states: states.get("capture") is not None)
+        threading.Event().wait(dice.uniform(0, LONGEST_DELAY_SECONDS))
+        _kill(victim, pipeline.airflow, target_server, own_spark, dice)
+        if pipeline.wait(run_id) != "success":
+            pipeline.airflow.client.clear(DAG, run_id)
+            assert pipeline.wait(run_id) == "success", pipeline.states(run_id)
+        assert pipeline.equal, f"after the loss of {victim}"
+        assert len({channel.seqno for channel in pipeline.status.channels}) == 1
+
+
+def _kill(victim: Victim, airflow: AirflowServices, target: PostgresServer, spark: Path, dice: random.Random) -> None:
+    match victim:
+        case Victim.TASK:
+            _end(dice.choice(_tasks(airflow) or [0]))
+        case Victim.SCHEDULER:
+            airflow.kill("scheduler")
+            airflow.restart("scheduler")
+        case Victim.SPARK:
+            _end(spark_processes(spark)[0])
+        case Victim.WORKER:
+            _end(dice.choice(spark_processes(spark)[1] or [0]))
+        case Victim.TARGET:
+            target.kill()
+            target.start()
+
+
+def _tasks(airflow: AirflowServices) -> list[int]:
+    """Of the tasks that run now, whatever they do; none between two tasks."""
+    return sorted(process.pid for process in airflow.processes() if _TASK_PROCESS.search(process.command))
+
+
+def _end(pid: int) -> None:
+    if pid:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -41,6 +41,7 @@ def test_it_ends_with_equal_tables_and_leaves_no_process(demo: subprocess.Popen[
     assert _left(tmp_path) == []
 
 
+@pytest.mark.long
 def test_interrupted_during_the_run_it_cleans_up_and_leaves_no_process(
     demo: subprocess.Popen[str], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, TargetError
+from airflow_parallel_apply.pipeline.status import read_status
 from tests.support.rig import Rig
 
 
@@ -42,6 +43,16 @@ def equal_after(rig: Rig, write: Callable[[], None]) -> None:
     rig.run()
     comparison = rig.comparison()
     assert comparison.equal, comparison
+
+
+def test_a_run_without_new_changes_applies_nothing_and_moves_nothing(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
+    equal_after(rig, lambda: rig.write("INSERT INTO t SELECT generate_series(1, 20)", "DELETE FROM t WHERE id % 3 = 0"))
+    written = "SELECT max(xmin::text::bigint), count(*) FROM t"
+    before, reached = rig.rows(written), [channel.seqno for channel in read_status(rig.target, "p").channels]
+    assert rig.run().rows == 0
+    assert rig.rows(written) == before
+    assert [channel.seqno for channel in read_status(rig.target, "p").channels] == reached
 
 
 @pytest.mark.parametrize(

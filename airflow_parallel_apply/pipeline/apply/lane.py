@@ -35,8 +35,11 @@ from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
 
 _logger = logging.getLogger(__name__)
 
-_POLL: Final = timedelta(seconds=1)
-"""How long a lane without work waits before it looks at the stop marker and the phase again."""
+_FIRST_PAUSE: Final = timedelta(milliseconds=50)
+_LONGEST_PAUSE: Final = timedelta(seconds=1)
+"""How long a lane without work waits before it looks at the stop marker and the phase again: longer each time. The end
+wakes it, unless it comes between the lane's look at the phase and its wait.
+"""
 
 
 class Lane:
@@ -98,6 +101,7 @@ class Lane:
         )
         channels = [(lane + offset) % config.channels for offset in range(config.channels)]
         self._own_first = [self._names.channel(channel) for channel in channels]
+        self._pause = _FIRST_PAUSE
 
     def run(self) -> None:
         """Work until every stop marker is acknowledged, or a failure leaves nothing to hand out."""
@@ -114,10 +118,12 @@ class Lane:
                     self._retrying(self._coordinator.merge_points.gather)
                 task = self._retrying(self._claim)
                 if task is not None:
+                    self._pause = _FIRST_PAUSE
                     self._serve(task)
                 elif state.phase is Phase.FAILED and not self._retrying(self._may_come_free):
                     return
                 else:
+                    self._pause = min(2 * self._pause, _LONGEST_PAUSE)
                     # Whoever finished last may have died before it fed the channels.
                     self._retrying(self._coordinator.feed)
         finally:
@@ -137,7 +143,7 @@ class Lane:
                 [self._names.serial, *self._own_first],
                 claimant=self._claimant,
                 lease=self._config.lease,
-                timeout=_POLL,
+                timeout=self._pause,
                 # The last stop marker to go brings no task, but the end.
                 wake=self._own_first,
             )
