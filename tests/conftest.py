@@ -9,17 +9,20 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import pytest
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.spark.layout import JAVA_VARIABLE
+from airflow_parallel_apply.spark.layout import JAVA_VARIABLE, RUNTIME_DIR_VARIABLE
 from tests.support.databases import Databases
 
 # Airflow reads its home when it is imported, which some test modules do.
 _AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="parallel-apply-airflow-"))
 atexit.register(shutil.rmtree, _AIRFLOW_HOME, ignore_errors=True)
 os.environ["AIRFLOW_HOME"] = str(_AIRFLOW_HOME)
+# No Spark server of the user's own is touched.
+os.environ.setdefault(RUNTIME_DIR_VARIABLE, str(_AIRFLOW_HOME / "runtime"))
 # Each of many servers lives for a few small units: compile them quickly rather than well.
 os.environ.setdefault(JAVA_VARIABLE, "-XX:TieredStopAtLevel=1")
 (_AIRFLOW_HOME / "airflow.cfg").write_text(
@@ -31,6 +34,18 @@ load_examples = False
 logging_level = WARNING
 """
 )
+
+_QUICK: Final = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "io_method": "sync",
+    "shared_buffers": "64MB",
+    "max_wal_size": "256MB",
+    "wal_init_zero": "off",
+    "wal_writer_delay": "10ms",
+}
+"""Of servers that hold little and need not survive the machine's crash: a tenth less work for each test."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,6 +106,6 @@ def target_dsn(target_server: PostgresServer, target_database: str) -> str:
 def _server(side: str) -> Iterator[PostgresServer]:
     # Not under pytest's own directory: another session's start takes the server's user the way to it.
     with TemporaryDirectory(prefix=f"parallel-apply-{side}-") as directory:
-        server = PostgresServer(Path(directory) / "data", settings={"fsync": "off", "wal_writer_delay": "10ms"})
+        server = PostgresServer(Path(directory) / "data", settings=_QUICK)
         with server:
             yield server

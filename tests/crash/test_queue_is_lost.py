@@ -96,7 +96,11 @@ def written(scene: Scene, service: FragileService) -> Scene:
     return scene
 
 
-@pytest.mark.parametrize("forget", [False, True, None], ids=["comes back", "is lost", "either, at random"])
+@pytest.mark.parametrize(
+    "forget",
+    [False, True, pytest.param(None, marks=pytest.mark.long)],
+    ids=["comes back", "is lost", "either, at random"],
+)
 def test_a_run_outlives_its_queue(written: Scene, service: FragileService, forget: bool | None) -> None:
     chance = random.Random(SEED)
     print(f"CRASH_SEED={SEED}")
@@ -117,7 +121,7 @@ def test_a_run_outlives_its_queue(written: Scene, service: FragileService, forge
     assert written.staged() == []
 
 
-@pytest.mark.parametrize("back", [True, False], ids=["empty", "away"])
+@pytest.mark.parametrize("back", [True, pytest.param(False, marks=pytest.mark.long)], ids=["empty", "away"])
 def test_a_queue_that_is_lost_before_close_leaves_the_judgement_to_the_positions(
     written: Scene, service: FragileService, back: bool
 ) -> None:

@@ -85,7 +85,7 @@ def pipeline(
     """One for all tests, which each write rows of their own and leave both sides equal."""
     sides = (source_server.create_database(DATABASE), target_server.create_database(DATABASE))
     made = AirflowPipeline(airflow, sides, str(tmp_path_factory.mktemp("log")), name=DATABASE)
-    made.run()
+    made.prepare()
     return made
 
 

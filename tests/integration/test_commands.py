@@ -44,7 +44,8 @@ def call(rig: Rig, *arguments: str) -> Result:
 
 
 def test_prepare_says_what_it_created_and_then_that_all_is_there(rig: Rig) -> None:
-    arguments = ("prepare", "--pipeline", rig.config.pipeline, "--log-url", rig.config.log_url, "--channels", "3")
+    named = ("--pipeline", rig.config.pipeline, "--log-url", rig.config.log_url)
+    arguments = ("prepare", *named, "--channels", "3", "--start", "empty")
     first = call(rig, *arguments)
     assert first.exit_code == 0, first.output
     for word in ("publication", "slot", "schema"):

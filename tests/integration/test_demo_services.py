@@ -53,6 +53,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServic
         yield running
 
 
+@pytest.mark.long
 def test_a_run_goes_through_and_its_results_can_be_read(services: AirflowServices, tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     run = services.client.trigger("waits", {"folder": str(tmp_path)})
@@ -67,6 +68,7 @@ def test_a_run_goes_through_and_its_results_can_be_read(services: AirflowService
     )
 
 
+@pytest.mark.long
 def test_a_xcom_can_be_changed_and_a_run_cleared(services: AirflowServices, tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     run = services.client.trigger("waits", {"folder": str(tmp_path)})
@@ -78,6 +80,7 @@ def test_a_xcom_can_be_changed_and_a_run_cleared(services: AirflowServices, tmp_
     assert services.client.xcom("waits", run, "until_told", "return_value") == 2
 
 
+@pytest.mark.long
 def test_an_unknown_dag_is_an_error_that_names_it(services: AirflowServices) -> None:
     with pytest.raises(ConfigurationError, match="dags/nothing"):
         services.client.trigger("nothing", {})
@@ -93,6 +96,7 @@ def test_a_scheduler_that_was_killed_and_restarted_finishes_the_run(services: Ai
     assert services.client.wait_for_run("waits", run, timeout=MINUTE) == "success"
 
 
+@pytest.mark.long
 def test_no_process_is_left_after_kill_9_of_the_scheduler(services: AirflowServices, tmp_path: Path) -> None:
     services.client.trigger("waits", {"folder": str(tmp_path)})
     _until((tmp_path / "begun").exists)

@@ -197,6 +197,7 @@ def guarded(rig: Rig, tmp_path: Path) -> Iterator[Rig]:
     served.stop()
 
 
+@pytest.mark.long
 def test_a_worker_lost_in_the_middle_changes_nothing_and_no_credential_is_seen(
     guarded: Rig, cluster: SparkCluster
 ) -> None:

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from airflow_parallel_apply.demo.airflow import AirflowServices
 from airflow_parallel_apply.pipeline.compare import compare
-from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.run import prepare
 from airflow_parallel_apply.pipeline.status import PipelineStatus, read_status
 from tests.support.rig import execute
 
@@ -36,7 +37,14 @@ class AirflowPipeline:
         self.source_dsn, self.target_dsn = sides
         for dsn in sides:
             execute(dsn, _TABLE)
-        self.conf = {"pipeline": name, "log_url": log_url, "channels": 2, "start": "empty"}
+        self.conf: dict[str, Any] = {"pipeline": name, "log_url": log_url, "channels": 2, "start": "empty"}
+
+    def prepare(self) -> None:
+        """What else the first run does, so that rows may be written before it."""
+        config = PipelineConfig(
+            pipeline=self.name, log_url=self.conf["log_url"], channels=self.conf["channels"], start=Start.EMPTY
+        )
+        prepare(config, self.source, self.target)
 
     def trigger(self, **more: Any) -> str:
         return self.airflow.client.trigger(DAG, {**self.conf, **more})
@@ -75,6 +83,9 @@ class AirflowPipeline:
         return Endpoint(conn_id="target", dsn=self.target_dsn)
 
     @property
+    def source(self) -> Endpoint:
+        return Endpoint(conn_id="source", dsn=self.source_dsn)
+
+    @property
     def equal(self) -> bool:
-        source = Endpoint(conn_id="source", dsn=self.source_dsn)
-        return compare(source, self.target, TablePatterns()).equal
+        return compare(self.source, self.target, TablePatterns()).equal

@@ -49,27 +49,27 @@ SELECT held.root::bigint AS oid, c.relname AS name, i.indisexclusion AS exclusio
              AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid AND d.refobjsubid > 0
        ) AS referenced,
        array_agg(a.attname::text ORDER BY k.ordinal) AS columns,
-       array_agg(format('OPERATOR(%%I.%%s)', o.nspname, o.oprname) ORDER BY k.ordinal) AS operators
+       -- Its own equality; of a method that has none of its own (WITHOUT OVERLAPS), that of the type's order.
+       array_agg((
+           SELECT format('OPERATOR(%%I.%%s)', opn.nspname, op.oprname)
+           FROM pg_opclass oc
+           JOIN pg_opclass equal ON equal.oid = CASE oc.opcmethod WHEN btree.oid THEN oc.oid ELSE (
+               SELECT usual.oid FROM pg_opclass usual
+               WHERE usual.opcmethod = btree.oid AND usual.opcdefault AND usual.opcintype = oc.opcintype
+           ) END
+           JOIN pg_amop am ON am.amopfamily = equal.opcfamily AND am.amopstrategy = 3
+                AND am.amoplefttype = equal.opcintype AND am.amoprighttype = equal.opcintype
+           JOIN pg_operator op ON op.oid = am.amopopr
+           JOIN pg_namespace opn ON opn.oid = op.oprnamespace
+           WHERE oc.oid = k.opclass
+       ) ORDER BY k.ordinal) AS operators
 FROM held
 JOIN pg_index i ON i.indrelid = held.oid
 JOIN pg_class c ON c.oid = i.indexrelid AND (held.oid = held.root OR NOT c.relispartition)
+JOIN pg_am btree ON btree.amname = 'btree'
 CROSS JOIN LATERAL unnest(i.indkey[0:i.indnkeyatts - 1], i.indclass[0:i.indnkeyatts - 1])
      WITH ORDINALITY AS k(attnum, opclass, ordinal)
 LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-LEFT JOIN LATERAL (
-    -- Its own equality; of a method that has none of its own (WITHOUT OVERLAPS), that of the type's order.
-    SELECT opn.nspname, op.oprname
-    FROM pg_opclass oc
-    JOIN pg_am method ON method.oid = oc.opcmethod
-    JOIN pg_opclass equal ON equal.opcmethod = (SELECT oid FROM pg_am WHERE amname = 'btree')
-         AND CASE WHEN method.amname = 'btree' THEN equal.oid = oc.oid
-                  ELSE equal.opcdefault AND equal.opcintype = oc.opcintype END
-    JOIN pg_amop am ON am.amopfamily = equal.opcfamily AND am.amopstrategy = 3
-         AND am.amoplefttype = equal.opcintype AND am.amoprighttype = equal.opcintype
-    JOIN pg_operator op ON op.oid = am.amopopr
-    JOIN pg_namespace opn ON opn.oid = op.oprnamespace
-    WHERE oc.oid = k.opclass
-) o ON true
 WHERE i.indisunique OR i.indisexclusion
 GROUP BY held.root, held.oid, i.indexrelid, c.relname, i.indisexclusion, i.indimmediate, usable, i.indisprimary
 ORDER BY held.root, i.indisprimary DESC, c.relname;
