@@ -36,6 +36,13 @@ SESSION_SETTINGS: Final = {
 }
 """Set in every session, since a server of the user's own knows nothing of these jobs."""
 
+# A server that stands still answers no ping: its calls end then, instead of waiting for ever. More often than once in
+# five minutes a server takes for an attack.
+KEEPALIVE: Final = {
+    "grpc.keepalive_time_ms": 310_000,
+    "grpc.keepalive_timeout_ms": 20_000,
+}
+
 _RETRIES: Final = {"max_retries": 5, "initial_backoff": 50, "backoff_multiplier": 3, "max_backoff": 2_000}
 
 
@@ -44,14 +51,17 @@ def open_session(url: str, session_id: str) -> Any:
 
     The caller closes it with `close_session`. Never the process's active session, so that a lane may live beside a
     user's own Spark code. Errors: `Unavailable` when the server does not answer within seconds or the session was
-    released, `ConfigurationError` for a wrong URL or token.
+    released, `ConfigurationError` for a wrong URL or token. Later calls raise `Unavailable` too when the server has not
+    given a sign of life for five minutes.
     """
     from pyspark.errors import PySparkValueError
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
     try:
-        session = SparkSession(connection=_session_url(url, session_id))
+        channel = DefaultChannelBuilder(_session_url(url, session_id), list(KEEPALIVE.items()))
+        session = SparkSession(connection=channel)
     except PySparkValueError as error:
         raise ConfigurationError(
             "this Spark Connect URL is not usable", op="spark", hint="It looks like sc://host:15002/;token=…"

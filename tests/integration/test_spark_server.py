@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from airflow_parallel_apply.spark import session as session_module
 from airflow_parallel_apply.spark.java import find_java
 from airflow_parallel_apply.spark.layout import ServerSettings, server_layout
 from airflow_parallel_apply.spark.server import ServerLease, connect_server, stop_server
@@ -181,6 +182,21 @@ def test_a_server_that_is_gone_is_told_within_seconds():
     with pytest.raises(Unavailable):
         open_session("sc://localhost:1", str(uuid.uuid4()))
     assert time.monotonic() - started < 20
+
+
+@pytest.mark.long
+def test_a_server_that_stands_still_is_given_up(directory, monkeypatch):
+    monkeypatch.setattr(session_module, "KEEPALIVE", dict.fromkeys(session_module.KEEPALIVE, 2000))
+    with connect_server(settings=settings(60), directory=directory) as lease:
+        session = open_session(lease.url, str(uuid.uuid4()))
+        warm_up(session)
+        os.kill(lease.state.server_pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(Unavailable):
+                warm_up(session)
+        finally:
+            os.kill(lease.state.server_pid, signal.SIGCONT)
+        close_session(session)
 
 
 def test_missing_java_is_one_line_that_says_what_to_install(monkeypatch, tmp_path):
