@@ -37,6 +37,7 @@ BEGIN
 END $$;
 CREATE SCHEMA public AUTHORIZATION pg_database_owner;
 GRANT USAGE ON SCHEMA public TO PUBLIC;
+SELECT pg_stat_reset();
 """
 
 _FIRST_OID_OF_USERS: Final = 16384
@@ -56,7 +57,7 @@ _LEFT_OVER: Final = " UNION ALL ".join(
 
 @dataclass(kw_only=True)
 class Databases:
-    """Those of one server. `lend` gives one that is as new: no object, slot or setting of a former test."""
+    """Those of one server. `lend` gives one that is as new: no object, slot, setting or count of a former test."""
 
     server: PostgresServer
     _resting: deque[str] = field(default_factory=deque)
