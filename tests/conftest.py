@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.spark.layout import JAVA_VARIABLE, RUNTIME_DIR_VARIABLE
@@ -35,6 +36,13 @@ logging_level = WARNING
 """
 )
 
+_SPARK_OF: Final = {
+    "tests/integration/test_awkward_tables.py": "spark",
+    "tests/integration/test_airflow_dags_test.py": "spark",
+    "tests/crash/test_random_kills.py": "spark that is killed",
+    "tests/crash/test_copy_kills.py": "spark that is killed",
+}
+
 _QUICK: Final = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -55,6 +63,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None:
         config.option.basetemp = base = tempfile.mkdtemp(prefix="parallel-apply-tests-")
         config.add_cleanup(lambda: shutil.rmtree(base, ignore_errors=True))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Files that need the same warm Spark run in one process, one after the other: its start costs more than most."""
+
+    class Together(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return _SPARK_OF.get(file, "spark" if "/test_spark_" in file else file)
+
+    return Together(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -80,6 +80,7 @@ def test_an_initial_copy_and_eight_channels_complete_with_one_slot(
     assert reached == {999}
 
 
+@pytest.mark.long
 def test_errors_before_anything_starts_are_red_and_one_line(airflow: Airflow, target_dsn: str) -> None:
     airflow.environment["AIRFLOW_CONN_CLUSTER"] = "spark://local%5B2%5D"
     said = airflow.refused(spark_conn_id="cluster")

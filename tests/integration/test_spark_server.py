@@ -138,16 +138,15 @@ def test_nothing_survives_a_killed_jvm_and_the_next_caller_starts_anew(directory
             assert running(other.state.server_pid)
 
 
-def test_only_its_user_can_read_the_token_and_nobody_finds_it_among_the_arguments(directory):
-    with connect_server(settings=settings(60), directory=directory) as lease:
-        layout = server_layout(directory)
-        assert layout.state.stat().st_mode & 0o077 == 0
-        assert layout.directory.stat().st_mode & 0o077 == 0
-        for pid in family(lease.state.supervisor_pid):
-            assert lease.state.token.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
-        assert lease.state.token not in repr(lease)
-        with pytest.raises(ConfigurationError, match="token"):
-            open_session(lease.url.replace("token=", "token=not"), str(uuid.uuid4()))
+def test_only_its_user_can_read_the_token_and_nobody_finds_it_among_the_arguments(spark_server, spark_directory):
+    layout = server_layout(spark_directory)
+    assert layout.state.stat().st_mode & 0o077 == 0
+    assert layout.directory.stat().st_mode & 0o077 == 0
+    for pid in family(spark_server.state.supervisor_pid):
+        assert spark_server.state.token.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert spark_server.state.token not in repr(spark_server)
+    with pytest.raises(ConfigurationError, match="token"):
+        open_session(spark_server.url.replace("token=", "token=not"), str(uuid.uuid4()))
 
 
 def test_the_server_listens_on_loopback_only(spark_server):
