@@ -34,7 +34,7 @@ _KEYS = 400
 _FEW = 40
 """Of rows that are in each other's way."""
 _TRUNCATED = ("item", "entry", "pair", "item, entry", "bag, seat", "parent, child")
-_PAUSE_SECONDS = 0.02
+_PAUSE_SECONDS = 0.04
 
 
 class History(ABC):

@@ -109,7 +109,8 @@ def test_a_copy_killed_at_any_step_ends_whole_with_the_next_run(filled: Scene, f
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("victim", [pytest.param("the server", marks=pytest.mark.long), "a worker"])
+@pytest.mark.long
+@pytest.mark.parametrize("victim", ["the server", "a worker"])
 def test_spark_killed_in_the_middle_of_a_copy_costs_only_what_it_was_at(spark_scene: Scene, victim: str) -> None:
     _filled(spark_scene, made=False)
     with being_written(spark_scene), psycopg.connect(spark_scene.rig.target_dsn) as locking:

@@ -84,12 +84,12 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
     [
         "between staging and commit",
         "inside the target's transaction",
-        "between finish and feed",
+        pytest.param("between finish and feed", marks=pytest.mark.long),
         "inside the critical transaction",
-        "between positions and acknowledgement",
+        pytest.param("between positions and acknowledgement", marks=pytest.mark.long),
         "between the log's manifest and the slot",
-        "inside the plan's transaction",
-        "inside a modify of the queue",
+        pytest.param("inside the plan's transaction", marks=pytest.mark.long),
+        pytest.param("inside a modify of the queue", marks=pytest.mark.long),
     ],
 )
 def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written: Scene, place: str) -> None:

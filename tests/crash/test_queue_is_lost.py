@@ -98,7 +98,7 @@ def written(scene: Scene, service: FragileService) -> Scene:
 
 @pytest.mark.parametrize(
     "forget",
-    [False, True, pytest.param(None, marks=pytest.mark.long)],
+    [pytest.param(False, marks=pytest.mark.long), True, pytest.param(None, marks=pytest.mark.long)],
     ids=["comes back", "is lost", "either, at random"],
 )
 def test_a_run_outlives_its_queue(written: Scene, service: FragileService, forget: bool | None) -> None:
@@ -148,6 +148,7 @@ def test_a_queue_that_is_lost_in_the_middle_and_not_served_by_a_lane_again_is_no
     written.require_equal()
 
 
+@pytest.mark.long
 def test_a_lane_that_stood_still_while_its_queue_was_lost_changes_nothing(
     written: Scene, service: FragileService
 ) -> None:

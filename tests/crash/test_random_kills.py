@@ -47,7 +47,7 @@ SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6
 MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 20)
 
 BURST = 60
-LONGEST_DELAY_SECONDS = 4.0
+LONGEST_DELAY_SECONDS = 3.0
 
 
 class _Clock:

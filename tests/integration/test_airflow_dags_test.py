@@ -14,7 +14,8 @@ import pytest
 from airflow_parallel_apply.demo.history import create_tables, load_tables, run_transactions
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.compare import compare
-from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.run import prepare
 from airflow_parallel_apply.pipeline.status import read_status
 from airflow_parallel_apply.queue import open_queue
 from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
@@ -56,7 +57,7 @@ def airflow(
     )
 
 
-def test_an_initial_copy_and_eight_channels_complete_with_one_slot(
+def test_eight_channels_complete_with_one_slot(
     airflow: Airflow,
     tmp_path: Path,
     source_server: PostgresServer,
@@ -67,17 +68,18 @@ def test_an_initial_copy_and_eight_channels_complete_with_one_slot(
     source = Endpoint(conn_id="source", dsn=source_server.dsn(source_database))
     target = Endpoint(conn_id="target", dsn=target_server.dsn(target_database))
     create_tables(source_server, source_database)
+    create_tables(target_server, target_database)
+    config = PipelineConfig(
+        pipeline=PIPELINE, channels=CHANNELS, log_url=str(tmp_path / "log"), start=Start.EMPTY, tables=TablePatterns()
+    )
+    prepare(config, source, target)
     load_tables(source_server, source_database, scale=1)
-
-    conf = {"pipeline": PIPELINE, "channels": CHANNELS, "log_url": str(tmp_path / "log")}
-    airflow.run(**conf, create_tables=True)
-    assert compare(source, target, TablePatterns()).equal
     run_transactions(source_server, source_database, 1000, on_progress=lambda done: None)
-    airflow.run(**conf)
+    airflow.run(pipeline=PIPELINE, channels=CHANNELS, log_url=config.log_url, start="empty")
 
     assert compare(source, target, TablePatterns()).equal
     reached = {channel.seqno for channel in read_status(target, PIPELINE).channels}
-    assert reached == {999}
+    assert reached == {1000}
 
 
 @pytest.mark.long

@@ -115,9 +115,6 @@ def test_a_stop_from_the_xcom_editor_stops_all_channels_at_one_seqno(pipeline: A
     assert {channel.seqno for channel in pipeline.status.channels} == {closed["stop_seqno"]}
     assert not pipeline.equal
 
-    pipeline.run()
-    assert pipeline.equal
-
 
 @pytest.mark.long
 def test_a_stop_by_the_command_is_seen_in_xcom_too(pipeline: AirflowPipeline) -> None:

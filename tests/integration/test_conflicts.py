@@ -19,7 +19,7 @@ from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_ri
 from tests.support.rig import Rig, execute
 
 
-@pytest.fixture(params=[8, 1], ids=["8 lanes", "1 lane"])
+@pytest.fixture(params=[8, pytest.param(1, marks=pytest.mark.long)], ids=["8 lanes", "1 lane"])
 def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     return make_rig(source_dsn, target_dsn, tmp_path, lanes=request.param)
 

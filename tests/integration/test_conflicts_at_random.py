@@ -74,7 +74,9 @@ def swap(connection: psycopg.Connection, dice: random.Random) -> None:
         connection.execute("UPDATE item SET slot = %s WHERE id = %s", [value, key])
 
 
-@pytest.mark.parametrize(("seed", "lanes"), [(2, 1), (3, 8)])
+@pytest.mark.parametrize(
+    ("seed", "lanes"), [pytest.param(1, 4, marks=pytest.mark.long), pytest.param(2, 1, marks=pytest.mark.long), (3, 8)]
+)
 def test_both_sides_are_equal_after_random_conflicts(
     source_dsn: str, target_dsn: str, tmp_path: Path, seed: int, lanes: int
 ) -> None:

@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError, TargetError
 from tests.support.rig import Rig, execute
 
 
-@pytest.fixture(params=[1, 8], ids=["1 channel", "8 channels"])
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.long), 8], ids=["1 channel", "8 channels"])
 def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     config = PipelineConfig(
         pipeline="p",

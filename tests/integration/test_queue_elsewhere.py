@@ -73,7 +73,7 @@ def look(rig: Rig, queue: QueueEndpoint | None) -> PipelineStatus:
     return read_status(rig.target, rig.config.pipeline, queue=queue)
 
 
-@pytest.mark.parametrize("lanes", [8, 1])
+@pytest.mark.parametrize("lanes", [8, pytest.param(1, marks=pytest.mark.long)])
 def test_eight_channels_with_fences_and_merge_points_are_steered_from_elsewhere(
     rig: Rig, elsewhere: QueueEndpoint, lanes: int
 ) -> None:

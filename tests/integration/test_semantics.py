@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.status import read_status
 from tests.support.rig import Rig
 
 
-@pytest.fixture(params=[1, 4], ids=["1 channel", "4 channels"])
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.long), 4], ids=["1 channel", "4 channels"])
 def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     return make_rig(source_dsn, target_dsn, tmp_path, channels=request.param)
 

@@ -282,6 +282,7 @@ def test_a_check_looks_from_the_executors_of_a_cluster(rig: Rig, cluster: SparkC
     assert "cannot connect to the target" in finding.what
 
 
+@pytest.mark.long
 def test_a_connect_server_on_the_cluster_serves_lanes(rig: Rig, cluster: SparkCluster) -> None:
     """One that somebody else runs, from another directory, with a token: its executors are looked at first."""
     rig.prepare()

@@ -101,6 +101,7 @@ def test_callers_at_the_same_time_share_one_server_which_goes_when_idle(director
     assert server_layout(directory).read_state() is None
 
 
+@pytest.mark.long
 def test_a_lease_keeps_an_idle_server_and_a_killed_holder_gives_it_back(directory):
     with connect_server(settings=settings(0.5), directory=directory) as lease:
         server = lease.state.server_pid

@@ -154,7 +154,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     return made
 
 
-@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("channels", [pytest.param(1, marks=pytest.mark.long), 4])
 def test_every_type_has_the_same_text_on_both_sides(rig: Rig, channels: int) -> None:
     rig = rig.having(channels=channels)
     types = {**_VALUES, **_ARRAYS}
