@@ -37,7 +37,7 @@ demo-stop: $(INSTALLED) ## Stop what `make demo DEMO_KEEP=1` left running
 
 .PHONY: test
 test: java $(INSTALLED) ## The test suite, as continuous integration runs it (PYTEST_ARGS="-k …")
-	@$(BIN)/python -m pytest tests -m "not long" --numprocesses 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests -m "not long" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: test-long
 test-long: java $(INSTALLED) ## What `make test` leaves out, since each takes a minute or more

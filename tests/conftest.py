@@ -36,11 +36,14 @@ logging_level = WARNING
 """
 )
 
-_SPARK_OF: Final = {
+_SHARED: Final = {
     "tests/integration/test_awkward_tables.py": "spark",
     "tests/integration/test_airflow_dags_test.py": "spark",
     "tests/crash/test_random_kills.py": "spark that is killed",
     "tests/crash/test_copy_kills.py": "spark that is killed",
+    "tests/provider/test_intervals.py": "airflow",
+    "tests/provider/test_queue.py": "airflow",
+    "tests/provider/test_runs.py": "airflow",
 }
 
 _QUICK: Final = {
@@ -66,12 +69,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Files that need the same warm Spark run in one process, one after the other: its start costs more than most."""
+    """Files that need the same warm Spark, or Airflow's database, run in one process, one after the other: to start or
+    make it costs more than most of them.
+    """
 
     class Together(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return _SPARK_OF.get(file, "spark" if "/test_spark_" in file else file)
+            return _SHARED.get(file, "spark" if "/test_spark_" in file else file)
 
     return Together(config, log)
 
