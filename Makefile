@@ -11,6 +11,9 @@ PYTEST_ARGS ?=
 LOCK_COMMAND := $(BIN)/uv --quiet pip compile pyproject.toml .ci/tools.in --extra airflow --extra spark --extra demo --extra service \
 	--group dev --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate --no-header
 
+# Tests and the demo start hundreds of processes; each would compile all of the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 export DEMO_TRANSACTIONS ?= 50000
 export DEMO_CHANNELS ?= 4
 export DEMO_SCALE ?= 1

@@ -53,7 +53,8 @@ def main() -> None:
         have_uv = _runs([*pip, "--require-hashes", "--no-deps", "-r", str(only_uv)], dict(os.environ))
     _say("installing the pinned packages (about 30 seconds with a fast network)")
     locked = ["--require-hashes", "--no-deps", "-r", str(LOCK)]
-    if not (have_uv and _runs([*uv, *locked], environment)):
+    # Compiled once, here: where PYTHONDONTWRITEBYTECODE is set, each process would compile all that it imports.
+    if not (have_uv and _runs([*uv, "--compile-bytecode", *locked], environment)):
         _say("uv cannot run here; pip does it, which takes some minutes")
         if not _runs([*pip, *locked], dict(os.environ)):
             sys.exit("The packages could not be installed; pip said why above. Behind a mirror, configure pip for it.")
