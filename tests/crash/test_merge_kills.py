@@ -12,6 +12,7 @@ import pytest
 from airflow_parallel_apply.pipeline.target.postgres import target as target_module
 from tests.crash.scene import Scene
 from tests.support.step_process import Fault
+from tests.support.variants import variants
 
 MERGE_POINTS = "airflow_parallel_apply.pipeline.coordinate.merge_points:MergePoints"
 FENCES = "airflow_parallel_apply.pipeline.apply.fences:Fences"
@@ -50,7 +51,7 @@ def merge_points(scene: Scene) -> int:
     return int(count)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", variants(PLACES, seldom=["between merging and closing", "after closing"]))
 def test_a_merge_point_is_carried_on_by_another_lane(handed_over: Scene, place: str) -> None:
     opened = handed_over.open("run")
     lane = handed_over.start_lane(opened, fault=PLACES[place])

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.errors import FenceBusy
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from tests.crash.scene import Scene, spark_processes, wait_until
 from tests.support.step_process import Fault
+from tests.support.variants import variants
 
 TARGET = "airflow_parallel_apply.pipeline.target.postgres.target"
 COORDINATOR = "airflow_parallel_apply.pipeline.coordinate.coordinator:Coordinator"
@@ -67,7 +68,18 @@ def written(scene: Scene) -> Scene:
     return scene
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place",
+    variants(
+        PLACES,
+        seldom=[
+            "between finish and feed",
+            "between capture and plan",
+            "inside the plan's transaction",
+            "between the bound and its end of capture",
+        ],
+    ),
+)
 def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place: str) -> None:
     opened = written.open("run")
     lane = written.start_lane(opened, fault=PLACES[place])
@@ -81,16 +93,24 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
 
 @pytest.mark.parametrize(
     "place",
-    [
-        "between staging and commit",
-        "inside the target's transaction",
-        pytest.param("between finish and feed", marks=pytest.mark.long),
-        "inside the critical transaction",
-        pytest.param("between positions and acknowledgement", marks=pytest.mark.long),
-        "between the log's manifest and the slot",
-        pytest.param("inside the plan's transaction", marks=pytest.mark.long),
-        pytest.param("inside a modify of the queue", marks=pytest.mark.long),
-    ],
+    variants(
+        [
+            "between staging and commit",
+            "inside the target's transaction",
+            "between finish and feed",
+            "inside the critical transaction",
+            "between positions and acknowledgement",
+            "between the log's manifest and the slot",
+            "inside the plan's transaction",
+            "inside a modify of the queue",
+        ],
+        seldom=[
+            "between finish and feed",
+            "between positions and acknowledgement",
+            "inside the plan's transaction",
+            "inside a modify of the queue",
+        ],
+    ),
 )
 def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written: Scene, place: str) -> None:
     fault = PLACES[place]

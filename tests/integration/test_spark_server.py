@@ -130,6 +130,7 @@ def test_nothing_survives_a_killed_supervisor_and_the_next_caller_starts_anew(di
             with_python_workers(other)
 
 
+@pytest.mark.long
 def test_nothing_survives_a_killed_jvm_and_the_next_caller_starts_anew(directory):
     with connect_server(settings=settings(60), directory=directory) as lease:
         members = with_python_workers(lease)
