@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import random
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
 import psycopg
-
-from tests.support.awkward_tables import Writer
 
 TABLES = (
     "CREATE TABLE hot (id integer PRIMARY KEY, n bigint, v text)",
@@ -37,24 +34,19 @@ _TRUNCATED = ("item", "entry", "pair", "item, entry", "bag, seat", "parent, chil
 _PAUSE_SECONDS = 0.04
 
 
-class History(ABC):
+class Writer:
     """Writes at the source: `burst`s when asked, and a trickle from a thread of its own inside `trickling`."""
 
-    @abstractmethod
-    def transaction(self) -> None:
-        """One, at random."""
-
-    @abstractmethod
-    def unsettle(self, dice: random.Random) -> None:
-        """What changes tables as a whole, by chance."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Its connection."""
+    def __init__(self, dsn: str, seed: int) -> None:
+        self._connection = psycopg.connect(dsn, autocommit=True)
+        self._connection.execute("SET synchronous_commit = off")
+        self._random = random.Random(seed)
+        self._numbers = count()
+        self._columns = 0
 
     def burst(self, transactions: int) -> None:
         for _ in range(transactions):
-            self.transaction()
+            self._transaction()
 
     @contextmanager
     def trickling(self) -> Iterator[None]:
@@ -65,7 +57,7 @@ class History(ABC):
         def write() -> None:
             try:
                 while not ended.wait(_PAUSE_SECONDS):
-                    self.transaction()
+                    self._transaction()
             except psycopg.Error as error:
                 failures.append(error)
 
@@ -79,41 +71,7 @@ class History(ABC):
         if failures:
             raise failures[0]
 
-
-class AwkwardHistory(History):
-    """Over the tables of every awkward kind, with DDL and truncates among its transactions."""
-
-    def __init__(self, dsn: str, seed: int) -> None:
-        self._connection = psycopg.connect(dsn)
-        self._writer = Writer(self._connection, seed)
-
-    def transaction(self) -> None:
-        self._writer.transaction()
-
-    def unsettle(self, dice: random.Random) -> None:
-        del dice
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-class EverydayHistory(History):
-    """Over `TABLES`."""
-
-    def __init__(self, dsn: str, seed: int) -> None:
-        self._connection = psycopg.connect(dsn, autocommit=True)
-        self._connection.execute("SET synchronous_commit = off")
-        self._random = random.Random(seed)
-        self._numbers = count()
-        self._columns = 0
-
-    def unsettle(self, dice: random.Random) -> None:
-        if dice.random() < 0.4:
-            self._define()
-        if dice.random() < 0.6:
-            self._truncate()
-
-    def _define(self) -> None:
+    def define(self) -> None:
         """One DDL, at the source and as a message."""
         if self._columns and self._random.random() < 0.4:
             ddl = f"ALTER TABLE item DROP COLUMN c{self._columns}"
@@ -127,7 +85,7 @@ class EverydayHistory(History):
             for _ in range(self._random.randint(0, 3)):
                 self._connection.execute(self._statement())
 
-    def _truncate(self) -> None:
+    def truncate(self) -> None:
         """With new rows behind it in the same transaction, now and then."""
         with self._connection.transaction():
             self._connection.execute(f"TRUNCATE {self._random.choice(_TRUNCATED)}")
@@ -137,9 +95,9 @@ class EverydayHistory(History):
     def close(self) -> None:
         self._connection.close()
 
-    def transaction(self) -> None:
+    def _transaction(self) -> None:
         if self._random.random() < 0.005:
-            self._truncate()
+            self.truncate()
             return
         with self._connection.transaction():
             for _ in range(self._random.choice([1, 1, 1, 2, 5])):
