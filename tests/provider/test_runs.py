@@ -128,7 +128,9 @@ def test_an_opened_run_without_work_has_no_lanes_and_is_green(run: Run, pipeline
 def test_a_failed_lane_that_others_covered_leaves_the_run_green(run: Run, pipeline: FakePipeline) -> None:
     pipeline.fail["apply"] = [TargetError("a lane lost its disk")]
     done = run()
-    assert states(done)["apply[0]"] == "failed"
+    # Which of them met the error is chance: lanes run in no order.
+    lanes = [state for task, state in states(done).items() if task.startswith("apply[")]
+    assert sorted(lanes) == ["failed", "success"]
     assert states(done)["close"] == "success"
     assert done.state == "success"
 
