@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.lane import Lane
+from airflow_parallel_apply.pipeline.apply.parts import LaneParts
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
@@ -89,10 +90,9 @@ class Generation:
             renew_fence=lambda: renewing.renew_fence(self.names.generation, self.config.lease),
             on_lost=lambda what: None,
         ) as keeper:
-            Lane(
+            parts = LaneParts(
                 config=self.config,
                 routing=target.routing(),
-                lane=number,
                 claimant=claimant,
                 coordinator=Coordinator(
                     self.queue,
@@ -108,8 +108,8 @@ class Generation:
                 keeper=keeper,
                 signals=LaneSignals(stop_requested=stop_requested, cancelled=cancelled, report=lambda report: None),
                 report=report,
-                background_failure=lambda: None,
-            ).run()
+            )
+            Lane(parts, lane=number, background_failure=lambda: None).run()
         target.close()
         renewing.close()
         return report

@@ -14,20 +14,13 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.apply.batch import Batch, ChannelClaim
 from airflow_parallel_apply.pipeline.apply.channel_rows import channel_rows
-from airflow_parallel_apply.pipeline.apply.keeper import CLAIM, Keeper
-from airflow_parallel_apply.pipeline.apply.report import LaneReport
-from airflow_parallel_apply.pipeline.apply.signals import Cancelled, LaneSignals, Retries
-from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.apply.keeper import CLAIM
+from airflow_parallel_apply.pipeline.apply.parts import LaneParts
+from airflow_parallel_apply.pipeline.apply.signals import Cancelled
 from airflow_parallel_apply.pipeline.coordinate.state import UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import Conflict, ConflictReason, Deadlock, FatalError, TargetError
-from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.store.protocol import Store
-from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import Task
 
 _logger = logging.getLogger(__name__)
@@ -42,37 +35,8 @@ _MAX_DEADLOCKS: Final = 2
 class Branches:
     """Serves the branches of whatever channel's head the lane holds. `check`: raises where the lane is to end."""
 
-    def __init__(
-        self,
-        *,
-        config: PipelineConfig,
-        routing: Routing,
-        claimant: str,
-        coordinator: Coordinator,
-        target: Target,
-        log: LogReader,
-        store: Store,
-        stage: Stage,
-        keeper: Keeper,
-        signals: LaneSignals,
-        report: LaneReport,
-        retrying: Retries,
-        check: Callable[[], None],
-    ) -> None:
-        self._config = config
-        self._routing = routing
-        self._claimant = claimant
-        self._coordinator = coordinator
-        self._queue = coordinator.queue
-        self._names = coordinator.names
-        self._target = target
-        self._log = log
-        self._store = store
-        self._stage = stage
-        self._keeper = keeper
-        self._signals = signals
-        self._report = report
-        self._retrying = retrying
+    def __init__(self, parts: LaneParts, check: Callable[[], None]) -> None:
+        self._parts = parts
         self._check = check
         self._deadlocks = 0
         self._stagers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stage")
@@ -88,10 +52,10 @@ class Branches:
         crash, and the position says what was committed.
         """
         # A lane that stood still, or lost its sessions to the next holder, must not take the channel back from it.
-        self._keeper.exchange(CLAIM, self._renewed)
+        self._parts.keeper.exchange(CLAIM, self._renewed)
         claim = self._claim_of(channel)
-        limit = min(_FIRST_UNIT_BYTES, self._config.unit_max_bytes)
-        position = self._target.take(channel, generation=claim.generation, token=claim.token)
+        limit = min(_FIRST_UNIT_BYTES, self._parts.config.unit_max_bytes)
+        position = self._parts.target.take(channel, generation=claim.generation, token=claim.token)
         batch: Batch | None = self._first_batch(claim, position.seqno, limit)
         staging = self._start_staging(batch)
         try:
@@ -99,60 +63,62 @@ class Branches:
                 try:
                     staged = self._staged(batch, staging)
                     # Units double while there is a backlog: small first ones start the overlap, large ones reduce more.
-                    limit = min(limit * 2, self._config.unit_max_bytes)
+                    limit = min(limit * 2, self._parts.config.unit_max_bytes)
                     following = self._following(claim, batch, limit)
                     staging = self._start_staging(following)
                     if staged is not None:
                         self._commit(staged)
                 except FatalError as error:
-                    self._stage.cancel()
-                    if isinstance(error, Conflict) and self._config.channels > 1:
+                    self._parts.stage.cancel()
+                    if isinstance(error, Conflict) and self._parts.config.channels > 1:
                         self._meet(batch, channel, error)
                     else:
                         self._failed(batch, channel, error)
                     return
                 if following is not None and self._is_held_up(following.tasks[0]):
-                    self._stage.cancel()
+                    self._parts.stage.cancel()
                     following = None
                 self._finish(batch, following)
                 batch = following
-                self._retrying(self._coordinator.feed)
-                self._signals.report(self._report)
+                self._parts.retrying(self._parts.coordinator.feed)
+                self._parts.signals.report(self._parts.report)
                 self._check()
         except BaseException:
-            self._stage.cancel()
+            self._parts.stage.cancel()
             raise
 
     def move(self, channel: int, seqno: int) -> None:
         """Bring the position of a channel that has nothing more before it to a seqno."""
         claim = self._claim_of(channel)
-        position = self._target.take(channel, generation=claim.generation, token=claim.token)
+        position = self._parts.target.take(channel, generation=claim.generation, token=claim.token)
         if position.seqno < seqno:
-            self._target.commit(_without_rows(claim.unit(position.seqno, seqno)))
-        self._target.leave()
+            self._parts.target.commit(_without_rows(claim.unit(position.seqno, seqno)))
+        self._parts.target.leave()
 
     def _claim_of(self, channel: int) -> ChannelClaim:
         return ChannelClaim(
-            pipeline=self._config.pipeline,
-            generation=self._names.generation,
+            pipeline=self._parts.config.pipeline,
+            generation=self._parts.names.generation,
             channel=channel,
-            channels=self._config.channels,
-            routing=self._routing,
+            channels=self._parts.config.channels,
+            routing=self._parts.routing,
         )
 
     # --- cutting ---
 
     def _first_batch(self, claim: ChannelClaim, after_seqno: int, limit_bytes: int) -> Batch:
         """The unit that begins with the head that the lane holds."""
-        held = self._keeper.held(CLAIM)
-        waiting = self._queue.tasks(self._names.channel(claim.channel), limit=_MAX_UNIT_TASKS)
+        held = self._parts.keeper.held(CLAIM)
+        waiting = self._parts.queue.tasks(self._parts.names.channel(claim.channel), limit=_MAX_UNIT_TASKS)
         behind = [task for task in waiting if (task.sequence or 0) > (held.sequence or 0)]
         return claim.batch([held, *behind], after_seqno, limit_bytes=limit_bytes)
 
     def _following(self, claim: ChannelClaim, batch: Batch, limit_bytes: int) -> Batch | None:
         """The next unit of the channel; None when its queue shows something else, or it is held up."""
         last = batch.tasks[-1]
-        waiting = self._queue.tasks(self._names.channel(claim.channel), limit=len(batch.tasks) + _MAX_UNIT_TASKS)
+        waiting = self._parts.queue.tasks(
+            self._parts.names.channel(claim.channel), limit=len(batch.tasks) + _MAX_UNIT_TASKS
+        )
         behind = [task for task in waiting if (task.sequence or 0) > (last.sequence or 0)]
         if not behind or behind[0].value["kind"] != Kind.BRANCH or self._is_held_up(behind[0]):
             return None
@@ -160,11 +126,11 @@ class Branches:
 
     def _is_held_up(self, task: Task) -> bool:
         """Whether a branch may not be begun now: behind a failure, or while the channels merge."""
-        state = self._coordinator.state()
+        state = self._parts.coordinator.state()
         return state.merging is not None or state.fails_below(ChannelWork.of_task(task).first_seqno)
 
     def _renewed(self, task: Task) -> Task:
-        return self._queue.renew(task, claimant=self._claimant, lease=self._config.lease)
+        return self._parts.queue.renew(task, claimant=self._parts.claimant, lease=self._parts.config.lease)
 
     # --- staging and committing ---
 
@@ -177,24 +143,24 @@ class Branches:
             done: Future[StagedUnit] = Future()
             done.set_result(_without_rows(unit))
             return done
-        return self._stagers.submit(self._retrying, lambda: self._stage.stage(unit))
+        return self._stagers.submit(self._parts.retrying, lambda: self._parts.stage.stage(unit))
 
     def _staged(self, batch: Batch, staging: Future[StagedUnit] | None) -> StagedUnit | None:
         if staging is None:
             return None
-        with self._report.time("stage"):
+        with self._parts.report.time("stage"):
             while True:
                 try:
                     return staging.result(timeout=_CANCEL_POLL_SECONDS)
                 except FutureTimeout:
-                    if self._signals.cancelled():
-                        self._stage.cancel()
+                    if self._parts.signals.cancelled():
+                        self._parts.stage.cancel()
                         raise Cancelled("the lane was cancelled", op="stage", seqno=batch.first_seqno) from None
 
     def _commit(self, staged: StagedUnit) -> None:
-        with self._report.time("commit"):
+        with self._parts.report.time("commit"):
             try:
-                self._target.commit(staged)
+                self._parts.target.commit(staged)
                 self._deadlocks = 0
             except Deadlock as error:
                 self._deadlocks += 1
@@ -205,50 +171,47 @@ class Branches:
             except TargetError:
                 # With one channel an exact replay is always right, and where it fails too it names the seqno. With
                 # several it is for foreign keys that are checked here, which tie their tables to one channel.
-                if staged.unit.channels > 1 and not self._routing.ties:
+                if staged.unit.channels > 1 and not self._parts.routing.ties:
                     raise
-                self._target.replay(staged.unit, channel_rows(self._log, staged.unit))
-                self._report.replayed_units += 1
+                self._parts.target.replay(staged.unit, channel_rows(self._parts.log, staged.unit))
+                self._parts.report.replayed_units += 1
         if staged.unit.channel is not None:
-            self._store.acknowledge(staged.unit.channel, staged.unit.last_seqno)
-        self._report.units += 1
-        self._report.rows += staged.row_count
+            self._parts.store.acknowledge(staged.unit.channel, staged.unit.last_seqno)
+        self._parts.report.units += 1
+        self._parts.report.rows += staged.row_count
 
     def _finish(self, done: Batch, following: Batch | None) -> None:
         """Delete the unit's tasks and hold the channel's next head, in one modify."""
         behind = [task.ref for task in done.tasks[1:]]
         if following is None:
-            self._target.leave()
+            self._parts.target.leave()
 
         def finish(held: Task) -> Task | None:
-            return self._coordinator.finish(
+            return self._parts.coordinator.finish(
                 [held.ref, *behind],
                 then_claim=None if following is None else following.tasks[0],
-                lease=self._config.lease,
+                lease=self._parts.config.lease,
             )
 
-        self._exchange(finish)
+        self._parts.exchange(finish)
 
     def _meet(self, batch: Batch, channel: int, conflict: Conflict) -> None:
         """Rows or locks of other channels are in the way: have all channels merge behind what each has committed."""
         _logger.info("channel %d asks for a merge point: %s", channel, conflict)
         after = batch.first_seqno - 1
-        self._retrying(self._target.leave)
-        self._exchange(lambda head: self._coordinator.merge_points.open(head, channel, after, conflict))
+        self._parts.retrying(self._parts.target.leave)
+        self._parts.exchange(lambda head: self._parts.coordinator.merge_points.open(head, channel, after, conflict))
 
     def _failed(self, batch: Batch, channel: int, error: FatalError) -> None:
         seqno = batch.first_seqno
-        error.at(pipeline=self._config.pipeline, channel=channel, seqno=seqno)
+        error.at(pipeline=self._parts.config.pipeline, channel=channel, seqno=seqno)
         failure = UnitFailure(seqno=seqno, channel=channel, message=str(error))
         _logger.error("%s", failure.message)
 
         def fail(head: Task) -> None:
-            self._coordinator.fail(head, failure)
+            self._parts.coordinator.fail(head, failure)
 
-        self._keeper.exchange(CLAIM, fail)
-
-    def _exchange(self, step: Callable[[Task], Task | None]) -> None:
-        self._retrying(lambda: self._keeper.exchange(CLAIM, step))
+        self._parts.keeper.exchange(CLAIM, fail)
 
 
 def _without_rows(unit: Unit) -> StagedUnit:

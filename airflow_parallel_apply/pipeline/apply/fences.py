@@ -20,20 +20,14 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.apply.batch import new_token
 from airflow_parallel_apply.pipeline.apply.channel_rows import tied_rows
-from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.parts import LaneParts
 from airflow_parallel_apply.pipeline.apply.serial import serial_steps
-from airflow_parallel_apply.pipeline.apply.signals import Retries
-from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import MergePoint, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import SerialWork, is_merge
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, TargetError
-from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
-from airflow_parallel_apply.pipeline.target.protocol import SerialStep, Target
+from airflow_parallel_apply.pipeline.target.protocol import SerialStep
 from airflow_parallel_apply.queue.model import Task
 
 _logger = logging.getLogger(__name__)
@@ -42,30 +36,10 @@ _EPOCHS_AT_ONCE: Final = 256
 
 
 class Fences:
-    """Serves the queue `serial` for one lane. `exchange`: runs a step on the newest version of the claimed task."""
+    """Serves the queue `serial` for one lane."""
 
-    def __init__(
-        self,
-        *,
-        config: PipelineConfig,
-        routing: Routing,
-        coordinator: Coordinator,
-        target: Target,
-        log: LogReader,
-        stage: Stage,
-        report: LaneReport,
-        retrying: Retries,
-        exchange: Callable[[Callable[[Task], None]], object],
-    ) -> None:
-        self._config = config
-        self._routing = routing
-        self._coordinator = coordinator
-        self._target = target
-        self._log = log
-        self._stage = stage
-        self._report = report
-        self._retrying = retrying
-        self._exchange = exchange
+    def __init__(self, parts: LaneParts) -> None:
+        self._parts = parts
 
     def serve(self, task: Task) -> None:
         """Apply it and let the channels go on; a failure is marked in the queue, once."""
@@ -73,63 +47,65 @@ class Fences:
             self._serve_merge()
         else:
             self._serve_critical(SerialWork.of_task(task))
-        self._retrying(self._coordinator.feed)
+        self._parts.retrying(self._parts.coordinator.feed)
 
     # --- critical transactions ---
 
     def _serve_critical(self, work: SerialWork) -> None:
-        unit = self._unit(after=[work.seqno - 1] * self._config.channels, last_seqno=work.seqno, row_count=work.rows)
+        unit = self._unit(
+            after=[work.seqno - 1] * self._parts.config.channels, last_seqno=work.seqno, row_count=work.rows
+        )
         try:
-            self._retrying(lambda: self._apply_critical(unit))
+            self._parts.retrying(lambda: self._apply_critical(unit))
         except FatalError as error:
             self._fail(error, work.seqno)
             return
-        self._report.serial_units += 1
-        self._report.rows += work.rows
-        self._retrying(lambda: self._exchange(self._coordinator.finish_serial))
+        self._parts.report.serial_units += 1
+        self._parts.report.rows += work.rows
+        self._parts.exchange(self._parts.coordinator.finish_serial)
 
     def _apply_critical(self, unit: Unit) -> None:
         """Become every channel's owner, stage outside any transaction, then one transaction for all of it."""
-        slowest = self._target.take(None, generation=unit.generation, token=unit.token)
+        slowest = self._parts.target.take(None, generation=unit.generation, token=unit.token)
         if slowest.seqno >= unit.last_seqno:
             return
-        with self._report.time("stage"):
-            steps = serial_steps(unit, self._log, self._stage, self._config.ddl)
-        with self._report.time("commit"):
+        with self._parts.report.time("stage"):
+            steps = serial_steps(unit, self._parts.log, self._parts.stage, self._parts.config.ddl)
+        with self._parts.report.time("commit"):
             try:
-                self._target.commit_serial(unit, steps)
+                self._parts.target.commit_serial(unit, steps)
             except TargetError:
                 if not any(step.staged for step in steps):
                     raise
                 # All channels stand at one seqno, so an exact replay is right whatever the target checks.
-                self._target.discard(unit.token)
-                exact = serial_steps(unit, self._log, self._stage, self._config.ddl, exactly=True)
-                self._target.commit_serial(unit, exact)
-                self._report.replayed_units += 1
-        self._target.leave()
+                self._parts.target.discard(unit.token)
+                exact = serial_steps(unit, self._parts.log, self._parts.stage, self._parts.config.ddl, exactly=True)
+                self._parts.target.commit_serial(unit, exact)
+                self._parts.report.replayed_units += 1
+        self._parts.target.leave()
 
     # --- merge points ---
 
     def _serve_merge(self) -> None:
-        point = self._retrying(self._coordinator.state).merging
+        point = self._parts.retrying(self._parts.coordinator.state).merging
         if point is None:
             raise OwnershipLost("the merge point was closed by another lane", op="merge")
         try:
-            reached = self._retrying(lambda: self._merge(point))
+            reached = self._parts.retrying(lambda: self._merge(point))
         except FatalError as error:
-            self._fail(error, low_watermark(self._retrying(self._target.positions)) + 1)
+            self._fail(error, low_watermark(self._parts.retrying(self._parts.target.positions)) + 1)
             return
 
         def close(held: Task) -> None:
-            self._coordinator.merge_points.close(held, reached)
+            self._parts.coordinator.merge_points.close(held, reached)
 
-        self._retrying(lambda: self._exchange(close))
+        self._parts.exchange(close)
 
     def _merge(self, point: MergePoint) -> int:
         """Bring all channels to one seqno, which is returned: nothing is left to do where a former claimant did it."""
         token = new_token()
-        self._target.take(None, generation=self._coordinator.names.generation, token=token)
-        positions = self._target.positions()
+        self._parts.target.take(None, generation=self._parts.names.generation, token=token)
+        positions = self._parts.target.positions()
         highest = max(position.seqno for position in positions)
         last_seqno = max(highest, point.until_seqno)
         unit = self._merge_unit(positions, last_seqno, token)
@@ -142,21 +118,21 @@ class Fences:
         try:
             self._commit_merge(unit, steps, point)
         except TargetError as error:
-            if highest == last_seqno and not self._routing.ties:
+            if highest == last_seqno and not self._parts.routing.ties:
                 raise
             _logger.warning("the merge was refused, replaying what may be: %s", error)
-            self._target.discard(token)
+            self._parts.target.discard(token)
             self._commit_merge(unit, self._replaying(unit, positions, highest), point)
-            self._target.discard(token)
-            self._report.replayed_units += 1
-        self._target.leave()
-        self._report.merge_points += 1
-        self._report.rows += unit.row_count
+            self._parts.target.discard(token)
+            self._parts.report.replayed_units += 1
+        self._parts.target.leave()
+        self._parts.report.merge_points += 1
+        self._parts.report.rows += unit.row_count
         return last_seqno
 
     def _commit_merge(self, unit: Unit, steps: Sequence[SerialStep], point: MergePoint) -> None:
-        with self._report.time("commit"):
-            self._target.commit_merge(unit, steps, reason=point.reason, table=point.table)
+        with self._parts.report.time("commit"):
+            self._parts.target.commit_merge(unit, steps, reason=point.reason, table=point.table)
 
     def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int) -> list[SerialStep]:
         """Merge up to the furthest channel, then replay what is left of the unit. Tied tables are replayed, not merged:
@@ -169,7 +145,7 @@ class Fences:
             loose = tuple(table for table in staged.tables if table.relation_id not in self._tied)
             steps.append(SerialStep(staged=replace(staged, tables=loose)))
             if self._tied:
-                steps.append(SerialStep(replay=lambda: tied_rows(self._log, first, self._tied)))
+                steps.append(SerialStep(replay=lambda: tied_rows(self._parts.log, first, self._tied)))
         if highest < unit.last_seqno:
             steps.append(SerialStep(replay=self._rows(highest, unit.last_seqno)))
         return steps
@@ -177,21 +153,21 @@ class Fences:
     @property
     def _tied(self) -> frozenset[int]:
         """Ids of all definitions of tied tables."""
-        names = {name for tables in self._routing.ties for name in tables}
-        return frozenset(found.relation_id for found in self._log.state().relations if found.name in names)
+        names = {name for tables in self._parts.routing.ties for name in tables}
+        return frozenset(found.relation_id for found in self._parts.log.state().relations if found.name in names)
 
     def _staged(self, unit: Unit) -> StagedUnit:
-        with self._report.time("stage"):
-            return self._stage.stage(unit)
+        with self._parts.report.time("stage"):
+            return self._parts.stage.stage(unit)
 
     def _rows(self, after_seqno: int, last_seqno: int) -> Callable[[], Iterator[pa.RecordBatch]]:
-        return lambda: self._log.rows(after_seqno, last_seqno, in_order=True)
+        return lambda: self._parts.log.rows(after_seqno, last_seqno, in_order=True)
 
     def _merge_unit(self, positions: Sequence[Position], last_seqno: int, token: str) -> Unit:
         """All channels' rows, each channel's behind its own position."""
         after = [position.seqno for position in positions]
         rows, number = 0, -1
-        while epochs := self._target.epochs(after_number=number, above_seqno=min(after), limit=_EPOCHS_AT_ONCE):
+        while epochs := self._parts.target.epochs(after_number=number, above_seqno=min(after), limit=_EPOCHS_AT_ONCE):
             for epoch in epochs:
                 if epoch.last_seqno <= last_seqno:
                     left = zip(epoch.rows, after, strict=True)
@@ -205,25 +181,25 @@ class Fences:
 
     def _unit(self, *, after: Sequence[int], last_seqno: int, row_count: int, token: str | None = None) -> Unit:
         return Unit(
-            pipeline=self._config.pipeline,
-            generation=self._coordinator.names.generation,
+            pipeline=self._parts.config.pipeline,
+            generation=self._parts.names.generation,
             channel=None,
-            channels=self._config.channels,
+            channels=self._parts.config.channels,
             token=token or new_token(),
             after_seqno=min(after),
             last_seqno=last_seqno,
             row_count=row_count,
             after_seqnos=None if token is None else tuple(after),
-            routing=self._routing,
+            routing=self._parts.routing,
         )
 
     def _fail(self, error: FatalError, seqno: int) -> None:
         """`seqno`: the least that the unit would have applied."""
-        error.at(pipeline=self._config.pipeline, seqno=seqno)
+        error.at(pipeline=self._parts.config.pipeline, seqno=seqno)
         failure = UnitFailure(seqno=seqno, channel=None, message=str(error))
         _logger.error("%s", failure.message)
 
         def fail(held: Task) -> None:
-            self._coordinator.fail(held, failure)
+            self._parts.coordinator.fail(held, failure)
 
-        self._retrying(lambda: self._exchange(fail))
+        self._parts.exchange(fail)

@@ -18,19 +18,12 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.apply.branches import Branches
 from airflow_parallel_apply.pipeline.apply.fences import Fences
-from airflow_parallel_apply.pipeline.apply.keeper import CLAIM, Keeper
-from airflow_parallel_apply.pipeline.apply.report import LaneReport
-from airflow_parallel_apply.pipeline.apply.signals import Cancelled, LaneSignals, Retries
-from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.apply.keeper import CLAIM
+from airflow_parallel_apply.pipeline.apply.parts import LaneParts
+from airflow_parallel_apply.pipeline.apply.signals import Cancelled
 from airflow_parallel_apply.pipeline.coordinate.state import Phase, StopReason
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError
-from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.store.protocol import Store
-from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
 
 _logger = logging.getLogger(__name__)
@@ -46,103 +39,58 @@ class Lane:
     """One lane's main thread. `background_failure` tells of its capture turns."""
 
     def __init__(
-        self,
-        *,
-        config: PipelineConfig,
-        routing: Routing,
-        lane: int,
-        claimant: str,
-        coordinator: Coordinator,
-        target: Target,
-        log: LogReader,
-        store: Store,
-        stage: Stage,
-        keeper: Keeper,
-        signals: LaneSignals,
-        report: LaneReport,
-        background_failure: Callable[[], ParallelApplyError | None],
+        self, parts: LaneParts, *, lane: int, background_failure: Callable[[], ParallelApplyError | None]
     ) -> None:
-        self._config = config
-        self._claimant = claimant
-        self._coordinator = coordinator
-        self._queue = coordinator.queue
-        self._names = coordinator.names
-        self._target = target
-        self._keeper = keeper
-        self._signals = signals
-        self._report = report
+        self._parts = parts
         self._background_failure = background_failure
-        self._retrying = Retries(config.pipeline, signals, report)
-        self._fences = Fences(
-            config=config,
-            routing=routing,
-            coordinator=coordinator,
-            target=target,
-            log=log,
-            stage=stage,
-            report=report,
-            retrying=self._retrying,
-            exchange=lambda step: keeper.exchange(CLAIM, step),
-        )
-        self._branches = Branches(
-            config=config,
-            routing=routing,
-            claimant=claimant,
-            coordinator=coordinator,
-            target=target,
-            log=log,
-            store=store,
-            stage=stage,
-            keeper=keeper,
-            signals=signals,
-            report=report,
-            retrying=self._retrying,
-            check=self._check,
-        )
-        channels = [(lane + offset) % config.channels for offset in range(config.channels)]
-        self._own_first = [self._names.channel(channel) for channel in channels]
+        self._fences = Fences(parts)
+        self._branches = Branches(parts, self._check)
+        count = parts.config.channels
+        self._own_first = [parts.names.channel((lane + offset) % count) for offset in range(count)]
         self._pause = _FIRST_PAUSE
 
     def run(self) -> None:
         """Work until every stop marker is acknowledged, or a failure leaves nothing to hand out."""
         try:
-            self._retrying(self._require_generation)
+            self._parts.retrying(self._require_generation)
             while True:
                 self._check()
-                state = self._retrying(self._coordinator.state)
+                state = self._parts.retrying(self._parts.coordinator.state)
                 if state.phase is Phase.DRAINED:
-                    self._report.stop_seqno = state.stop_seqno
-                    self._report.stop_asked = state.stop_reason is StopReason.ASKED
+                    self._parts.report.stop_seqno = state.stop_seqno
+                    self._parts.report.stop_asked = state.stop_reason is StopReason.ASKED
                     return
                 if state.merging is not None:
-                    self._retrying(self._coordinator.merge_points.gather)
-                task = self._retrying(self._claim)
+                    self._parts.retrying(self._parts.coordinator.merge_points.gather)
+                task = self._parts.retrying(self._claim)
                 if task is not None:
                     self._pause = _FIRST_PAUSE
                     self._serve(task)
-                elif state.phase is Phase.FAILED and not self._retrying(self._may_come_free):
+                elif state.phase is Phase.FAILED and not self._parts.retrying(self._may_come_free):
                     return
                 else:
                     self._pause = min(2 * self._pause, _LONGEST_PAUSE)
                     # Whoever finished last may have died before it fed the channels.
-                    self._retrying(self._coordinator.feed)
+                    self._parts.retrying(self._parts.coordinator.feed)
         finally:
-            self._keeper.hold(CLAIM, None)
+            self._parts.keeper.hold(CLAIM, None)
             self._branches.close()
 
     # --- claiming ---
 
     def _claim(self) -> Task | None:
-        with self._report.time("idle"):
-            first = [self._names.serial], self._own_first[:1]
+        with self._parts.report.time("idle"):
+            first = [self._parts.names.serial], self._own_first[:1]
             for queues in first:
-                task = self._queue.try_claim(queues, claimant=self._claimant, lease=self._config.lease)
+                task = self._parts.queue.try_claim(
+                    queues, claimant=self._parts.claimant, lease=self._parts.config.lease
+                )
                 if task is not None:
                     return task
-            return self._queue.claim(
-                [self._names.serial, *self._own_first],
-                claimant=self._claimant,
-                lease=self._config.lease,
+            return self._parts.queue.claim(
+                [self._parts.names.serial, *self._own_first],
+                claimant=self._parts.claimant,
+                lease=self._parts.config.lease,
                 timeout=self._pause,
                 # The last stop marker to go brings no task, but the end.
                 wake=self._own_first,
@@ -150,73 +98,73 @@ class Lane:
 
     def _may_come_free(self) -> bool:
         """Whether some queue's head is claimable, or held under a lease that ends."""
-        heads = [head for queue in (self._names.serial, *self._own_first) for head in self._queue.tasks(queue, limit=1)]
+        heads = [
+            head
+            for queue in (self._parts.names.serial, *self._own_first)
+            for head in self._parts.queue.tasks(queue, limit=1)
+        ]
         return any(head.at < PARKED for head in heads)
 
     def _check(self) -> None:
-        if self._signals.cancelled():
-            raise Cancelled("the lane was cancelled", op="apply", pipeline=self._config.pipeline)
+        if self._parts.signals.cancelled():
+            raise Cancelled("the lane was cancelled", op="apply", pipeline=self._parts.config.pipeline)
         failure = self._background_failure()
         if failure is not None:
             raise failure
-        if self._signals.stop_requested():
-            self._retrying(self._coordinator.request_stop)
+        if self._parts.signals.stop_requested():
+            self._parts.retrying(self._parts.coordinator.request_stop)
 
     def _require_generation(self) -> None:
-        state = self._target.fence()
-        if state is None or state.generation != self._names.generation:
-            raise generation_over(self._config.pipeline, self._names.generation)
+        state = self._parts.target.fence()
+        if state is None or state.generation != self._parts.names.generation:
+            raise generation_over(self._parts.config.pipeline, self._parts.names.generation)
 
     # --- serving ---
 
     def _serve(self, task: Task) -> None:
-        self._keeper.hold(CLAIM, task)
+        self._parts.keeper.hold(CLAIM, task)
         try:
-            if task.queue == self._names.serial:
+            if task.queue == self._parts.names.serial:
                 self._fences.serve(task)
                 return
             work = ChannelWork.of_task(task)
-            self._report.channels.add(work.channel)
-            state = self._retrying(self._coordinator.state)
+            self._parts.report.channels.add(work.channel)
+            state = self._parts.retrying(self._parts.coordinator.state)
             if state.fails_below(work.first_seqno):
-                self._exchange(self._coordinator.park)
+                self._parts.exchange(self._parts.coordinator.park)
             elif work.kind is Kind.FENCE:
-                self._exchange(self._coordinator.arrive)
+                self._parts.exchange(self._parts.coordinator.arrive)
             elif state.merging is not None:
-                self._exchange(self._coordinator.merge_points.join)
+                self._parts.exchange(self._parts.coordinator.merge_points.join)
             elif work.kind is Kind.STOP:
                 self._serve_stop(work)
             else:
-                self._retrying(lambda: self._branches.serve(work.channel))
+                self._parts.retrying(lambda: self._branches.serve(work.channel))
         except (DependencyError, OwnershipLost) as error:
             # Somebody took the claim over, after a stall of ours; the generation itself is checked by the next read.
             _logger.warning("lost a claim, going on: %s", error)
             self._give_back()
-            self._retrying(self._require_generation)
+            self._parts.retrying(self._require_generation)
         except BaseException:
             self._give_back()
             raise
         finally:
-            self._keeper.hold(CLAIM, None)
-            self._signals.report(self._report)
+            self._parts.keeper.hold(CLAIM, None)
+            self._parts.signals.report(self._parts.report)
 
     def _give_back(self) -> None:
         """What the lane holds comes free now instead of at its lease's end, where that can still be said."""
         with suppress(DependencyError, OwnershipLost, QueueError):
-            self._keeper.exchange(CLAIM, self._coordinator.give_back)
-
-    def _exchange(self, step: Callable[[Task], None]) -> None:
-        """Let go of the claimed task by a step of the coordinator's."""
-        self._retrying(lambda: self._keeper.exchange(CLAIM, step))
+            self._parts.keeper.exchange(CLAIM, self._parts.coordinator.give_back)
 
     def _serve_stop(self, work: ChannelWork) -> None:
         """Move an idle channel's position to the stop's seqno, then acknowledge."""
-        self._retrying(lambda: self._branches.move(work.channel, work.last_seqno))
+        self._parts.retrying(lambda: self._branches.move(work.channel, work.last_seqno))
 
         def acknowledge(marker: Task) -> None:
-            self._coordinator.acknowledge(marker, work.channel)
+            self._parts.coordinator.acknowledge(marker, work.channel)
 
-        self._exchange(acknowledge)
+        self._parts.exchange(acknowledge)
 
 
 def generation_over(pipeline: str, generation: int) -> OwnershipLost:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, CaptureTurns
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.lane import Lane, generation_over
+from airflow_parallel_apply.pipeline.apply.parts import LaneParts
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
@@ -96,10 +97,9 @@ def apply(
 
         turns.start()
         stack.callback(turns.stop)
-        Lane(
+        parts = LaneParts(
             config=config,
             routing=targets[0].routing(),
-            lane=lane,
             claimant=claimant,
             coordinator=coordinator(targets[0]),
             target=targets[0],
@@ -109,8 +109,8 @@ def apply(
             keeper=keeper,
             signals=signals,
             report=report,
-            background_failure=background_failure,
-        ).run()
+        )
+        Lane(parts, lane=lane, background_failure=background_failure).run()
         # Nobody renews until close comes, which may wait for a slot.
         with suppress(ParallelApplyError):
             targets[0].renew_fence(opened.generation, max(config.lease, HANDOVER_LEASE))

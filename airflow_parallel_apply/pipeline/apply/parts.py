@@ -1,0 +1,68 @@
+"""What a lane works with: its main thread, and both kinds of work that it serves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from airflow_parallel_apply.pipeline.apply.keeper import CLAIM, Keeper
+from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.retry import retrying
+from airflow_parallel_apply.pipeline.apply.signals import Cancelled, LaneSignals
+from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.tasks import Names
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.store.protocol import Store
+from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.queue.model import Task
+from airflow_parallel_apply.queue.protocol import Queue
+
+_logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneParts:
+    """Of one lane. `keeper` holds its claim under the role `CLAIM`."""
+
+    config: PipelineConfig
+    routing: Routing
+    claimant: str
+    coordinator: Coordinator
+    target: Target
+    log: LogReader
+    store: Store
+    stage: Stage
+    keeper: Keeper
+    signals: LaneSignals
+    report: LaneReport
+
+    @property
+    def queue(self) -> Queue:
+        """The coordinator's, which all that the lane does goes through."""
+        return self.coordinator.queue
+
+    @property
+    def names(self) -> Names:
+        """Of the generation's queues."""
+        return self.coordinator.names
+
+    def retrying(self, call: Callable[[], T]) -> T:
+        """Call until it does not fail with a transient error; the report counts them, the lane's cancel ends them."""
+        return retrying(call, on_retry=self._count_retry, progress=lambda: self.report.units)
+
+    def exchange(self, step: Callable[[Task], Task | None]) -> None:
+        """Run `step` on the claimed task's newest version, and hold what it returns instead."""
+        self.retrying(lambda: self.keeper.exchange(CLAIM, step))
+
+    def _count_retry(self, error: BaseException) -> None:
+        self.report.retries += 1
+        _logger.warning("trying again: %s", error)
+        if self.signals.cancelled():
+            raise Cancelled("the lane was cancelled", op="apply", pipeline=self.config.pipeline) from error
