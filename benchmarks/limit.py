@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
 
-import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.apply.copy_text import copy_text
 from airflow_parallel_apply.pipeline.apply.reduce import NetChanges, Reducer
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.open import open_reader
@@ -81,8 +78,4 @@ def _net_table(relation: Relation, rows: pa.Table) -> NetTable:
 
 
 def _values_text(changes: NetChanges) -> bytes:
-    """The loader's lines, without the operation and the tab before the values."""
-    lines: Any = np.frombuffer(copy_text(changes, with_unsent=False), dtype=np.uint8)
-    starts = np.concatenate(([0], np.flatnonzero(lines == ord("\n"))[:-1] + 1))
-    text: bytes = np.delete(lines, np.concatenate((starts, starts + 1))).tobytes()
-    return text
+    return "".join(f"{line}\n" for line in changes.values.to_pylist()).encode()

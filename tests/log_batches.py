@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.event import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.line import line, lines, values_of
 from airflow_parallel_apply.pipeline.log import LogIdentity
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
@@ -52,9 +54,9 @@ def rows_batch(changes: Sequence[Change]) -> pa.RecordBatch:
         "bucket": [bucket_of(change.key, change.fragno) for change in changes],
         "key": [change.key for change in changes],
         "key_order": [0 for _ in changes],
-        "values": [list(change.values) for change in changes],
-        "unsent": [None if change.unsent is None else list(change.unsent) for change in changes],
-        "old_key": [["old"] if change.operation == "K" else None for change in changes],
+        "values": [line(change.values) for change in changes],
+        "unsent": [bitmap(change.values, change.unsent) for change in changes],
+        "old_key": ["old" if change.operation == "K" else None for change in changes],
     }
     return pa.RecordBatch.from_pydict(columns, schema=UNLINKED)
 
@@ -100,11 +102,28 @@ def random_history(transactions: int, *, seed: int, rows: int = 4) -> tuple[pa.R
         pa.array((number * 2654435761 % 2**32 % BUCKET_COUNT).astype(np.int32)),
         pa.array(number).cast(pa.string()),
         pa.array(number),
-        pa.ListArray.from_arrays(pa.array(np.arange(0, count * 3 + 1, 3, dtype=np.int32)), texts),
-        pa.nulls(count, pa.list_(pa.int32())),
-        pa.nulls(count, pa.list_(pa.string())),
+        lines(texts, pa.array(np.arange(0, count * 3 + 1, 3, dtype=np.int32))),
+        pa.nulls(count, pa.string()),
+        pa.nulls(count, pa.string()),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=UNLINKED), transactions_batch(0, [rows] * transactions)
+
+
+def bitmap(values: Sequence[object], unsent: Sequence[int] | None) -> str | None:
+    """One character a column, as the log has it."""
+    return "".join("1" if index in unsent else "0" for index in range(len(values))) if unsent else None
+
+
+def spelled(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the log with its values and its old key as lists, and its unsent columns' indexes."""
+    found = dict(row)
+    if "values" in row:
+        found["values"] = values_of(row["values"]) if row["values"] or row["operation"] != "T" else []
+    if row.get("unsent") is not None:
+        found["unsent"] = [index for index, mark in enumerate(row["unsent"]) if mark == "1"]
+    if row.get("old_key") is not None:
+        found["old_key"] = values_of(row["old_key"])
+    return found
 
 
 def files_of(url: str) -> set[str]:

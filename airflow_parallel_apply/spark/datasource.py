@@ -6,9 +6,9 @@
     spark.read.format("parallel_apply_log").option("path", "/srv/log").option("from_seqno", 1000).load()
         .where("bucket < 128 and operation = 'D'").groupBy("table").count()
 
-Columns: those of `pipeline.log.schema.ROWS`, and `table` (schema.table). Filters on seqno and bucket are pushed down
-where `spark.sql.python.filterPushdown.enabled` is true, which `register` sees to. The apply stage does not come this
-way: it has Spark read the files natively.
+Columns: those of `pipeline.log.schema.ROWS`, but `values` and `old_key` as arrays of texts, and `table` (schema.table).
+Filters on seqno and bucket are pushed down where `spark.sql.python.filterPushdown.enabled` is true, which `register`
+sees to. The apply stage does not come this way: it has Spark read the files natively.
 """
 
 from __future__ import annotations
@@ -34,13 +34,18 @@ from pyspark.sql.datasource import (
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import LAST_SEQNO
+from airflow_parallel_apply.pipeline.line import lists
 from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.spark.job import LOG_SCHEMA
+from airflow_parallel_apply.spark.job import LOG_TYPES
 
 NAME: Final = "parallel_apply_log"
 _PRUNED: Final = ("seqno", "bucket")
 _BATCH_ROWS: Final = 32_768
+_LINES: Final = ("values", "old_key")
+_SCHEMA: Final = ", ".join(
+    [*(f"{name} {'array<string>' if name in _LINES else LOG_TYPES[name]}" for name in ROWS.names), "`table` string"]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +65,7 @@ class LogDataSource(DataSource):  # type: ignore[misc]
         return NAME
 
     def schema(self) -> str:
-        return f"{LOG_SCHEMA}, `table` string"
+        return _SCHEMA
 
     def reader(self, schema: Any) -> LogDataSourceReader:
         del schema
@@ -107,7 +112,8 @@ class LogDataSourceReader(DataSourceReader):  # type: ignore[misc]
         rows = ds.dataset(partition.path, schema=ROWS, format="parquet")
         for batch in rows.to_batches(filter=self._condition(), batch_size=_BATCH_ROWS):
             table = texts.take(pc.index_in(batch.column("relation_id"), ids))
-            yield pa.record_batch([*batch.columns, table], names=[*ROWS.names, "table"])
+            columns = [lists(batch.column(name)) if name in _LINES else batch.column(name) for name in ROWS.names]
+            yield pa.record_batch([*columns, table], names=[*ROWS.names, "table"])
 
     def _narrow(self, name: str, asked: Filter) -> bool:
         match asked:

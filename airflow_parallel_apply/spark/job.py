@@ -4,9 +4,9 @@
 
     scan of the unit's files ─ seqno, channel, fragno (pushed down to Parquet) ─ [counted] ─ links ─ order ─ LoadRows
 
-Measured on TPC-B, of which the links drop half: for a million log rows scan, filters, order and hand-over take 2.0 CPU
-seconds of the JVM. The order costs under a tenth of that, values as one joined string instead of a list save nothing,
-nulls in a list column cost thirty times all of it (see `_never_null`).
+Measured on TPC-B, of which the links drop half: for 300,000 log rows scan, filters, order and hand-over take 0.8
+processor seconds of the JVM, and took 1.1 while a row's values were a list instead of one line. The order costs under a
+tenth of that.
 
 Below `EXCHANGE_ROWS` one task does it all and nothing is exchanged: another lane uses the other core. Above it the rows
 are spread by key range (Spark samples them to find the ranges), so that one key stays in one task.
@@ -27,11 +27,14 @@ from airflow_parallel_apply.spark.access import column_functions, filter_counts
 EXCHANGE_ROWS: Final = 2_000_000
 """Log rows of a unit above which several tasks share it; each then gets about this many."""
 
-LOG_SCHEMA: Final = (
-    "seqno bigint, fragno bigint, relation_id int, operation string, bucket int, key string, key_order bigint, "
-    "previous_seqno bigint, next_seqno bigint, values array<string>, unsent array<int>, old_key array<string>"
-)
-"""`pipeline.log.schema.ROWS` in Spark's words, so that Spark opens no file to learn it."""
+LOG_TYPES: Final = {
+    "seqno": "bigint", "fragno": "bigint", "relation_id": "int", "operation": "string", "bucket": "int",
+    "key": "string", "key_order": "bigint", "previous_seqno": "bigint", "next_seqno": "bigint",
+    "values": "string", "unsent": "string", "old_key": "string",
+}  # fmt: skip
+"""`pipeline.log.schema.ROWS` in Spark's words, so that Spark opens no file to learn them."""
+
+_SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in LOG_TYPES.items())
 
 LOADED_COLUMNS: Final = (
     "seqno", "relation_id", "operation", "key", "previous_seqno", "next_seqno", "values", "unsent",
@@ -60,13 +63,12 @@ def build_job(session: Any, unit: Unit, branch: Branch, *, exchange_rows: int = 
     tasks = -(-unit.row_count // exchange_rows)
     spread = needed.coalesce(1) if tasks <= 1 else _spread(f, needed, tasks)
     ordered = spread.sortWithinPartitions(_first_sight(f), "relation_id", "key", "seqno", "fragno")
-    loaded = ordered.select(*LOADED_COLUMNS).withColumn("unsent", _never_null(f, "unsent"))
-    return ApplyJob(counted=counted, ordered=loaded, exchanged=tasks > 1)
+    return ApplyJob(counted=counted, ordered=ordered.select(*LOADED_COLUMNS), exchanged=tasks > 1)
 
 
 def read_rows(session: Any, files: Sequence[str]) -> Any:
     """Row files of a log as a DataFrame. Vectored reads run in threads whose bytes Spark's metrics do not see."""
-    return session.read.schema(LOG_SCHEMA).option("parquet.hadoop.vectored.io.enabled", "false").parquet(*files)
+    return session.read.schema(_SCHEMA).option("parquet.hadoop.vectored.io.enabled", "false").parquet(*files)
 
 
 def counted_rows(executed: Any) -> int | None:
@@ -107,13 +109,6 @@ def _first_sight(f: ModuleType) -> Any:
     tells most rows apart comes first. The loader takes rows of several tables in any mixture.
     """
     return f.when(f.col("key").isNull(), f.col("seqno")).otherwise(f.col("key_order"))
-
-
-def _never_null(f: ModuleType, column: str) -> Any:
-    """Spark asks for a batch's size after each row, and for that Arrow's list vector walks over all rows since the last
-    list that is not null: a column of nulls makes a batch quadratic (30 times slower at 65,536 rows).
-    """
-    return f.coalesce(f.col(column), f.array().cast("array<int>"))
 
 
 def _spread(f: ModuleType, rows: Any, tasks: int) -> Any:

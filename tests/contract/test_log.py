@@ -264,7 +264,7 @@ def test_row_groups_in_the_manifest_are_those_of_the_file(url: str) -> None:
 
 def test_eight_channels_read_about_one_scan_of_a_large_segment(url: str) -> None:
     writer = open_writer(url, options=WriterOptions(segment_file_bytes=18 * 2**20))
-    writer.append(*random_history(100_000, seed=2))
+    writer.append(*random_history(110_000, seed=2))
     segment = writer.commit(1).segments[0]
     assert segment.file_bytes >= 16 * 2**20
     metadata = pq.ParquetFile(open_reader(url).row_files(-1, END)[0]).metadata

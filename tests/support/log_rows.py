@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.event import LAST_SEQNO, NO_SEQNO, Column, Relation
+from airflow_parallel_apply.pipeline.line import line
 from airflow_parallel_apply.pipeline.log.schema import ROWS
+from tests.log_batches import bitmap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +59,9 @@ def batch(relations: dict[int, Relation], rows: Sequence[Row]) -> pa.RecordBatch
                 "key_order": 0,
                 "previous_seqno": row.previous_seqno,
                 "next_seqno": row.next_seqno,
-                "values": list(row.values),
-                "unsent": None if row.unsent is None else list(row.unsent),
-                "old_key": None if row.old_key is None else list(row.old_key),
+                "values": line(row.values),
+                "unsent": bitmap(row.values, row.unsent),
+                "old_key": None if row.old_key is None else line(row.old_key),
             }
             for row in rows
         ],

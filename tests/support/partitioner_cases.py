@@ -8,6 +8,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.line import line
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.partition.key import KeyKind, buckets, canonical, join, keyless_buckets
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
@@ -123,7 +124,7 @@ def row(seqno: int, fragno: int, number: int, values: list[str | None]) -> dict[
     return {
         "seqno": seqno, "fragno": fragno, "relation_id": number, "operation": "I" if number == 2 else "D",
         "bucket": int(bucket[0]), "key": key, "key_order": 0, "previous_seqno": -1, "next_seqno": 2**63 - 1,
-        "values": shown, "unsent": None, "old_key": None,
+        "values": line(shown), "unsent": None, "old_key": None,
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.line import lines
 from airflow_parallel_apply.pipeline.log import open_writer
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
@@ -91,9 +92,9 @@ def _rows(
                     "bucket": bucket.astype(np.int32),
                     "key": null if key is None else key,
                     "key_order": order,
-                    "values": _lists(values[number]),
-                    "unsent": pa.nulls(count, pa.list_(pa.int32())),
-                    "old_key": pa.nulls(count, pa.list_(pa.string())),
+                    "values": _lines(values[number]),
+                    "unsent": pa.nulls(count, pa.string()),
+                    "old_key": pa.nulls(count, pa.string()),
                 },
                 schema=UNLINKED,
             )
@@ -127,9 +128,9 @@ def _transactions(first: int, count: int) -> pa.RecordBatch:
     )
 
 
-def _lists(columns: tuple[pa.Array, ...]) -> pa.ListArray:
+def _lines(columns: tuple[pa.Array, ...]) -> pa.StringArray:
     count, width = len(columns[0]), len(columns)
     flat = pa.concat_arrays([column.cast(pa.string()) for column in columns])
     order = np.arange(count * width).reshape(width, count).T.reshape(-1)
     offsets = pa.array(np.arange(0, count * width + 1, width, dtype=np.int32))
-    return pa.ListArray.from_arrays(offsets, flat.take(pa.array(order)))
+    return lines(flat.take(pa.array(order)), offsets)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.event import Column, Mark, Relation
+from airflow_parallel_apply.pipeline.line import line
 from airflow_parallel_apply.pipeline.log.open import create_log, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
 from airflow_parallel_apply.pipeline.log.schema import ROWS, TRANSACTIONS
@@ -76,7 +77,7 @@ def append(
                 "key_order": change.id,
                 "previous_seqno": 0,
                 "next_seqno": 0,
-                "values": values,
+                "values": line(values),
                 "unsent": None,
                 "old_key": None,
             }

@@ -34,9 +34,6 @@ _FLUSH_BYTES: Final = 4 * 2**20
 _BUFFERED_BYTES: Final = 32 * 2**20
 """Of all relations' together."""
 
-_STRINGS: Final = pa.list_(pa.string())
-_NUMBERS: Final = pa.list_(pa.int32())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
@@ -220,9 +217,9 @@ def _by_relation(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _normal(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Spark may send wide strings, or lists with other field names: the log's own types, without a copy where equal."""
-    for name, kind in (("key", pa.string()), ("values", _STRINGS), ("unsent", _NUMBERS)):
+    """Spark may send wide strings: the log's own type, without a copy where it is that."""
+    for name in ("key", "values", "unsent"):
         column = batch.column(name)
-        if column.type != kind:
-            batch = batch.set_column(batch.schema.get_field_index(name), name, column.cast(kind))
+        if column.type != pa.string():
+            batch = batch.set_column(batch.schema.get_field_index(name), name, column.cast(pa.string()))
     return batch

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO, Operation, Relation
+from airflow_parallel_apply.pipeline.line import line, line_widths, values_of
 
 Codes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -59,14 +60,14 @@ _NET: Final = np.array([[0, INSERT], [DELETE, UPDATE]], dtype=np.uint8)
 class NetChanges:
     """Net changes of distinct keys, in the order in which the keys came; of a multiset of rows, all changes.
 
-    `operations`: INSERT, UPDATE or DELETE. `values`: list<string>, one text a column; of a delete, the key's only, or
-    of a multiset the whole row.
+    `operations`: INSERT, UPDATE or DELETE. `values`: a line of all columns; of a delete, the key's only, or of a
+    multiset the whole row.
     `seqnos`: of each key's last change. `unsent`: one character a column, "1" where the old row's value stays; None
     when all was sent.
     """
 
     operations: Codes
-    values: pa.ListArray
+    values: pa.StringArray
     seqnos: Numbers
     unsent: pa.StringArray | None
 
@@ -83,7 +84,7 @@ class _Open:
     first: int
     last: int
     seqno: int
-    values: pa.ListArray
+    values: pa.StringArray
     unsent: frozenset[int]
 
 
@@ -132,7 +133,7 @@ class Reducer:
         )
 
     def _feed_keyed(
-        self, rows: pa.RecordBatch, codes: Codes, values: pa.ListArray, seqnos: Numbers
+        self, rows: pa.RecordBatch, codes: Codes, values: pa.StringArray, seqnos: Numbers
     ) -> Iterator[NetChanges]:
         keys = rows.column("key")
         if keys.null_count:
@@ -154,7 +155,7 @@ class Reducer:
         chosen = lasts
         composed: dict[int, frozenset[int]] = {}
         unsent = rows.column("unsent")
-        if _any_unsent(unsent) or (carried is not None and carried.unsent):
+        if unsent.null_count < len(unsent) or (carried is not None and carried.unsent):
             self._check_unsent(codes, unsent, keys, seqnos)
             values, chosen, composed = _compose(codes, values, unsent, starts, lasts, carried)
 
@@ -187,14 +188,13 @@ class Reducer:
             unsent=_bitmaps(maps, self._width) if maps is not None else None,
         )
 
-    def _check_rows(self, rows: pa.RecordBatch, codes: Codes, values: pa.ListArray) -> None:
+    def _check_rows(self, rows: pa.RecordBatch, codes: Codes, values: pa.StringArray) -> None:
         if not _IS_ROW[codes].all():
             place = int(np.flatnonzero(~_IS_ROW[codes])[0])
             raise self._log_error(
                 f"operation {chr(codes[place])} among the rows to reduce", rows.column("seqno")[place].as_py()
             )
-        offsets = np.asarray(values.offsets)
-        if values.null_count or not (np.diff(offsets) == self._width).all():
+        if values.null_count or not pc.all(pc.equal(line_widths(values), max(self._width, 1))).as_py():
             raise self._log_error(f"a row that has not {self._width} values", rows.column("seqno")[0].as_py())
 
     def _check_keyless(self, rows: pa.RecordBatch, codes: Codes, seqnos: Numbers) -> None:
@@ -202,7 +202,7 @@ class Reducer:
         if len(wrong):
             place = int(wrong[0])
             raise self._log_error(f"operation {chr(codes[place])} in a table without a key", int(seqnos[place]))
-        if _any_unsent(rows.column("unsent")):
+        if rows.column("unsent").null_count < rows.num_rows:
             raise self._log_error("a row without a key has a value that was not sent", int(seqnos[0]))
 
     def _check_sequence(self, rows: pa.RecordBatch, codes: Codes, seqnos: Numbers, same: npt.NDArray[np.bool_]) -> None:
@@ -236,8 +236,8 @@ class Reducer:
         if wrong:
             raise self._log_error(f"changes of key {key} are not in order", seqno)
 
-    def _check_unsent(self, codes: Codes, unsent: pa.ListArray, keys: pa.StringArray, seqnos: Numbers) -> None:
-        partial = np.asarray(pc.fill_null(pc.list_value_length(unsent), 0)) > 0
+    def _check_unsent(self, codes: Codes, unsent: pa.StringArray, keys: pa.StringArray, seqnos: Numbers) -> None:
+        partial = unsent.is_valid().to_numpy(zero_copy_only=False)
         wrong = np.flatnonzero(partial & (codes != UPDATE))
         if len(wrong):
             place = int(wrong[0])
@@ -256,38 +256,33 @@ class Reducer:
         )
 
 
-def _any_unsent(unsent: pa.ListArray) -> bool:
-    """Nothing unsent is null in the log and an empty list from Spark."""
-    return len(unsent.flatten()) > 0
-
-
 def _compose(
     codes: Codes,
-    values: pa.ListArray,
-    unsent: pa.ListArray,
+    values: pa.StringArray,
+    unsent: pa.StringArray,
     starts: Numbers,
     lasts: Numbers,
     carried: _Open | None,
-) -> tuple[pa.ListArray, Numbers, dict[int, frozenset[int]]]:
+) -> tuple[pa.StringArray, Numbers, dict[int, frozenset[int]]]:
     """Fill what each key's last change did not send from the changes before it.
 
     Returns the values with composed rows appended, the row to take of each key, and what is still unsent by group.
     """
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(unsent), 0))
+    is_partial = unsent.is_valid().to_numpy(zero_copy_only=False)
     remaining: dict[int, frozenset[int]] = {}
     chosen = lasts.copy()
-    added: list[list[str | None]] = []
-    for group in np.flatnonzero(lengths[lasts] > 0):
+    added: list[str] = []
+    for group in np.flatnonzero(is_partial[lasts]):
         last, start = int(lasts[group]), int(starts[group])
-        missing = set(unsent[last].as_py())
+        missing = set(_unsent_columns(unsent[last]))
         older = carried if group == 0 else None
         if last > start or older is not None:
-            row = values[last].as_py()
+            row = values_of(values[last].as_py())
             found = _look_back(codes, values, unsent, range(last - 1, start - 1, -1), missing, row)
             if older is not None and missing and not found and older.last not in _ENDS:
-                _fill(row, missing, older.values[0].as_py(), older.unsent)
+                _fill(row, missing, values_of(older.values[0].as_py()), older.unsent)
             chosen[group] = len(values) + len(added)
-            added.append(row)
+            added.append(line(row))
         if missing:
             remaining[int(group)] = frozenset(missing)
     if added:
@@ -297,8 +292,8 @@ def _compose(
 
 def _look_back(
     codes: Codes,
-    values: pa.ListArray,
-    unsent: pa.ListArray,
+    values: pa.StringArray,
+    unsent: pa.StringArray,
     places: range,
     missing: set[int],
     row: list[str | None],
@@ -307,7 +302,7 @@ def _look_back(
     for place in places:
         if not missing or codes[place] in _ENDS:
             return True
-        _fill(row, missing, values[place].as_py(), unsent[place].as_py() or ())
+        _fill(row, missing, values_of(values[place].as_py()), _unsent_columns(unsent[place]))
     return False
 
 
@@ -315,11 +310,15 @@ def _fill(
     row: list[str | None],
     missing: set[int],
     older: list[str | None],
-    older_unsent: frozenset[int] | list[int] | tuple[()],
+    older_unsent: frozenset[int],
 ) -> None:
     for column in missing.difference(older_unsent):
         row[column] = older[column]
         missing.discard(column)
+
+
+def _unsent_columns(bitmap: pa.StringScalar) -> frozenset[int]:
+    return frozenset(column for column, mark in enumerate(bitmap.as_py() or "") if mark == "1")
 
 
 def _bitmaps(unsent: list[frozenset[int]], width: int) -> pa.StringArray:
@@ -331,7 +330,7 @@ def _bitmaps(unsent: list[frozenset[int]], width: int) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(unsent), pa.py_buffer(offsets), pa.py_buffer(marks))
 
 
-def _pick(values: pa.ListArray, chosen: Numbers) -> pa.ListArray:
+def _pick(values: pa.StringArray, chosen: Numbers) -> pa.StringArray:
     """The chosen rows; without a copy when they are neighbours."""
     first, last = int(chosen[0]), int(chosen[-1])
     if last - first + 1 == len(chosen) and (len(chosen) == 1 or (np.diff(chosen) == 1).all()):

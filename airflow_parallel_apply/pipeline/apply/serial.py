@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.event import Mark, Operation, Relation
+from airflow_parallel_apply.pipeline.line import values_of
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.target.protocol import SerialStep
 
@@ -256,10 +257,13 @@ def _with_values(breaks: Sequence[_Break], unit: Unit, log: LogReader) -> tuple[
             unit.last_seqno - 1, unit.last_seqno, columns=["fragno", "values"], in_order=True, after_fragno=fragno - 1
         ):
             near = batch.filter(pc.is_in(batch.column("fragno"), pa.array(list(wanted), pa.int64())))
-            texts.update(
-                (row["fragno"], tuple(text for text in row["values"] if text is not None)) for row in near.to_pylist()
-            )
+            texts.update((row["fragno"], _texts(row["values"])) for row in near.to_pylist())
             break
     return tuple(
         _Break(found.fragno, found.operation, found.relation_id, texts.get(found.fragno, ())) for found in breaks
     )
+
+
+def _texts(values: str) -> tuple[str, ...]:
+    """Of a statement, which may have none."""
+    return tuple(text for text in values_of(values) if text is not None) if values else ()

@@ -130,10 +130,6 @@ def pieces(rows: pa.RecordBatch, limit_bytes: int) -> Iterator[tuple[pa.RecordBa
 
 def _bytes_before(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Bytes of the values before each row and, last, of all rows."""
-    values = rows.column("values")
-    texts = values.values
-    if not len(texts):
-        return np.zeros(rows.num_rows + 1, dtype=np.int64)
-    offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)
-    before: npt.NDArray[np.int64] = offsets[values.offsets.to_numpy() + texts.offset].astype(np.int64)
+    before = np.zeros(rows.num_rows + 1, dtype=np.int64)
+    np.cumsum(pc.binary_length(rows.column("values")).to_numpy(), out=before[1:])
     return before

@@ -15,9 +15,9 @@ Rows (file `<name>.rows.parquet`), clustered by bucket range into row groups, in
 | key_order | 64-bit order-preserving prefix of the key: sorts about as the target's index does, never decides equality |
 | previous_seqno | the seqno of the change before this one on the same key in this segment, NO_SEQNO if none |
 | next_seqno | likewise of the change after it, LAST_SEQNO if none |
-| values | the source's text of every column, in the relation's order; null is SQL NULL. DELETE and KEY_LEFT: key columns only, others null (all, where a table is a multiset of rows). TRUNCATE: "cascade" and "restart_identity" where given. MESSAGE: prefix, content |
-| unsent | indexes of the columns whose value was not sent (unchanged TOAST): keep the old row's; null when all were |
-| old_key | KEY_ARRIVED only: text of the old key's columns, in key order; of a multiset the old row |
+| values | the source's text of every column, in the relation's order, as one line (`pipeline.line`). DELETE and KEY_LEFT: key columns only, others NULL (all, where a table is a multiset of rows). TRUNCATE: "cascade" and "restart_identity" where given. MESSAGE: prefix, content |
+| unsent | one character a column, "1" where the value was not sent (unchanged TOAST): keep the old row's; null when all were |
+| old_key | KEY_ARRIVED only: a line of the old key's columns, in key order; of a multiset the old row |
 
 The two links let a reader drop, by a pushed-down filter, what a unit (a, b] does not need: of all changes of one
 key only the first (previous_seqno <= a) tells whether the row existed, and only the last (next_seqno > b) its
@@ -44,9 +44,9 @@ ROWS: Final = pa.schema(
         pa.field("key_order", pa.int64(), nullable=False),
         pa.field("previous_seqno", pa.int64(), nullable=False),
         pa.field("next_seqno", pa.int64(), nullable=False),
-        pa.field("values", pa.list_(pa.string()), nullable=False),
-        pa.field("unsent", pa.list_(pa.int32())),
-        pa.field("old_key", pa.list_(pa.string())),
+        pa.field("values", pa.string(), nullable=False),
+        pa.field("unsent", pa.string()),
+        pa.field("old_key", pa.string()),
     ]
 )
 

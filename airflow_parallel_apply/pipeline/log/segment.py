@@ -37,14 +37,7 @@ _COMPRESSION: Final = "zstd"
 _COMPRESSION_LEVEL: Final = 1
 _ROWS_PER_PAGE: Final = 8192
 """Pages are what a filter on seqno skips inside a row group."""
-_WITH_DICTIONARY: Final = (
-    "relation_id",
-    "operation",
-    "bucket",
-    "values.list.element",
-    "unsent.list.element",
-    "old_key.list.element",
-)
+_WITH_DICTIONARY: Final = ("relation_id", "operation", "bucket", "unsent")
 _ENCODINGS: Final = {
     "seqno": "DELTA_BINARY_PACKED",
     "fragno": "DELTA_BINARY_PACKED",
@@ -52,6 +45,8 @@ _ENCODINGS: Final = {
     "next_seqno": "DELTA_BINARY_PACKED",
     "key": "PLAIN",
     "key_order": "PLAIN",
+    "values": "PLAIN",
+    "old_key": "PLAIN",
 }
 _CHECKSUM_SEPARATOR: Final = ":"
 
@@ -149,9 +144,7 @@ def in_log_order(rows: pa.Table) -> pa.Table:
 
 def values_bytes(rows: pa.Table | pa.RecordBatch) -> int:
     """Bytes of the rows' values, uncompressed."""
-    values = rows.column("values")
-    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-    return sum(pc.sum(pc.binary_length(chunk.flatten())).as_py() or 0 for chunk in chunks)
+    return pc.sum(pc.binary_length(rows.column("values"))).as_py() or 0
 
 
 def _encode_rows(rows: pa.Table, groups: tuple[RowGroup, ...], order: npt.NDArray[np.intp]) -> pa.Buffer:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import xxhash
 
 from airflow_parallel_apply.pipeline.event import BUCKET_COUNT, Relation
+from airflow_parallel_apply.pipeline.line import lists
 from airflow_parallel_apply.pipeline.partition.channel import channel_of
 from airflow_parallel_apply.pipeline.partition.evaluate import in_arrow, in_sql, text_sql, unusable
 from airflow_parallel_apply.pipeline.partition.expression import Expression, parse
@@ -60,9 +61,8 @@ class ByShard:
             if expression is None:
                 continue
             places = np.flatnonzero(is_row & (ids == relation_id))
-            values = rows.column("values").take(pa.array(places))
             width = len(relation.columns)
-            texts = values.flatten()
+            texts = lists(rows.column("values").take(pa.array(places))).flatten()
 
             def column(index: int, texts: pa.StringArray = texts, width: int = width) -> pa.StringArray:
                 return texts.take(pa.array(np.arange(index, len(texts), width)))

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.line import ESCAPES, NULL, PLACEHOLDER, SEPARATOR
 from airflow_parallel_apply.pipeline.partition.expression import (
     ColumnText,
     Concatenation,
@@ -108,7 +109,20 @@ def text_sql(text: str) -> str:
 
 
 def _column_sql(index: int) -> str:
-    return f"get(`values`, {index})"
+    text = f"split_part(`values`, {text_sql(SEPARATOR)}, {index + 1})"
+    (backslash, escaped_backslash), *others = ESCAPES
+    plain = _replaced(text, escaped_backslash, PLACEHOLDER)
+    for one, escaped in others:
+        plain = _replaced(plain, escaped, one)
+    plain = _replaced(plain, PLACEHOLDER, backslash)
+    return (
+        f"CASE WHEN {text} = {text_sql(NULL)} THEN NULL"
+        f" WHEN contains({text}, {text_sql(backslash)}) THEN {plain} ELSE {text} END"
+    )
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    return f"replace({text}, {text_sql(old)}, {text_sql(new)})"
 
 
 def _canonical_sql(kind: KeyKind, text: str) -> str:

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep
+from tests.log_batches import spelled
 
 EVERYTHING = 2**31 - 2
 
@@ -69,12 +70,14 @@ class Scene:
         return open_reader(self.config.log_url).state()
 
     def rows(self) -> list[dict[str, Any]]:
-        """The log's rows in order, with their table's name."""
+        """The log's rows in order, with their table's name and their values as lists."""
         reader = open_reader(self.config.log_url)
         state = reader.state()
         names = {relation.relation_id: relation.name for relation in state.relations}
         batches = reader.rows(-1, state.last_seqno, in_order=True)
-        return [{**row, "table": names.get(row["relation_id"])} for batch in batches for row in batch.to_pylist()]
+        return [
+            {**spelled(row), "table": names.get(row["relation_id"])} for batch in batches for row in batch.to_pylist()
+        ]
 
     def transactions(self) -> pa.Table:
         return open_reader(self.config.log_url).transactions(-1, self.state().last_seqno)

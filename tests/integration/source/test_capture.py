@@ -280,7 +280,7 @@ def test_a_large_transaction_streams_in_small_batches(scene: Scene, monkeypatch:
     transactions = scene.transactions()
     assert transactions.column("row_count").to_pylist() == [100_000]
     assert transactions.column("byte_count").to_pylist() == [
-        scene.value("SELECT sum(length(id::text) + length(v)) FROM t")
+        scene.value("SELECT sum(length(id::text) + 1 + length(v)) FROM t")
     ]
 
 

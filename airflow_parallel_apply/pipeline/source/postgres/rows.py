@@ -8,9 +8,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.event import Operation, Relation
+from airflow_parallel_apply.pipeline.line import lines
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
 from airflow_parallel_apply.pipeline.partition.key import (
     KeyKind,
@@ -121,7 +123,7 @@ class RowBuilder:
         for row, numbers in literals:
             cells[offsets[row] : offsets[row] + len(numbers)] = numbers
         texts = self._cells.take(cells)
-        row_bytes = _byte_counts(texts, offsets)
+        values = lines(texts, pa.array(offsets))
         unsent, has_unsent = self._unsent(cells, offsets)
         keys, order, bucket = self._keys(placed, seqno, fragno)
         batch = pa.RecordBatch.from_arrays(
@@ -133,12 +135,13 @@ class RowBuilder:
                 pa.array(bucket, pa.int32()),
                 keys,
                 pa.array(order),
-                pa.ListArray.from_arrays(pa.array(offsets), texts),
+                values,
                 unsent,
                 self._old_keys(placed, count),
             ],
             schema=UNLINKED,
         )
+        row_bytes = pc.binary_length(values).to_numpy().astype(np.int64)
         return batch, row_bytes, has_unsent & (operation == ord(Operation.KEY_ARRIVED))
 
     def _walk(self, group: Tuples) -> Numbers:
@@ -237,33 +240,35 @@ class RowBuilder:
                 cells = cells[len(words) :]
         return placed
 
-    def _unsent(self, cells: Numbers, offsets: npt.NDArray[np.int32]) -> tuple[pa.ListArray, npt.NDArray[np.bool_]]:
+    def _unsent(self, cells: Numbers, offsets: npt.NDArray[np.int32]) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
         count = len(offsets) - 1
-        at = np.flatnonzero(self._cells.status(cells) == UNSENT) if len(cells) else np.zeros(0, dtype=np.int64)
-        if not len(at):
-            return pa.nulls(count, pa.list_(pa.int32())), np.zeros(count, dtype=np.bool_)
-        rows = np.searchsorted(offsets, at, side="right") - 1
-        columns = (at - offsets[rows]).astype(np.int32)
-        lengths = np.bincount(rows, minlength=count)
-        return _lists(lengths, pa.array(columns)), lengths > 0
+        unsent = self._cells.status(cells) == UNSENT
+        has_unsent = np.zeros(count, dtype=np.bool_)
+        if not unsent.any():
+            return pa.nulls(count, pa.string()), has_unsent
+        has_unsent[np.searchsorted(offsets, np.flatnonzero(unsent), side="right") - 1] = True
+        marks = pa.py_buffer(np.where(unsent, ord("1"), ord("0")).astype(np.uint8))
+        bitmaps = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), marks)
+        return pc.if_else(pa.array(has_unsent), bitmaps, None), has_unsent
 
-    def _old_keys(self, placed: list[Numbers], count: int) -> pa.ListArray:
+    def _old_keys(self, placed: list[Numbers], count: int) -> pa.StringArray:
         found = [
             (rows, output.old_keys)
             for output, rows in zip(self._outputs, placed, strict=True)
             if output.old_keys is not None
         ]
         if not found:
-            return pa.nulls(count, pa.list_(pa.string()))
+            return pa.nulls(count, pa.string())
         lengths = np.zeros(count, dtype=np.int64)
         for rows, keys in found:
             lengths[rows] = keys.shape[1]
-        start = np.cumsum(lengths) - lengths
-        cells = np.full(int(lengths.sum()), NO_CELL, dtype=np.int64)
+        offsets = np.zeros(count + 1, dtype=np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        cells = np.full(int(offsets[-1]), NO_CELL, dtype=np.int64)
         for rows, keys in found:
             for column in range(keys.shape[1]):
-                cells[start[rows] + column] = keys[:, column]
-        return _lists(lengths, self._cells.take(cells))
+                cells[offsets[rows] + column] = keys[:, column]
+        return pc.if_else(pa.array(lengths > 0), lines(self._cells.take(cells), pa.array(offsets)), None)
 
     def _keys(self, placed: list[Numbers], seqno: Numbers, fragno: Numbers) -> tuple[pa.StringArray, Numbers, Numbers]:
         """Canonical keys, their order and buckets. Rows without a key sort as they came."""
@@ -299,25 +304,9 @@ class RowBuilder:
         return pa.concat_arrays(parts).take(pa.array(place, mask=missing if missing.any() else None)), order, bucket
 
 
-def _byte_counts(texts: pa.StringArray, offsets: npt.NDArray[np.int32]) -> Numbers:
-    """Of the texts between each two offsets."""
-    if not len(texts):
-        return np.zeros(len(offsets) - 1, dtype=np.int64)
-    ends = np.frombuffer(texts.buffers()[1], dtype=np.int32)[: len(texts) + 1]
-    bounds = ends[offsets].astype(np.int64)
-    return bounds[1:] - bounds[:-1]
-
-
 def _letters(operation: npt.NDArray[np.uint8]) -> pa.StringArray:
     offsets = np.arange(len(operation) + 1, dtype=np.int32)
     return pa.StringArray.from_buffers(len(operation), pa.py_buffer(offsets), pa.py_buffer(operation))
-
-
-def _lists(lengths: Numbers, values: pa.Array) -> pa.ListArray:
-    """Lists of these lengths; null where there is nothing."""
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(lengths == 0))
 
 
 def _without_key(relation: Relation) -> SourceError:

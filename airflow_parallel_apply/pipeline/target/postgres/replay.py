@@ -18,6 +18,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.event import Operation, Relation
+from airflow_parallel_apply.pipeline.line import values_of
 from airflow_parallel_apply.pipeline.target.postgres.cascades import ActingKey, Cascades, Reached, find_cascades
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
@@ -55,7 +56,7 @@ class Replay:
         self._relations = relations
         self._moving = moving
         self._tables: dict[int, TargetTable] = {}
-        self._statements: dict[tuple[int, Operation, tuple[int, ...], bool, bool, bool], sql.Composed] = {}
+        self._statements: dict[tuple[int, Operation, str, bool, bool, bool], sql.Composed] = {}
         self._cascades: Cascades | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -79,7 +80,9 @@ class Replay:
             # Looked up before the pipeline opens: what it asks the catalog waits for the answer.
             table = self._table(relation_id)
             reached = self._cascades.reach(table.oid, seqno, operation)
-            ready.append((table, operation, seqno, values, tuple(unsent or ()), old_key, reached))
+            row = values_of(values) if table.relation.columns else []
+            left = None if old_key is None else values_of(old_key)
+            ready.append((table, operation, seqno, row, unsent or "", left, reached))
         sent: list[_Sent] = []
         try:
             with self._connection.pipeline():
@@ -111,15 +114,15 @@ class Replay:
         operation: Operation,
         seqno: int,
         values: Sequence[str | None],
-        unsent: tuple[int, ...],
-        old_key: Sequence[str] | None,
+        unsent: str,
+        old_key: Sequence[str | None] | None,
         reached: Reached,
     ) -> _Sent:
         relation = table.relation
         new_key = [values[index] for index in relation.key_indexes] if relation.key_indexes else list(values)
         key = list(old_key or ()) if operation is Operation.KEY_ARRIVED else new_key
         moves = self._moves(table, operation, seqno, values, old_key)
-        kept = [index for index in _written(table, operation, moves=moves) if index not in unsent]
+        kept = [index for index in _written(table, operation, moves=moves) if unsent[index : index + 1] != "1"]
         match operation:
             case Operation.INSERT:
                 parameters = [values[index] for index in kept]
@@ -149,7 +152,7 @@ class Replay:
         operation: Operation,
         seqno: int,
         values: Sequence[str | None],
-        old_key: Sequence[str] | None,
+        old_key: Sequence[str | None] | None,
     ) -> bool:
         """Whether a change is, or may be, one of a column that takes a value from insertions alone. Errors:
         `TargetError` where it may not be done as a deletion and an insertion.
