@@ -58,7 +58,7 @@ def to_json(result: Result) -> str:
 
 
 def _ratios(result: Result) -> Table:
-    table = Table(title=f"Median of {result.settings.repeats}", title_justify="left", box=None)
+    table = Table(title="Medians", title_justify="left", box=None)
     table.add_column("what")
     for name in ("seconds", "changes/s", "× PostgreSQL", "all seconds"):
         table.add_column(name, justify="right")

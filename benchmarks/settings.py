@@ -18,12 +18,14 @@ class BenchSettings:
     """100,000 accounts each."""
     repeats: int = 3
     """Measurements of a kind; the median counts."""
+    warm_ups: int = 6
+    """Runs of a new Spark server before the others: its JVM compiles what they use. Told apart, and not hidden."""
     channels: tuple[int, ...] = (1, 2, 4)
     workload_changes: int = 300_000
     """Of each history of `workloads`, but the one with the large transaction."""
 
     def __post_init__(self) -> None:
-        for name in ("transactions", "scale", "repeats", "workload_changes"):
+        for name in ("transactions", "scale", "repeats", "warm_ups", "workload_changes"):
             if getattr(self, name) < 1:
                 raise _wrong(f"BENCH_{name.upper()}", str(getattr(self, name)), "a positive number")
         if not self.channels or not all(1 <= count <= MAX_CHANNELS for count in self.channels):
@@ -31,7 +33,7 @@ class BenchSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> BenchSettings:
-        """Read BENCH_TRANSACTIONS, BENCH_SCALE, BENCH_REPEATS, BENCH_CHANNELS and BENCH_WORKLOAD_CHANGES."""
+        """Read BENCH_TRANSACTIONS, _SCALE, _REPEATS, _WARM_UPS, _CHANNELS and _WORKLOAD_CHANGES."""
         default = cls()
 
         def number(variable: str, otherwise: int) -> int:
@@ -43,6 +45,7 @@ class BenchSettings:
             transactions=number("BENCH_TRANSACTIONS", default.transactions),
             scale=number("BENCH_SCALE", default.scale),
             repeats=number("BENCH_REPEATS", default.repeats),
+            warm_ups=number("BENCH_WARM_UPS", default.warm_ups),
             workload_changes=number("BENCH_WORKLOAD_CHANGES", default.workload_changes),
             channels=tuple(_number("BENCH_CHANNELS", text) for text in channels.split(","))
             if channels

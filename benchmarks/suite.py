@@ -66,7 +66,7 @@ def run_suite(directory: Path, settings: BenchSettings, say: Callable[[str], Non
         build_world(directory, history, repeats=settings.repeats) as world,
         warm_spark(directory, max(settings.channels)) as spark,
     ):
-        kinds = tuple(_measure(world, settings.channels, spark, say))
+        kinds = tuple(_measure(world, settings, spark, say))
         say("inside one Spark job")
         with world.database() as database:
             inside = measure_inside(world, database, spark)
@@ -96,20 +96,18 @@ def warm_spark(directory: Path, workers: int) -> Iterator[SparkAccess]:
             release_session(access.url, access.session_id)
 
 
-def _measure(
-    world: World, channel_counts: tuple[int, ...], spark: SparkAccess, say: Callable[[str], None]
-) -> Iterator[Kind]:
+def _measure(world: World, settings: BenchSettings, spark: SparkAccess, say: Callable[[str], None]) -> Iterator[Kind]:
     native, limit = Kind(name=NATIVE), Kind(name=LIMIT)
-    from_log = {channels: Kind(name=_ours(channels)) for channels in channel_counts}
-    best = 2 if 2 in from_log else channel_counts[-1]
+    from_log = {channels: Kind(name=_ours(channels)) for channels in settings.channels}
+    best = 2 if 2 in from_log else settings.channels[-1]
     in_python = Kind(name=f"{_ours(best)}, but Python reads the log inside Spark")
     with_capture = Kind(name=f"ours including capture, {_channels(best)}")
+    new = Kind(name=f"{_ours(best)}, the first runs of a new Spark server")
     tables = net_tables(world)
 
-    say("warming up")
-    with world.database() as database:
-        measure_from_log(world, database, best, spark)
-        world.require_equal(database)
+    for repeat in range(settings.warm_ups):
+        turn = Turn(world=world, say=say, check=repeat == 0)
+        turn.measure(new, partial(measure_from_log, world, channels=best, spark=spark))
     for repeat, (slot, fresh) in enumerate(zip(world.slots, world.fresh, strict=True)):
         turn = Turn(world=world, say=say, check=repeat == 0)
         turn.measure(native, partial(measure_native, world, slot=slot))
@@ -118,7 +116,7 @@ def _measure(
         turn.measure(in_python, partial(measure_from_log, world, channels=best, spark=spark, kind=StageKind.PYTHON))
         turn.measure(with_capture, partial(measure_with_capture, world, fresh=fresh, channels=best, spark=spark))
         replace(turn, check=False).measure(limit, partial(measure_copy, tables=tables))
-    yield from (native, *from_log.values(), with_capture, in_python, limit)
+    yield from (native, *from_log.values(), new, with_capture, in_python, limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

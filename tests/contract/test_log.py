@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.log import (
     open_reader,
     open_writer,
 )
+from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
 from tests.log_batches import (
@@ -76,6 +77,16 @@ def test_another_sources_log_is_refused(url: str) -> None:
     with pytest.raises(LogError, match="its slot is 'parallel_apply', not 'other'"):
         open_writer(url, expected=replace(IDENTITY, slot="other"))
     open_writer(url, expected=replace(IDENTITY, log_id="", created=START + timedelta(days=1)))
+
+
+def test_a_log_of_another_format_is_refused_and_can_still_be_removed(tmp_path: Path) -> None:
+    url = str(tmp_path / "old")
+    create_log(url, replace(IDENTITY, format=1))
+    for opened in (open_reader, open_writer):
+        with pytest.raises(LogError, match=r"format 1, and this version knows 2 .*parallel-apply drop"):
+            opened(url)
+    assert remove_log(url, slot=IDENTITY.slot)
+    assert not (tmp_path / "old").exists()
 
 
 def test_what_was_appended_is_read_back_in_order_and_without_order(url: str) -> None:

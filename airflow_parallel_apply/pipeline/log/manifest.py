@@ -21,7 +21,7 @@ import xxhash
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
-from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, RowGroup, Segment
+from airflow_parallel_apply.pipeline.log.protocol import LOG_FORMAT, LogIdentity, LogState, RowGroup, Segment
 
 _HEAD: Final = b'{"checksum":"'
 _MIDDLE: Final = b'","body":'
@@ -198,13 +198,25 @@ def identity_bytes(identity: LogIdentity) -> bytes:
             "publication": identity.publication,
             "bucket_count": identity.bucket_count,
             "created": identity.created.isoformat(),
+            "format": identity.format,
         }
     )
 
 
 def read_identity(directory: LogDirectory) -> LogIdentity:
-    """What the log is a log of. `LogError` when there is no log."""
-    body = read_checked(directory.identity_path)
+    """What the log is a log of. `LogError` when there is no log, or one that another version wrote."""
+    identity = read_any_identity(directory)
+    if identity.format != LOG_FORMAT:
+        raise LogError(
+            f"{directory.root} is a log of format {identity.format}, and this version knows {LOG_FORMAT}",
+            hint="Run the pipeline to its end with the version that wrote it, `parallel-apply drop`, then start=equal.",
+        )
+    return identity
+
+
+def read_any_identity(directory: LogDirectory) -> LogIdentity:
+    """As `read_identity`, of a log of any format."""
+    body = {"format": 1, **read_checked(directory.identity_path)}
     try:
         return LogIdentity(**{**body, "created": datetime.fromisoformat(body["created"])})
     except (KeyError, TypeError, ValueError) as error:

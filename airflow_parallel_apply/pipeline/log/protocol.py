@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -19,6 +19,10 @@ from airflow_parallel_apply.pipeline.event import Relation
 
 class Overtaken(LogError):
     """Another writer published first: open a new writer and begin anew behind what it wrote."""
+
+
+LOG_FORMAT: Final = 2
+"""What this version writes and reads. 1, which says nothing of itself, had a row's values as a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,7 @@ class LogIdentity:
     publication: str
     bucket_count: int
     created: datetime
+    format: int = LOG_FORMAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

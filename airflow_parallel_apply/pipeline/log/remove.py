@@ -11,7 +11,7 @@ from pathlib import Path
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
-from airflow_parallel_apply.pipeline.log.manifest import read_identity
+from airflow_parallel_apply.pipeline.log.manifest import read_any_identity
 
 
 def remove_log(url: str, *, slot: str) -> bool:
@@ -20,7 +20,7 @@ def remove_log(url: str, *, slot: str) -> bool:
     with file_errors(directory.identity_path):
         if not directory.identity_path.exists():
             return False
-    identity = read_identity(directory)
+    identity = read_any_identity(directory)
     if identity.slot != slot:
         raise LogError(
             f"{directory.root} is the log of slot {identity.slot}, not of {slot}; it stays",
