@@ -29,6 +29,7 @@ class Reason(StrEnum):
     SHARD_UNKNOWN = "shard unknown"
     SHARD_CRITICAL = "critical shard"
     SHARDS = "several shards"
+    DENSE_FENCES = "dense fences"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.options import (
     told,
 )
 from airflow_parallel_apply.pipeline.partition.open import routing_of
-from airflow_parallel_apply.pipeline.plan.planner import EpochLimits
+from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 from airflow_parallel_apply.router.explain import explain as explain_log
 from airflow_parallel_apply.router.explain import show
 from airflow_parallel_apply.router.plan import plan as plan_pipeline

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +9,12 @@ from rich.bar import Bar
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind
+from airflow_parallel_apply.pipeline.epoch import Epoch
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.plan.planner import EpochLimits, plan_epochs
+from airflow_parallel_apply.pipeline.plan.planner import critical_reasons, plan_epochs
+from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 
 _SHOWN_EPOCHS = 40
 _BAR_WIDTH = 40
@@ -27,17 +27,13 @@ class Explanation:
     log_id: str
     routing: Routing
     epochs: tuple[Epoch, ...]
+    critical: dict[str, int]
+    """Critical transactions by their reason; those that lie densely share an epoch."""
 
     @property
     def channels(self) -> int:
         """How many."""
         return self.routing.channels
-
-    @property
-    def critical(self) -> dict[str, int]:
-        """Critical transactions by their reason."""
-        counted = Counter(epoch.reason for epoch in self.epochs if epoch.kind is EpochKind.SERIAL)
-        return {str(reason): counted[reason] for reason in sorted(counted)}
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -77,15 +73,22 @@ def explain(log_url: str, *, routing: Routing, limits: EpochLimits, after_seqno:
     """Plan the log from `after_seqno` on, as a pipeline with this routing would. Errors: `LogError`."""
     log = open_reader(log_url)
     state = log.state()
+    after = max(after_seqno, state.purged_seqno)
     epochs = plan_epochs(
         log,
-        after_seqno=max(after_seqno, state.purged_seqno),
+        after_seqno=after,
         last_seqno=state.last_seqno,
         first_number=0,
         routing=routing,
         limits=limits,
     )
-    return Explanation(log_id=log.identity.log_id, routing=routing, epochs=epochs)
+    critical = critical_reasons(log, after_seqno=after, last_seqno=state.last_seqno, routing=routing)
+    return Explanation(
+        log_id=log.identity.log_id,
+        routing=routing,
+        epochs=epochs,
+        critical={str(reason): critical[reason] for reason in sorted(critical)},
+    )
 
 
 def show(explanation: Explanation, console: Console) -> None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import random
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
 import psycopg
+
+from tests.support.awkward_tables import Writer
 
 TABLES = (
     "CREATE TABLE hot (id integer PRIMARY KEY, n bigint, v text)",
@@ -34,19 +37,24 @@ _TRUNCATED = ("item", "entry", "pair", "item, entry", "bag, seat", "parent, chil
 _PAUSE_SECONDS = 0.04
 
 
-class Writer:
+class History(ABC):
     """Writes at the source: `burst`s when asked, and a trickle from a thread of its own inside `trickling`."""
 
-    def __init__(self, dsn: str, seed: int) -> None:
-        self._connection = psycopg.connect(dsn, autocommit=True)
-        self._connection.execute("SET synchronous_commit = off")
-        self._random = random.Random(seed)
-        self._numbers = count()
-        self._columns = 0
+    @abstractmethod
+    def transaction(self) -> None:
+        """One, at random."""
+
+    @abstractmethod
+    def unsettle(self, dice: random.Random) -> None:
+        """What changes tables as a whole, by chance."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Its connection."""
 
     def burst(self, transactions: int) -> None:
         for _ in range(transactions):
-            self._transaction()
+            self.transaction()
 
     @contextmanager
     def trickling(self) -> Iterator[None]:
@@ -57,7 +65,7 @@ class Writer:
         def write() -> None:
             try:
                 while not ended.wait(_PAUSE_SECONDS):
-                    self._transaction()
+                    self.transaction()
             except psycopg.Error as error:
                 failures.append(error)
 
@@ -71,7 +79,46 @@ class Writer:
         if failures:
             raise failures[0]
 
-    def define(self) -> None:
+
+class AwkwardHistory(History):
+    """Over the tables of every awkward kind: now with DDL and truncates among its transactions, which one lane replays,
+    now without, so that channels apply it and get into each other's way.
+    """
+
+    def __init__(self, dsn: str, seed: int) -> None:
+        self._connection = psycopg.connect(dsn)
+        self._connection.execute("SET synchronous_commit = off")
+        self._connection.commit()
+        self._writers = [Writer(self._connection, seed, fences=fences) for fences in (True, False)]
+        self._writer = self._writers[0]
+
+    def transaction(self) -> None:
+        self._writer.transaction()
+
+    def unsettle(self, dice: random.Random) -> None:
+        self._writer = dice.choice(self._writers)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class EverydayHistory(History):
+    """Over `TABLES`."""
+
+    def __init__(self, dsn: str, seed: int) -> None:
+        self._connection = psycopg.connect(dsn, autocommit=True)
+        self._connection.execute("SET synchronous_commit = off")
+        self._random = random.Random(seed)
+        self._numbers = count()
+        self._columns = 0
+
+    def unsettle(self, dice: random.Random) -> None:
+        if dice.random() < 0.4:
+            self._define()
+        if dice.random() < 0.6:
+            self._truncate()
+
+    def _define(self) -> None:
         """One DDL, at the source and as a message."""
         if self._columns and self._random.random() < 0.4:
             ddl = f"ALTER TABLE item DROP COLUMN c{self._columns}"
@@ -85,7 +132,7 @@ class Writer:
             for _ in range(self._random.randint(0, 3)):
                 self._connection.execute(self._statement())
 
-    def truncate(self) -> None:
+    def _truncate(self) -> None:
         """With new rows behind it in the same transaction, now and then."""
         with self._connection.transaction():
             self._connection.execute(f"TRUNCATE {self._random.choice(_TRUNCATED)}")
@@ -95,9 +142,9 @@ class Writer:
     def close(self) -> None:
         self._connection.close()
 
-    def _transaction(self) -> None:
+    def transaction(self) -> None:
         if self._random.random() < 0.005:
-            self.truncate()
+            self._truncate()
             return
         with self._connection.transaction():
             for _ in range(self._random.choice([1, 1, 1, 2, 5])):

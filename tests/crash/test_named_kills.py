@@ -25,7 +25,7 @@ PLACES = {
     "between commit and finish": Fault(at=f"{TARGET}:PostgresTarget.commit", when="after", call=2),
     "between finish and feed": Fault(at=f"{COORDINATOR}.finish", when="after", call=2),
     "at a fence": Fault(at=f"{COORDINATOR}.arrive", when="after", call=2),
-    "inside the critical transaction": Fault(at=f"{TARGET}:run_step", when="after"),
+    "inside the critical transaction": Fault(at=f"{TARGET}:Steps.run", when="after"),
     "between the critical transaction and its end": Fault(at=f"{COORDINATOR}.finish_serial", when="before"),
     "between positions and acknowledgement": Fault(at=f"{COORDINATOR}.acknowledge", when="before", call=2),
     "between the log's manifest and the slot": Fault(

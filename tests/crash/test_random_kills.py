@@ -19,9 +19,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from tests.crash.history import TABLES, Writer
+from tests.crash.history import TABLES, AwkwardHistory, EverydayHistory, History
 from tests.crash.scene import Scene, spark_processes
+from tests.support.awkward_tables import make_tables
 from tests.support.steps import StepProcess
 
 
@@ -43,6 +45,7 @@ COVERED = frozenset({Victim.LANE, Victim.SPARK, Victim.WORKER, Victim.TARGET, Vi
 
 SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
 MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 20)
+AWKWARD_MOMENTS = int(os.environ.get("CRASH_MOMENTS") or len(Victim))
 
 BURST = 60
 LONGEST_DELAY_SECONDS = 3.0
@@ -67,14 +70,16 @@ class _Clock:
 class Moments:
     """The moments of one seed, one after the other, on one pipeline."""
 
-    def __init__(self, scene: Scene, writer: Writer, say: Callable[[str], None]) -> None:
+    def __init__(self, scene: Scene, history: History, say: Callable[[str], None]) -> None:
         self._scene = scene
-        self._writer = writer
+        self._history = history
         self._say = say
         self._victims = random.Random(SEED)
-        self._names = [victim for _ in range(-(-MOMENTS // len(Victim))) for victim in self._shuffled()]
+        self._names: list[Victim] = []
 
     def play(self, number: int) -> None:
+        if number == len(self._names):
+            self._names += self._victims.sample(list(Victim), len(Victim))
         victim = self._names[number]
         dice = random.Random(f"{SEED} {number}")
         clock = _Clock()
@@ -83,7 +88,7 @@ class Moments:
         run_id = f"moment {number}"
         sleeping = None
         try:
-            with self._writer.trickling():
+            with self._history.trickling():
                 delay = dice.uniform(0, LONGEST_DELAY_SECONDS)
                 told = self._disturbed_capture(run_id, dice) if victim is Victim.CAPTURE else ""
                 sleeping, green = self._disturbed_lanes(run_id, victim, delay, dice)
@@ -102,16 +107,10 @@ class Moments:
         clock.lap("wake")
         self._say(f"moment {number}: {victim} after {delay:.2f} s{told}, green at first: {green}; {clock}")
 
-    def _shuffled(self) -> list[Victim]:
-        return self._victims.sample(list(Victim), len(Victim))
-
     def _write(self, dice: random.Random) -> None:
-        self._writer.burst(BURST)
-        if dice.random() < 0.4:
-            self._writer.define()
-        if dice.random() < 0.6:
-            self._writer.truncate()
-        self._writer.burst(BURST)
+        self._history.burst(BURST)
+        self._history.unsettle(dice)
+        self._history.burst(BURST)
 
     def _disturbed_capture(self, run_id: str, dice: random.Random) -> str:
         delay = dice.uniform(0, 0.8)
@@ -185,23 +184,45 @@ class Moments:
 
 
 @pytest.mark.timeout(900)
-def test_random_moments(spark_scene: Scene, source_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def say(line: str) -> None:
-        with capsys.disabled():
-            print(line, flush=True)
-
-    say(f"\nCRASH_SEED={SEED} CRASH_MOMENTS={MOMENTS}")
+def test_random_moments(spark_scene: Scene, source_dsn: str, say: Callable[[str], None]) -> None:
     # Each unit is a Spark job; a moment's few thousand changes need not be dozens of them.
     spark_scene.rig = spark_scene.rig.having(epoch_max_changes=800, unit_max_bytes=2**20)
     spark_scene.rig.both(*TABLES)
-    spark_scene.rig.prepare()
-    writer = Writer(source_dsn, SEED)
+    play(spark_scene, EverydayHistory(source_dsn, SEED), MOMENTS, say)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_random_moments_of_tables_of_every_awkward_kind(
+    spark_scene: Scene, source_dsn: str, say: Callable[[str], None]
+) -> None:
+    spark_scene.rig = spark_scene.rig.having(
+        channels=8, lanes=2, epoch_max_changes=800, tables=TablePatterns(include=("*.*",))
+    )
+    make_tables(spark_scene.rig)
+    play(spark_scene, AwkwardHistory(source_dsn, SEED), AWKWARD_MOMENTS, say)
+
+
+def play(scene: Scene, history: History, count: int, say: Callable[[str], None]) -> None:
+    say(f"\nCRASH_SEED={SEED} CRASH_MOMENTS={count}")
+    scene.rig.prepare()
     try:
-        moments = Moments(spark_scene, writer, say)
-        for number in range(MOMENTS):
+        moments = Moments(scene, history, say)
+        for number in range(count):
             moments.play(number)
     finally:
-        writer.close()
+        history.close()
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """A line that is seen while the test runs."""
+
+    def printed(line: str) -> None:
+        with capsys.disabled():
+            print(line, flush=True)
+
+    return printed
 
 
 def _wait(seconds: float, over: Callable[[], bool]) -> None:

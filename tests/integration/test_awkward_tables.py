@@ -31,16 +31,19 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
         tables=TablePatterns(include=("*.*",)),
         ddl=DdlPolicy.APPLY,
         epoch_max_changes=120,
+        # Small units, so that channels are far apart.
+        unit_max_bytes=2**14,
     )
     return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("fences", [True, False], ids=["with fences", "without"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_awkward_tables_are_equal_to_the_last_byte_after_random_transactions(rig: Rig, seed: int) -> None:
+def test_awkward_tables_are_equal_to_the_last_byte_after_random_transactions(rig: Rig, seed: int, fences: bool) -> None:
     """One lane for every other seed, which leaves channels furthest apart; else three."""
-    require_equal_after(rig.having(lanes=1 + seed % 2 * 2), seed, runs=3)
+    require_equal_after(rig.having(lanes=1 + seed % 2 * 2), seed, runs=3, fences=fences)
 
 
 @pytest.mark.timeout(600)
@@ -54,14 +57,15 @@ def test_they_are_through_spark_as_well(rig: Rig, seed: int, spark_server: Serve
             target=rig.target,
         ),
     )
-    require_equal_after(through_spark, seed, runs=1)
+    require_equal_after(through_spark, seed, runs=1, fences=False)
 
 
-def require_equal_after(rig: Rig, seed: int, *, runs: int) -> None:
+def require_equal_after(rig: Rig, seed: int, *, runs: int, fences: bool) -> None:
+    """Most of a history with fences is replayed; one without brings channels into each other's way."""
     make_tables(rig)
     rig.prepare()
     with psycopg.connect(rig.source_dsn) as connection:
-        writer = Writer(connection, seed)
+        writer = Writer(connection, seed, fences=fences)
         for _ in range(runs):
             for _ in range(120):
                 writer.transaction()
@@ -74,7 +78,7 @@ def require_equal_after(rig: Rig, seed: int, *, runs: int) -> None:
         assert copied(rig.source_dsn, table.name, rig.source_dsn) == copied(
             rig.target_dsn, table.name, rig.source_dsn
         ), table.name
-    assert rig.rows("SELECT sum(count) > 0 FROM parallel_apply.conflict") == [(True,)]
+    assert fences or rig.rows("SELECT sum(count) > 0 FROM parallel_apply.conflict") == [(True,)]
 
 
 def copied(dsn: str, name: str, source_dsn: str) -> list[bytes]:

@@ -15,7 +15,7 @@ import pytest
 from airflow_parallel_apply.pipeline.epoch import StagedUnit
 from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.plan.planner import EpochLimits
+from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
 from airflow_parallel_apply.pipeline.target.postgres import target as target_module
 from airflow_parallel_apply.router.explain import explain

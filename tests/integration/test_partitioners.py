@@ -11,7 +11,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, PlanError
 from airflow_parallel_apply.pipeline.partition.open import routing_of
-from airflow_parallel_apply.pipeline.plan.planner import EpochLimits
+from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 from airflow_parallel_apply.router.explain import Explanation, explain
 from tests.support.partitioners import by_letter_installed
 from tests.support.rig import Rig, execute

@@ -12,7 +12,7 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.plan.planner import EpochLimits
+from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 from airflow_parallel_apply.pipeline.run import OpenedRun
 from airflow_parallel_apply.router.explain import explain
 from airflow_parallel_apply.spark.server import ServerLease

@@ -1,12 +1,15 @@
-"""What a lane does alone, with all channels drained: critical transactions and merge points.
+"""What a lane does alone, with all channels drained: serial units and merge points.
 
-Both are one transaction at the target that holds every position. A merge point brings the channels, wherever each of
-them is, to one seqno with one set-based merge in which all values are freed before any is taken. What that cannot do
+Both are transactions at the target that hold every position. A merge point brings the channels, wherever each of them
+is, to one seqno with one set-based merge in which all values are freed before any is taken. What that cannot do
 (triggers that fire in between, foreign keys that are checked) is replayed change by change, which is right once all
 channels are equal: so the second try merges up to where the furthest channel is and replays the rest, in one
 transaction again.
 
-A crash leaves the task of the queue `serial`: before the commit nothing happened, after it the positions say so.
+A serial unit is one critical transaction, or several that dense fences made one. What is refused of several as one goes
+on one by one, so that what fails is alone, with everything before it in place.
+
+A crash leaves the task of the queue `serial`: before a commit nothing happened, after it the positions say so.
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.apply.batch import new_token
 from airflow_parallel_apply.pipeline.apply.channel_rows import tied_rows
 from airflow_parallel_apply.pipeline.apply.parts import LaneParts
-from airflow_parallel_apply.pipeline.apply.serial import serial_steps
+from airflow_parallel_apply.pipeline.apply.serial import is_single, serial_parts, serial_steps, single_transactions
 from airflow_parallel_apply.pipeline.coordinate.state import MergePoint, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import SerialWork, is_merge
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, TargetError
+from airflow_parallel_apply.pipeline.log.held import HeldRows
+from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.target.protocol import SerialStep
 from airflow_parallel_apply.queue.model import Task
@@ -52,25 +57,43 @@ class Fences:
     # --- critical transactions ---
 
     def _serve_critical(self, work: SerialWork) -> None:
-        unit = self._unit(
-            after=[work.seqno - 1] * self._parts.config.channels, last_seqno=work.seqno, row_count=work.rows
-        )
         try:
-            self._parts.retrying(lambda: self._apply_critical(unit))
+            self._parts.retrying(lambda: self._apply_critical(work))
         except FatalError as error:
-            self._fail(error, work.seqno)
+            self._fail_here(error)
             return
         self._parts.report.serial_units += 1
         self._parts.report.rows += work.rows
         self._parts.exchange(self._parts.coordinator.finish_serial)
 
-    def _apply_critical(self, unit: Unit) -> None:
-        """Become every channel's owner, stage outside any transaction, then one transaction for all of it."""
-        slowest = self._parts.target.take(None, generation=unit.generation, token=unit.token)
-        if slowest.seqno >= unit.last_seqno:
+    def _apply_critical(self, work: SerialWork) -> None:
+        """Become every channel's owner, then apply what is left of the unit. A former claimant may have committed some
+        of its parts: all positions moved together, so the slowest tells.
+        """
+        token = new_token()
+        slowest = self._parts.target.take(None, generation=self._parts.names.generation, token=token)
+        after = max(slowest.seqno, work.first_seqno - 1)
+        if after >= work.last_seqno:
             return
+        left = self._unit(token=token, after_seqno=after, last_seqno=work.last_seqno, row_count=work.rows)
+        # Several transactions in one unit are few and small.
+        log = self._parts.log if is_single(left) else HeldRows(self._parts.log, after, work.last_seqno)
+        for part in serial_parts(left, log):
+            try:
+                self._commit_critical(part, log)
+            except FatalError as error:
+                transactions = single_transactions(part)
+                if len(transactions) == 1:
+                    raise
+                _logger.warning("several transactions were refused as one, going on one by one: %s", error)
+                for transaction in transactions:
+                    self._commit_critical(transaction, log)
+        self._parts.target.leave()
+
+    def _commit_critical(self, unit: Unit, log: RowReader) -> None:
+        """Stage outside any transaction, then one transaction for all of it."""
         with self._parts.report.time("stage"):
-            steps = serial_steps(unit, self._parts.log, self._parts.stage, self._parts.config.ddl)
+            steps = serial_steps(unit, log, self._parts.stage, self._parts.config.ddl)
         with self._parts.report.time("commit"):
             try:
                 self._parts.target.commit_serial(unit, steps)
@@ -79,10 +102,9 @@ class Fences:
                     raise
                 # All channels stand at one seqno, so an exact replay is right whatever the target checks.
                 self._parts.target.discard(unit.token)
-                exact = serial_steps(unit, self._parts.log, self._parts.stage, self._parts.config.ddl, exactly=True)
+                exact = serial_steps(unit, log, self._parts.stage, self._parts.config.ddl, exactly=True)
                 self._parts.target.commit_serial(unit, exact)
                 self._parts.report.replayed_units += 1
-        self._parts.target.leave()
 
     # --- merge points ---
 
@@ -93,7 +115,7 @@ class Fences:
         try:
             reached = self._parts.retrying(lambda: self._merge(point))
         except FatalError as error:
-            self._fail(error, low_watermark(self._parts.retrying(self._parts.target.positions)) + 1)
+            self._fail_here(error)
             return
 
         def close(held: Task) -> None:
@@ -175,26 +197,27 @@ class Fences:
             number = epochs[-1].number
             if epochs[-1].last_seqno >= last_seqno:
                 break
-        return self._unit(after=after, last_seqno=last_seqno, row_count=rows, token=token)
+        whole = self._unit(token=token, after_seqno=min(after), last_seqno=last_seqno, row_count=rows)
+        return replace(whole, after_seqnos=tuple(after))
 
     # --- both ---
 
-    def _unit(self, *, after: Sequence[int], last_seqno: int, row_count: int, token: str | None = None) -> Unit:
+    def _unit(self, *, token: str, after_seqno: int, last_seqno: int, row_count: int) -> Unit:
         return Unit(
             pipeline=self._parts.config.pipeline,
             generation=self._parts.names.generation,
             channel=None,
             channels=self._parts.config.channels,
-            token=token or new_token(),
-            after_seqno=min(after),
+            token=token,
+            after_seqno=after_seqno,
             last_seqno=last_seqno,
             row_count=row_count,
-            after_seqnos=None if token is None else tuple(after),
             routing=self._parts.routing,
         )
 
-    def _fail(self, error: FatalError, seqno: int) -> None:
-        """`seqno`: the least that the unit would have applied."""
+    def _fail_here(self, error: FatalError) -> None:
+        """Mark it in the queue, at the least seqno that is not applied."""
+        seqno = low_watermark(self._parts.retrying(self._parts.target.positions)) + 1
         error.at(pipeline=self._parts.config.pipeline, seqno=seqno)
         failure = UnitFailure(seqno=seqno, channel=None, message=str(error))
         _logger.error("%s", failure.message)

@@ -243,7 +243,13 @@ class Coordinator:
             for channel in behind
         ]
         if kind is Kind.FENCE and behind:
-            serial = SerialWork(epoch=epoch.number, seqno=epoch.last_seqno, rows=epoch.row_count, reason=epoch.reason)
+            serial = SerialWork(
+                epoch=epoch.number,
+                first_seqno=epoch.first_seqno,
+                last_seqno=epoch.last_seqno,
+                rows=epoch.row_count,
+                reason=epoch.reason,
+            )
             tasks.append(
                 Insert(
                     queue=self.names.barrier,

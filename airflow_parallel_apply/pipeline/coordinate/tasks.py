@@ -3,7 +3,7 @@
 | queue | kind | holds |
 |---|---|---|
 | `<pipeline>/<generation>/channel/<c>` | strict | the channel's branches, fences and stop marker, in epoch order |
-| `…/serial` | strict | the critical transaction whose fence every channel has reached, or the merge point |
+| `…/serial` | strict | the serial epoch whose fence every channel has reached, or the merge point |
 | `…/barrier` | spread | one parked task a fence: which channels have reached it |
 | `…/capture` | strict | the rest of the source's backlog, as one task that lanes take turns with |
 | `…/coordinator` | spread | the parked `CoordinatorState` |
@@ -132,10 +132,11 @@ class ChannelWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SerialWork:
-    """The value of a serial task: one critical transaction, every channel drained up to it."""
+    """The value of a serial task: an epoch that runs alone, every channel drained up to it."""
 
     epoch: int
-    seqno: int
+    first_seqno: int
+    last_seqno: int
     rows: int
     reason: str
 

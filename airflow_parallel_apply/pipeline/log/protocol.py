@@ -112,26 +112,15 @@ class LogState:
         raise LogError(f"no manifest defines relation {relation_id}", hint="The log was not written by one writer.")
 
 
-class LogReader(Protocol):
-    """Reads a log. Opening checks the identity, manifests and their checksums; a torn tail is dropped."""
-
-    @property
-    def identity(self) -> LogIdentity: ...
+class RowReader(Protocol):
+    """Reads what a log says of some seqnos."""
 
     def state(self) -> LogState:
         """The newest state; cheap when nothing changed."""
         ...
 
-    def verify(self, segments: Sequence[Segment]) -> None:
-        """Compare the files' checksums; `LogError` naming the corrupt one. A segment is verified once a process."""
-        ...
-
-    def row_files(self, after_seqno: int, last_seqno: int) -> tuple[str, ...]:
-        """Absolute paths of the row files that hold seqnos of (after_seqno, last_seqno]: what Spark scans."""
-        ...
-
     def transactions(self, after_seqno: int, last_seqno: int) -> pa.Table:
-        """`TRANSACTIONS` rows in seqno order. `LogError`, here and in the two others, for what was purged."""
+        """`TRANSACTIONS` rows in seqno order. `LogError`, here and where rows are read, for what was purged."""
         ...
 
     def rows(
@@ -146,6 +135,21 @@ class LogReader(Protocol):
         """`ROWS` of the seqnos; with `in_order` by (seqno, fragno), in bounded memory even inside one transaction.
         `after_fragno` skips the fragnos at or below it (one seqno).
         """
+        ...
+
+
+class LogReader(RowReader, Protocol):
+    """Reads a log. Opening checks the identity, manifests and their checksums; a torn tail is dropped."""
+
+    @property
+    def identity(self) -> LogIdentity: ...
+
+    def verify(self, segments: Sequence[Segment]) -> None:
+        """Compare the files' checksums; `LogError` naming the corrupt one. A segment is verified once a process."""
+        ...
+
+    def row_files(self, after_seqno: int, last_seqno: int) -> tuple[str, ...]:
+        """Absolute paths of the row files that hold seqnos of (after_seqno, last_seqno]: what Spark scans."""
         ...
 
 

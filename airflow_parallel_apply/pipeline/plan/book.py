@@ -9,7 +9,8 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.epoch import Epoch
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.plan.planner import EpochLimits, plan_epochs
+from airflow_parallel_apply.pipeline.plan.planner import plan_epochs
+from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.target.protocol import Target
 

@@ -1,9 +1,7 @@
 """The planner: log in, epochs out. The only place that decides where an epoch ends and what is critical.
 
 Shape:   transactions (after_seqno, last_seqno] of a log → epochs, contiguous, in order, every transaction in one.
-Units:   an epoch closes before it would pass `max_changes` rows or `max_bytes` of values, before a critical
-         transaction, at a cut (the frozen end of a run), and at the end of what is captured. One transaction larger
-         than the limits is an epoch by itself.
+Units:   see `spans`, where epochs end.
 Errors:  `LogError` from the log.
 Source:  Tungsten's partitioner pass over the log, which marks serialization points before anyone reads past them.
 
@@ -12,20 +10,21 @@ It loops over epochs, never over transactions or rows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
+from airflow_parallel_apply.pipeline.epoch import Epoch, Reason
 from airflow_parallel_apply.pipeline.event import Mark
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.protocol import CRITICAL, UNKNOWN, Partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.plan.spans import EpochLimits, Span, Transactions, cut_spans
 
 _REASON_OF_MARK = {
     Mark.MESSAGE: Reason.DDL,
@@ -34,24 +33,6 @@ _REASON_OF_MARK = {
     Mark.KEY_UNSENT: Reason.KEY_UNSENT,
 }
 """In order of telling: a transaction with several marks names the first of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochLimits:
-    """How large an epoch may grow."""
-
-    max_changes: int
-    max_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Transactions [first, last] (indexes) of an epoch to be."""
-
-    first: int
-    last: int
-    kind: EpochKind
-    reason: Reason
 
 
 def plan_epochs(
@@ -67,17 +48,10 @@ def plan_epochs(
     """Plan (after_seqno, last_seqno]; the first epoch gets `first_number`. A `cut` is a seqno that ends an epoch."""
     if last_seqno <= after_seqno:
         return ()
-    table = log.transactions(after_seqno, last_seqno)
-    seqnos = table.column("seqno").to_numpy()
-    byte_counts = table.column("byte_count").to_numpy()
-    reasons = _critical(table.column("marks"))
     partitioner = open_partitioner(routing)
-    placed = None
-    if partitioner.is_whole:
-        placed = _Placed(seqnos)
-        placed.place(log, partitioner)
-        reasons = {**placed.reasons(), **reasons}
-    spans = _spans(seqnos, table.column("row_count").to_numpy(), byte_counts, reasons, limits, cuts)
+    transactions, placed = _transactions(log, after_seqno, last_seqno, partitioner)
+    spans = cut_spans(transactions, limits, cuts)
+    seqnos, byte_counts = transactions.seqnos, transactions.byte_counts
     if placed is not None:
         rows = placed.rows_by_channel(spans, routing.channels)
     else:
@@ -100,6 +74,34 @@ def plan_epochs(
     return tuple(epochs)
 
 
+def critical_reasons(log: LogReader, *, after_seqno: int, last_seqno: int, routing: Routing) -> dict[Reason, int]:
+    """How many transactions are critical, by why, whatever epochs they are in."""
+    if last_seqno <= after_seqno:
+        return {}
+    transactions, _ = _transactions(log, after_seqno, last_seqno, open_partitioner(routing))
+    return dict(Counter(transactions.critical.values()))
+
+
+def _transactions(
+    log: LogReader, after_seqno: int, last_seqno: int, partitioner: Partitioner
+) -> tuple[Transactions, _Placed | None]:
+    table = log.transactions(after_seqno, last_seqno)
+    seqnos = table.column("seqno").to_numpy()
+    critical = _critical(table.column("marks"))
+    placed = None
+    if partitioner.is_whole:
+        placed = _Placed(seqnos)
+        placed.place(log, partitioner)
+        critical = {**placed.reasons(), **critical}
+    found = Transactions(
+        seqnos=seqnos,
+        row_counts=table.column("row_count").to_numpy(),
+        byte_counts=table.column("byte_count").to_numpy(),
+        critical=critical,
+    )
+    return found, placed
+
+
 def _critical(marks: pa.ChunkedArray) -> dict[int, Reason]:
     """Why, by index of transaction, for the critical ones."""
     marked = pc.indices_nonzero(pc.greater(pc.list_value_length(marks), 0))
@@ -107,47 +109,6 @@ def _critical(marks: pa.ChunkedArray) -> dict[int, Reason]:
         index: next(reason for mark, reason in _REASON_OF_MARK.items() if mark in names)
         for index, names in zip(marked.to_pylist(), marks.take(marked).to_pylist(), strict=True)
     }
-
-
-def _spans(
-    seqnos: npt.NDArray[np.int64],
-    row_counts: npt.NDArray[np.int64],
-    byte_counts: npt.NDArray[np.int64],
-    critical: dict[int, Reason],
-    limits: EpochLimits,
-    cuts: Sequence[int],
-) -> list[_Span]:
-    rows_after, bytes_after = np.cumsum(row_counts), np.cumsum(byte_counts)
-    stops = np.array(sorted(critical), dtype=np.int64)
-    cut_ends = np.searchsorted(seqnos, np.array(sorted(cuts), dtype=np.int64), side="right")
-    spans: list[_Span] = []
-    at, end = 0, len(seqnos)
-    while at < end:
-        if at in critical:
-            spans.append(_Span(at, at, EpochKind.SERIAL, critical[at]))
-            at += 1
-            continue
-        rows_before = rows_after[at - 1] if at else 0
-        bytes_before = bytes_after[at - 1] if at else 0
-        # Each candidate is the index of the first transaction that is not in the epoch any more.
-        # Of equal ones the first tells why.
-        candidates = [
-            (end, Reason.END),
-            (_first_above(cut_ends, at, end), Reason.END),
-            (_first_above(stops, at, end), Reason.BEFORE_CRITICAL),
-            (int(np.searchsorted(rows_after, rows_before + limits.max_changes, side="right")), Reason.CHANGES),
-            (int(np.searchsorted(bytes_after, bytes_before + limits.max_bytes, side="right")), Reason.BYTES),
-        ]
-        stop, reason = min(candidates, key=lambda candidate: candidate[0])
-        stop = max(stop, at + 1)
-        spans.append(_Span(at, stop - 1, EpochKind.PARALLEL, reason))
-        at = stop
-    return spans
-
-
-def _first_above(ordered: npt.NDArray[np.int64], at: int, end: int) -> int:
-    index = int(np.searchsorted(ordered, at, side="right"))
-    return int(ordered[index]) if index < len(ordered) else end
 
 
 class _Placed:
@@ -185,7 +146,7 @@ class _Placed:
             **dict.fromkeys(critical, Reason.SHARD_CRITICAL),
         }
 
-    def rows_by_channel(self, spans: Sequence[_Span], channels: int) -> npt.NDArray[np.int64]:
+    def rows_by_channel(self, spans: Sequence[Span], channels: int) -> npt.NDArray[np.int64]:
         """As `_rows_by_channel`; what runs alone is counted in some channel, since all of them wait for it."""
         counts = np.zeros((len(spans), channels), dtype=np.int64)
         epoch = np.repeat(np.arange(len(spans)), [span.last - span.first + 1 for span in spans])

@@ -218,6 +218,10 @@ def test_a_cut_forgets_the_plan_from_the_epoch_that_goes_on_beyond_it(scene: Sce
     scene.target.cut_plan(12)
     assert scene.target.epochs() == epochs[:2]
     assert (scene.target.planned_seqno(), scene.target.next_epoch_number()) == (9, 2)
+    scene.run("UPDATE parallel_apply.position SET seqno = 6")
+    scene.target.cut_plan(7)
+    assert scene.target.epochs() == epochs[:1], "all channels stand at one seqno inside it"
+    assert scene.target.planned_seqno() == 6
 
 
 def test_the_plan_grows_only_at_its_end_and_under_its_digest(scene: Scene) -> None:

@@ -13,7 +13,8 @@ from airflow_parallel_apply.pipeline.event import NO_SEQNO, Mark
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.plan.planner import EpochLimits, plan_epochs
+from airflow_parallel_apply.pipeline.plan.planner import plan_epochs
+from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 
 
 @dataclass
@@ -59,7 +60,7 @@ transactions = st.tuples(
     max_changes=st.integers(1, 20),
     cuts=st.lists(st.integers(0, 40), max_size=3),
 )
-def test_every_transaction_is_in_one_epoch_and_critical_ones_are_alone(
+def test_every_transaction_is_in_one_epoch_and_critical_ones_in_serial_ones(
     history: list[tuple[list[int], tuple[Mark, ...]]], channels: int, max_changes: int, cuts: list[int]
 ) -> None:
     log = HistoryLog(history)
@@ -80,7 +81,8 @@ def test_every_transaction_is_in_one_epoch_and_critical_ones_are_alone(
         inside = [history[seqno] for seqno in range(epoch.first_seqno, epoch.last_seqno + 1)]
         critical = [marks for _, marks in inside if marks]
         assert (epoch.kind is EpochKind.SERIAL) == bool(critical)
-        assert not critical or len(inside) == 1
+        assert (epoch.reason is Reason.DENSE_FENCES) == (len(critical) > 1)
+        assert len(critical) != 1 or len(inside) == 1
         expected = [0] * channels
         for buckets, _ in inside:
             for bucket in buckets:
@@ -88,6 +90,41 @@ def test_every_transaction_is_in_one_epoch_and_critical_ones_are_alone(
         assert list(epoch.rows) == expected
         assert len(inside) == 1 or epoch.row_count <= max_changes
         assert not any(epoch.first_seqno <= cut < epoch.last_seqno for cut in cuts)
+
+
+def reasons_of(*row_counts_and_marks: tuple[int, tuple[Mark, ...]], max_changes: int = 100_000) -> list[Reason]:
+    history = [([seqno % 1024] * rows, marks) for seqno, (rows, marks) in enumerate(row_counts_and_marks)]
+    epochs = plan_epochs(
+        HistoryLog(history),  # type: ignore[arg-type]
+        after_seqno=NO_SEQNO, last_seqno=len(history) - 1, first_number=0, routing=Routing(channels=4),
+        limits=EpochLimits(max_changes=max_changes, max_bytes=10**9),
+    )  # fmt: skip
+    return [epoch.reason for epoch in epochs]
+
+
+CRITICAL = (1, (Mark.TRUNCATE,))
+
+
+def test_dense_fences_are_one_epoch_with_what_is_between_and_around_them() -> None:
+    assert reasons_of((100, ()), CRITICAL, (300, ()), (300, ()), CRITICAL, CRITICAL, (50, ())) == [Reason.DENSE_FENCES]
+
+
+def test_a_fence_among_much_else_stays_alone() -> None:
+    much = (3_000, ())
+    assert reasons_of(much, CRITICAL, much, CRITICAL, much) == [
+        Reason.BEFORE_CRITICAL, Reason.TRUNCATE, Reason.BEFORE_CRITICAL, Reason.TRUNCATE, Reason.END,
+    ]  # fmt: skip
+    assert reasons_of((10, ()), CRITICAL, (10, ())) == [Reason.BEFORE_CRITICAL, Reason.TRUNCATE, Reason.END]
+
+
+def test_a_large_critical_transaction_stays_alone_to_be_applied_in_sets() -> None:
+    assert reasons_of(CRITICAL, CRITICAL, (5_000, (Mark.TRUNCATE,)), CRITICAL, CRITICAL) == [
+        Reason.DENSE_FENCES, Reason.TRUNCATE, Reason.DENSE_FENCES,
+    ]  # fmt: skip
+
+
+def test_dense_fences_without_an_end_are_bounded_epochs() -> None:
+    assert reasons_of(*[CRITICAL, (999, ())] * 100) == [Reason.DENSE_FENCES] * 10
 
 
 def test_bytes_close_an_epoch_too() -> None:

@@ -37,14 +37,19 @@ GROUP BY p.channel
 ORDER BY p.channel;
 
 -- name: cut
--- An epoch that a channel has begun stays: its channels meet at its end.
+-- An epoch that a channel has begun stays: its channels meet at its end. One in which all of them stand at the same seqno
+-- (several critical transactions that went on one by one) may be planned anew from there.
 DELETE FROM {schema}.epoch
 WHERE pipeline = %(pipeline)s
   AND last_seqno > %(seqno)s
   AND EXISTS (
       SELECT FROM {schema}.epoch e
       WHERE e.pipeline = %(pipeline)s AND e.first_seqno <= %(seqno)s AND e.last_seqno > %(seqno)s
-        AND e.first_seqno > (SELECT max(p.seqno) FROM {schema}.position p WHERE p.pipeline = %(pipeline)s)
+        AND (
+            SELECT max(p.seqno) < e.first_seqno OR (max(p.seqno) < e.last_seqno AND min(p.seqno) = max(p.seqno))
+            FROM {schema}.position p
+            WHERE p.pipeline = %(pipeline)s
+        )
   );
 
 -- name: purge

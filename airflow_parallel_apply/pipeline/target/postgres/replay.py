@@ -56,7 +56,7 @@ class Replay:
         self._relations = relations
         self._moving = moving
         self._tables: dict[int, TargetTable] = {}
-        self._statements: dict[tuple[int, Operation, str, bool, bool, bool], sql.Composed] = {}
+        self._statements: dict[tuple[int, Operation, str, bool, bool, bool], bytes] = {}
         self._cascades: Cascades | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -64,6 +64,7 @@ class Replay:
         for batch in batches:
             columns = [batch.column(name) for name in _COLUMNS]
             for start in range(0, batch.num_rows, _PIPELINED):
+                self._describe(batch.column("relation_id").slice(start, _PIPELINED).unique().to_pylist())
                 rows = zip(*(column.slice(start, _PIPELINED).to_pylist() for column in columns), strict=True)
                 self._run_some(rows)
 
@@ -77,7 +78,6 @@ class Replay:
                 continue
             if not operation.is_row:
                 raise LogError(f"operation {letter} among the rows to replay", seqno=seqno)
-            # Looked up before the pipeline opens: what it asks the catalog waits for the answer.
             table = self._table(relation_id)
             reached = self._cascades.reach(table.oid, seqno, operation)
             row = values_of(values) if table.relation.columns else []
@@ -138,9 +138,8 @@ class Replay:
         cursor = psycopg.RawCursor(self._connection)
         place = (relation.relation_id, operation, unsent, at_new_key, moves, bool(reached.between))
         if place not in self._statements:
-            self._statements[place] = _build(
-                table, operation, kept, at_new_key=at_new_key, moves=moves, between=reached.between
-            )
+            statement = _build(table, operation, kept, at_new_key=at_new_key, moves=moves, between=reached.between)
+            self._statements[place] = statement.as_bytes(self._connection)
         cursor.execute(self._statements[place], parameters, prepare=True)
         # A row that has its new key already is found by that, but for one that is between two of its key's references.
         in_key = sum(any(table.is_key(column) for column in key.columns) for key in reached.between)
@@ -176,10 +175,14 @@ class Replay:
         return False
 
     def _table(self, relation_id: int) -> TargetTable:
-        if relation_id not in self._tables:
-            relation = self._relations(relation_id)
-            (self._tables[relation_id],) = describe_tables(self._connection, [relation], schema=self._schema)
         return self._tables[relation_id]
+
+    def _describe(self, relation_ids: Iterable[int]) -> None:
+        """Before the protocol's pipeline opens: there, what is asked of the catalog waits for the answer."""
+        new = [self._relations(number) for number in relation_ids if number >= 0 and number not in self._tables]
+        if new:
+            tables = describe_tables(self._connection, new, schema=self._schema)
+            self._tables.update(zip((relation.relation_id for relation in new), tables, strict=True))
 
 
 def _written(table: TargetTable, operation: Operation, *, moves: bool) -> list[int]:

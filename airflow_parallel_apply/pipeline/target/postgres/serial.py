@@ -26,32 +26,45 @@ _NOT_IN_TRANSACTION: Final = ("25001", "2D000", "0A000")
 _SHOWN_LETTERS: Final = 200
 
 
-def run_step(
-    connection: Connection,
-    session: Session,
-    step: SerialStep,
-    relations: Callable[[int], Relation],
-    *,
-    moving: Moving,
-) -> None:
-    """Run one step. Errors: `PlanError` for a statement that cannot run in a transaction; as `merge`, `replay`."""
-    if step.staged is not None:
-        tables = step.staged.tables
-        parts = describe_parts(connection, session, tables, [relations(one.relation_id) for one in tables])
-        merge_parts(connection, session, parts, moving=moving)
-        # The next step may be a statement that the merge's settings would slow down.
-        connection.execute(session.sql("merge", "default_settings"))
-    elif step.truncate is not None:
-        _truncate(connection, session, step, [relations(number) for number in step.truncate])
-    elif step.statement is not None:
-        _run_statement(connection, step.statement)
-    elif step.redefined is not None:
-        old, new = (relations(number) for number in step.redefined)
-        follow(connection, session, old, new, ddl=step.ddl)
-    elif step.replay is not None:
-        Replay(connection, schema=session.schema, relations=relations, moving=moving).run(step.replay())
-    else:
-        raise PlanError("a step of the serial unit says nothing to do", hint="Report it.")
+class Steps:
+    """Runs steps in order, inside the caller's transaction. What a replay learns about tables serves those behind it,
+    until a statement or a new definition may have changed them.
+    """
+
+    def __init__(
+        self, connection: Connection, session: Session, relations: Callable[[int], Relation], *, moving: Moving
+    ) -> None:
+        self._connection = connection
+        self._session = session
+        self._relations = relations
+        self._moving = moving
+        self._replay: Replay | None = None
+
+    def run(self, step: SerialStep) -> None:
+        """Errors: `PlanError` for a statement that cannot run in a transaction; as `merge`, `replay`."""
+        connection, session = self._connection, self._session
+        if step.staged is not None:
+            tables = step.staged.tables
+            parts = describe_parts(connection, session, tables, [self._relations(one.relation_id) for one in tables])
+            merge_parts(connection, session, parts, moving=self._moving)
+            # The next step may be a statement that the merge's settings would slow down.
+            connection.execute(session.sql("merge", "default_settings"))
+        elif step.truncate is not None:
+            _truncate(connection, session, step, [self._relations(number) for number in step.truncate])
+        elif step.statement is not None:
+            self._replay = None
+            _run_statement(connection, step.statement)
+        elif step.redefined is not None:
+            self._replay = None
+            old, new = (self._relations(number) for number in step.redefined)
+            follow(connection, session, old, new, ddl=step.ddl)
+        elif step.replay is not None:
+            self._replay = self._replay or Replay(
+                connection, schema=session.schema, relations=self._relations, moving=self._moving
+            )
+            self._replay.run(step.replay())
+        else:
+            raise PlanError("a step of the serial unit says nothing to do", hint="Report it.")
 
 
 def _truncate(connection: Connection, session: Session, step: SerialStep, relations: Sequence[Relation]) -> None:

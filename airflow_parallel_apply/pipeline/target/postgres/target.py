@@ -43,7 +43,7 @@ from airflow_parallel_apply.pipeline.target.postgres.positions import (
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replay
 from airflow_parallel_apply.pipeline.target.postgres.runs import Runs
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate
-from airflow_parallel_apply.pipeline.target.postgres.serial import run_step
+from airflow_parallel_apply.pipeline.target.postgres.serial import Steps
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
 from airflow_parallel_apply.pipeline.target.postgres.ties import find_ties
@@ -243,8 +243,9 @@ class PostgresTarget:
 
     def _run(self, connection: Connection, unit: Unit, steps: Sequence[SerialStep], *, alone: bool = False) -> None:
         moving = Moving(as_replica=be_replica(connection, self._session), alone=alone)
+        one_after_another = Steps(connection, self._session, self._relations, moving=moving)
         for step in steps:
-            run_step(connection, self._session, step, self._relations, moving=moving)
+            one_after_another.run(step)
         move(connection, self._session, unit)
 
     @contextmanager
