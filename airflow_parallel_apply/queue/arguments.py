@@ -19,6 +19,7 @@ MAX_CLAIMED: Final = 10_000
 """Of one call: what a claimant holds, it must renew or finish within the lease."""
 
 _ENCODER: Final = json.JSONEncoder(allow_nan=False)
+_DECODER: Final = json.JSONDecoder()
 
 _LONGEST: Final = timedelta(days=365_000)
 """Further off than any time that a clock of four-digit years reaches: what adds to it cannot be told."""
@@ -57,12 +58,13 @@ def check_modify(
     check_names({entry.queue for entry in change if entry.queue is not None})
     entries: tuple[Insert | Change, ...] = (*insert, *change)
     for entry in entries:
-        _check_arrival(entry.at)
+        if entry.at is not None:
+            _check_arrival(entry.at)
         if entry.sequence is not None and not -MAX_SEQUENCE - 1 <= entry.sequence <= MAX_SEQUENCE:
             raise ValueError(f"a sequence has 64 bits: {entry.sequence}")
         if entry.attempt is not None and not 0 <= entry.attempt <= MAX_ATTEMPT:
             raise ValueError(f"an attempt is 0 to {MAX_ATTEMPT}: {entry.attempt}")
-        if entry.err is not None and ("\0" in entry.err or not _fits(entry.err, MAX_ERR_BYTES)):
+        if entry.err and ("\0" in entry.err or not _fits(entry.err, MAX_ERR_BYTES)):
             raise ValueError(f"an error text has at most {MAX_ERR_BYTES} bytes of UTF-8 and no NUL")
     for one in change:
         if one.sequence is not None and one.queue is None:
@@ -84,16 +86,30 @@ def to_json(value: Json) -> str:
         raise ValueError(f"a task's value must be JSON: {error}") from error
 
 
+def from_json(text: str) -> Json:
+    """As `json.loads`."""
+    return parsed(_DECODER, text)
+
+
+def parsed(decoder: json.JSONDecoder, text: str) -> Json:
+    """As `decoder.decode`, which takes longer to look for blanks around a short text than to read it."""
+    try:
+        value, end = decoder.raw_decode(text)
+    except json.JSONDecodeError:
+        return decoder.decode(text)
+    return value if end == len(text) else decoder.decode(text)
+
+
 def _check_claimant(claimant: str) -> None:
     if not claimant or "\0" in claimant or not _fits(claimant, MAX_CLAIMANT_BYTES):
         raise ValueError(f"a claimant's name has 1 to {MAX_CLAIMANT_BYTES} bytes of UTF-8 and no NUL: {claimant!r}")
 
 
-def _check_arrival(at: datetime | timedelta | None) -> None:
+def _check_arrival(at: datetime | timedelta) -> None:
     if isinstance(at, timedelta):
         if abs(at) > _LONGEST:
             raise ValueError(f"a time so far off cannot be told: {at}")
-    elif at is not None and at.tzinfo is None:
+    elif at.tzinfo is None:
         raise ValueError(f"an arrival time needs a time zone: {at}")
 
 

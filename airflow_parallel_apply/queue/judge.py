@@ -22,6 +22,7 @@ from airflow_parallel_apply.queue.model import (
     Task,
     TaskId,
     TaskRef,
+    make_task,
 )
 from airflow_parallel_apply.queue.moments import microseconds, moment_of
 
@@ -157,7 +158,7 @@ def arrival_time(at: datetime | timedelta | None, now: datetime) -> datetime:
 
 def inserted(task_id: TaskId, entry: Insert, value: Json, now: datetime) -> Task:
     """What an insert makes."""
-    return Task(
+    return make_task(
         task_id=task_id,
         queue=entry.queue,
         version=0,

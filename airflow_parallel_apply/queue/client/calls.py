@@ -9,7 +9,6 @@ it was done. All other calls are, until their time is over.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any, Final, TypeVar
 import grpc
 import grpc.aio
 
-from airflow_parallel_apply.queue.arguments import check_claim, check_modify, check_renew, to_json
+from airflow_parallel_apply.queue.arguments import check_claim, check_modify, check_renew, from_json, to_json
 from airflow_parallel_apply.queue.model import (
     Change,
     Insert,
@@ -160,7 +159,7 @@ class Calls:
         reply = yield from _asked("Modify", message, self._seconds)
         _check_done(reply)
         asked = list(zip(insert, insert_texts, strict=True))
-        return tuple(wire.modified_from_wire(reply, asked, change_texts, json.loads))
+        return tuple(wire.modified_from_wire(reply, asked, change_texts, from_json))
 
     def renew(self, task: Task, *, claimant: str, lease: timedelta) -> Steps[Task]:
         check_renew(claimant, lease)
@@ -302,6 +301,6 @@ def _check_done(reply: pb.ModifyReply) -> None:
 
 def _tasks(messages: Iterable[pb.Task]) -> tuple[Task, ...]:
     return tuple(
-        wire.task_from_wire(message, value=json.loads(message.value) if message.HasField("value") else None)
+        wire.task_from_wire(message, value=from_json(message.value) if message.HasField("value") else None)
         for message in messages
     )

@@ -5,17 +5,15 @@ A call that returns is durable, and so is all that it saw; so is what a refused 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from airflow_parallel_apply.queue.arguments import to_json
+from airflow_parallel_apply.queue.arguments import from_json, to_json
 from airflow_parallel_apply.queue.memory.engine import Engine
 from airflow_parallel_apply.queue.model import (
     Change,
@@ -28,7 +26,10 @@ from airflow_parallel_apply.queue.model import (
     with_value,
 )
 from airflow_parallel_apply.queue.protocol import Queue
+from airflow_parallel_apply.queue.values import replacing
 
+_inserting: Final = replacing(Insert, "value")
+_changing: Final = replacing(Change, "value")
 _Result = TypeVar("_Result")
 
 
@@ -74,8 +75,8 @@ class MemoryQueue(Queue):
         with self._settled():
             done = self._engine.modify(
                 claimant=claimant,
-                insert=[_written(entry) for entry in insert],
-                change=[replace(entry, value=to_json(entry.value)) for entry in change],
+                insert=[_inserting(entry, value=to_json(entry.value)) for entry in insert],
+                change=[_changing(entry, value=to_json(entry.value)) for entry in change],
                 delete=delete,
                 depend=depend,
             )
@@ -98,7 +99,7 @@ class MemoryQueue(Queue):
     ) -> tuple[Task, ...]:
         with self._settled(for_reading=True):
             found = list(islice(self._engine.tasks(queue, claimant=claimant, ids=ids, after=after), limit))
-        return tuple(with_value(task, None) if omit_values else _decoded(task) for task in found)
+        return tuple(with_value(task, value=None) if omit_values else _decoded(task) for task in found)
 
     def queue_stats(
         self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
@@ -183,19 +184,5 @@ class MemoryQueue(Queue):
             raise QueueError("this queue was closed")
 
 
-def _written(entry: Insert) -> Insert:
-    # Field by field, as in `with_value`.
-    return Insert(
-        queue=entry.queue,
-        value=to_json(entry.value),
-        sequence=entry.sequence,
-        at=entry.at,
-        task_id=entry.task_id,
-        attempt=entry.attempt,
-        err=entry.err,
-        skip_colliding=entry.skip_colliding,
-    )
-
-
 def _decoded(task: Task) -> Task:
-    return with_value(task, json.loads(task.value))
+    return with_value(task, value=from_json(task.value))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -46,8 +45,11 @@ from airflow_parallel_apply.queue.model import (
     Task,
     TaskId,
     TaskRef,
+    make_task,
 )
+from airflow_parallel_apply.queue.values import replacing
 
+_moved_on: Final = replacing(Task, "version", "claims", "claimant", "at", "modified")
 _Item = TypeVar("_Item")
 
 PAGE_TASKS: Final = 500
@@ -128,7 +130,14 @@ class Engine:
                 found = next((task for shelf in shelves.values() if (task := shelf.get(ref.task_id.int))), None)
                 if found is None or found.version != ref.version or found.claimant != claimant:
                     raise DependencyError(changes=(not_ours(ref, found, claimant),))
-                renewed = replace(found, version=found.version + 1, at=now + lease, modified=now)
+                renewed = _moved_on(
+                    found,
+                    version=found.version + 1,
+                    claims=found.claims,
+                    claimant=claimant,
+                    at=now + lease,
+                    modified=now,
+                )
                 self.journal.append([renewed], ())
                 shelves[found.queue].remove([ref.task_id.int])
                 shelves[found.queue].put([renewed])
@@ -219,7 +228,17 @@ class Engine:
                 now = self._clock()
                 until = now + lease
                 start, found = shelf.claimable(now, limit)
-                claimed = tuple(_claimed(task, claimant, now, until) for task in found)
+                claimed = tuple(
+                    _moved_on(
+                        task,
+                        version=task.version + 1,
+                        claims=task.claims + 1,
+                        claimant=claimant,
+                        at=until,
+                        modified=now,
+                    )
+                    for task in found
+                )
                 if claimed:
                     self.journal.append(claimed, ())
                     shelf.claim(start, found, claimed)
@@ -342,27 +361,9 @@ def _obstacle(arrival: Arrival, existing: Task | None, shelf: Shelf, leaving: fr
     )
 
 
-def _claimed(task: Task, claimant: str, now: datetime, until: datetime) -> Task:
-    # Field by field: `replace` takes three times as long, and this is what the engine does most.
-    return Task(
-        task_id=task.task_id,
-        queue=task.queue,
-        version=task.version + 1,
-        sequence=task.sequence,
-        at=until,
-        claimant=claimant,
-        claims=task.claims + 1,
-        attempt=task.attempt,
-        err=task.err,
-        value=task.value,
-        created=task.created,
-        modified=now,
-    )
-
-
 def _changed(entry: Change, claimant: str, now: datetime, found: Mapping[int, Task]) -> Task:
     before, at = found[entry.ref.task_id.int], arrival_time(entry.at, now)
-    return Task(
+    return make_task(
         task_id=before.task_id,
         queue=entry.queue or before.queue,
         version=before.version + 1,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from airflow_parallel_apply.queue.ids import ID_BYTES, id_of
-from airflow_parallel_apply.queue.model import Task, TaskId
+from airflow_parallel_apply.queue.model import Task, TaskId, make_task
 from airflow_parallel_apply.queue.moments import microseconds, moment_of
 
 _TASK: Final = struct.Struct("<16sqqqqqIiBHHII")
@@ -79,7 +79,7 @@ def _decode_task(payload: bytes, offset: int) -> tuple[Task, int]:
         task_id, version, sequence, at, created, modified, claims, attempt, flags, *lengths,
     ) = _TASK.unpack_from(payload, offset)  # fmt: skip
     queue, claimant, err, value, end = _texts(payload, offset + _TASK.size, lengths)
-    task = Task(
+    task = make_task(
         task_id=id_of(task_id),
         # One text for all tasks of a queue, instead of one for each.
         queue=sys.intern(queue),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import set_json_loads
 
+from airflow_parallel_apply.queue.arguments import from_json
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured, QueueUnavailable
 from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION, Statements
 
@@ -167,7 +167,7 @@ def translated(error: psycopg.Error, schema: str) -> QueueError:
 
 def _loads(content: str | bytes) -> Any:
     """As `json.loads`, which looks at bytes for their encoding; the session's is UTF-8."""
-    return json.loads(content if isinstance(content, str) else content.decode())
+    return from_json(content if isinstance(content, str) else content.decode())
 
 
 def _line(error: psycopg.Error) -> str:

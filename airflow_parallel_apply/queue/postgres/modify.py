@@ -7,14 +7,13 @@ and meets it as a judged failure.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import psycopg
 
-from airflow_parallel_apply.queue.arguments import to_json
+from airflow_parallel_apply.queue.arguments import from_json, to_json
 from airflow_parallel_apply.queue.judge import (
     Arrival,
     Locked,
@@ -156,7 +155,7 @@ def _insert(
         return []
     values = [to_json(entry.value) for _, entry in insert]
     new = [
-        inserted(task_id, entry, json.loads(value), now) for (task_id, entry), value in zip(insert, values, strict=True)
+        inserted(task_id, entry, from_json(value), now) for (task_id, entry), value in zip(insert, values, strict=True)
     ]
     connection.execute(
         statements["insert"],

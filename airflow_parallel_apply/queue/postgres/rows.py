@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from airflow_parallel_apply.queue.model import Task, TaskId
+from airflow_parallel_apply.queue.model import Task, TaskId, make_task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class LockedRow:
 def to_task(row: tuple[Any, ...]) -> Task:
     """A row in the order of the statements' `columns`."""
     task_id, queue, version, sequence, at, claimant, claims, attempt, err, value, created, modified = row
-    return Task(
+    return make_task(
         task_id=TaskId(task_id),
         queue=queue,
         version=version,

@@ -33,15 +33,15 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from airflow_parallel_apply.queue.arguments import check_names
+from airflow_parallel_apply.queue.arguments import check_names, parsed
 from airflow_parallel_apply.queue.memory import DataDirectory
 from airflow_parallel_apply.queue.memory.engine import PAGE_TASKS
-from airflow_parallel_apply.queue.memory.log import Log
 from airflow_parallel_apply.queue.model import DependencyError, QueueError, QueueFull, QueueUnavailable
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
 from airflow_parallel_apply.queue.service import wire
 from airflow_parallel_apply.queue.service.limits import ServiceLimits
 from airflow_parallel_apply.queue.service.metrics import CallMetrics
+from airflow_parallel_apply.queue.service.sync import Syncs
 
 SERVICE: Final = "parallel_apply.queue.v1.Queue"
 
@@ -73,7 +73,7 @@ class Service:
         self._loop_thread = threading.get_ident()
         self._stopping = asyncio.Event()
         self._health = health.aio.HealthServicer()
-        self._sync = _Sync(data.log)
+        self._syncs = Syncs(data.log)
         # One: more of them would wait for each other, for the queues' locks and for Python's.
         self._large = ThreadPoolExecutor(1, thread_name_prefix="queue calls")
 
@@ -165,7 +165,7 @@ class Service:
                 watch, list(request.prefix), list(request.exact), self._timer(request.wait)
             )
             empty = await self._wait(event, steps, context)
-        await self._sync.wait(self._data.log.position)
+        await self._syncs.wait(self._data.log.position)
         return pb.WaitEmptyReply(empty=empty)
 
     async def _snapshot(self, _: pb.SnapshotRequest, __: _Context) -> Message:
@@ -195,7 +195,7 @@ class Service:
         while (page := await asyncio.to_thread(_page, listed, with_values)) is not None:
             # What is listed is durable, as far as the disk lets it be.
             with suppress(QueueError):
-                await self._sync.wait(self._data.log.position)
+                await self._syncs.wait(self._data.log.position)
             yield page
 
     def _modified(self, request: pb.ModifyRequest) -> pb.ModifyReply:
@@ -224,7 +224,7 @@ class Service:
 
     async def _settled(self, reply: Message) -> Message:
         """The reply, when what it rests on is durable: a refusal, too."""
-        await self._sync.wait(self._data.log.position)
+        await self._syncs.wait(self._data.log.position)
         return reply
 
     async def _wait(self, event: asyncio.Event, steps: Generator[float, None, _Result], context: _Context) -> _Result:
@@ -287,50 +287,6 @@ class _Unauthenticated(QueueError):
     """Who asks has not said the token."""
 
 
-class _Sync:
-    """Lets coroutines wait for the log: one thread syncs for all who came since it began its last sync."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="queue sync")
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._running: asyncio.Task[None] | None = None
-
-    async def wait(self, position: int) -> None:
-        """Errors: `QueueUnavailable`."""
-        if self._log.synced_position >= position:
-            return
-        done = asyncio.get_running_loop().create_future()
-        self._waiting.append((position, done))
-        if self._running is None:
-            self._running = asyncio.ensure_future(self._run())
-        await done
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                try:
-                    await loop.run_in_executor(self._thread, self._log.wait, max(position for position, _ in batch))
-                except QueueError as error:
-                    _resolve(batch, error)
-                else:
-                    _resolve(batch, None)
-        finally:
-            self._running = None
-
-
-def _resolve(batch: list[tuple[int, asyncio.Future[None]]], error: QueueError | None) -> None:
-    for _, done in batch:
-        if done.done():
-            continue
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-
 def _page(listed: Any, with_values: bool) -> pb.TasksReply | None:
     """The next tasks, of about a megabyte at most; None when there are no more."""
     found, size = [], 0
@@ -372,7 +328,7 @@ _STRICT: Final = json.JSONDecoder(parse_constant=_no_constant)
 def _check_json(text: str) -> None:
     """Whoever reads the task must be able to read its value."""
     try:
-        _STRICT.decode(text)
+        parsed(_STRICT, text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a task's value must be JSON: {error}") from error
 

@@ -25,6 +25,10 @@ from airflow_parallel_apply.queue.model import (
     Task,
     TaskId,
     TaskRef,
+    make_change,
+    make_insert,
+    make_ref,
+    make_task,
 )
 from airflow_parallel_apply.queue.moments import microseconds, moment_of
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
@@ -48,24 +52,30 @@ def duration_from_wire(count: int) -> timedelta:
 
 
 def task_to_wire(task: Task, *, with_value: bool = True) -> Fields:
-    return {
+    sent: Fields = {
         "id": task.task_id.bytes,
         "queue": task.queue,
         "version": task.version,
-        "sequence": task.sequence,
         "at": microseconds(task.at),
         "claimant": task.claimant,
         "claims": task.claims,
-        "attempt": task.attempt,
-        "err": task.err,
-        "value": task.value if with_value else None,
         "created": microseconds(task.created),
         "modified": microseconds(task.modified),
     }
+    # Each field that is named costs a look-up, even if it says nothing: these say nothing of most tasks.
+    if task.sequence is not None:
+        sent["sequence"] = task.sequence
+    if task.attempt:
+        sent["attempt"] = task.attempt
+    if task.err:
+        sent["err"] = task.err
+    if with_value:
+        sent["value"] = task.value
+    return sent
 
 
 def task_from_wire(message: pb.Task, *, value: Json) -> Task:
-    return Task(
+    return make_task(
         task_id=id_from_wire(message.id),
         queue=message.queue,
         version=message.version,
@@ -97,24 +107,29 @@ def ref_to_wire(ref: TaskRef) -> Fields:
 
 
 def ref_from_wire(message: pb.TaskRef) -> TaskRef:
-    return TaskRef(task_id=id_from_wire(message.id), version=message.version)
+    return make_ref(task_id=id_from_wire(message.id), version=message.version)
 
 
 def insert_to_wire(entry: Insert, value: str) -> Fields:
-    return {
-        "queue": entry.queue,
-        "value": value,
-        "sequence": entry.sequence,
-        "at": _arrival_to_wire(entry.at),
-        "id": None if entry.task_id is None else entry.task_id.bytes,
-        "attempt": entry.attempt,
-        "err": entry.err,
-        "skip_colliding": entry.skip_colliding,
-    }
+    sent: Fields = {"queue": entry.queue, "value": value}
+    # As above.
+    if entry.sequence is not None:
+        sent["sequence"] = entry.sequence
+    if entry.at is not None:
+        sent["at"] = _arrival_to_wire(entry.at)
+    if entry.task_id is not None:
+        sent["id"] = entry.task_id.bytes
+    if entry.attempt:
+        sent["attempt"] = entry.attempt
+    if entry.err:
+        sent["err"] = entry.err
+    if entry.skip_colliding:
+        sent["skip_colliding"] = True
+    return sent
 
 
 def insert_from_wire(message: pb.Insert) -> Insert:
-    return Insert(
+    return make_insert(
         # One text for all tasks of a queue, instead of one for each.
         queue=sys.intern(message.queue),
         value=message.value,
@@ -141,7 +156,7 @@ def change_to_wire(entry: Change, value: str) -> Fields:
 
 
 def change_from_wire(message: pb.Change) -> Change:
-    return Change(
+    return make_change(
         ref=ref_from_wire(message.ref),
         value=message.value,
         queue=message.queue if message.HasField("queue") else None,

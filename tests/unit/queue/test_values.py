@@ -11,7 +11,7 @@ import pytest
 
 from airflow_parallel_apply.queue import Change, Insert, Task, TaskRef
 from airflow_parallel_apply.queue.ids import drawn_ids, id_of
-from airflow_parallel_apply.queue.values import quickly_made
+from airflow_parallel_apply.queue.values import maker_of, quickly_made, replacing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,9 @@ class Quick:
     three: int | None = None
 
 
+make = maker_of(Quick)
+
+
 @pytest.mark.parametrize("given", [{"one": 1}, {"one": 1, "two": "b"}, {"three": 3, "one": 1, "two": "b"}])
 def test_a_value_made_quickly_has_the_fields_of_one_that_is_not(given: dict[str, Any]) -> None:
     quick, plain = Quick(**given), Plain(**given)
@@ -37,6 +40,8 @@ def test_a_value_made_quickly_has_the_fields_of_one_that_is_not(given: dict[str,
     assert hash(quick) == hash(Quick(**given))
     assert replace(quick, one=2) == Quick(**{**given, "one": 2})
     assert inspect.signature(Quick) == inspect.signature(Plain)
+    made = make(**given)
+    assert (type(made), made) == (Quick, quick)
 
 
 @pytest.mark.parametrize("given", [{}, {"one": 1, "four": 4}, {"two": "b"}])
@@ -47,17 +52,32 @@ def test_a_value_made_quickly_refuses_what_one_that_is_not_refuses(given: dict[s
         Quick(**given)
     assert str(quick.value) == str(plain.value).replace("Plain", "Quick")
     with pytest.raises(TypeError):
+        make(**given)
+    with pytest.raises(TypeError):
         Quick(1)  # type: ignore[misc]
+
+
+def test_replaced_fields_are_new_and_the_others_as_they_were() -> None:
+    replaced = replacing(Quick, "three", "one")
+    before = Quick(one=1, two="b")
+    after = replaced(before, one=4, three=3)
+    assert (type(after), after) == (Quick, replace(before, one=4, three=3))
+    assert before == Quick(one=1, two="b")
+    with pytest.raises(TypeError):
+        replaced(before, one=4)
+    with pytest.raises(FrozenInstanceError):
+        after.two = "c"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("kind", [Task, TaskRef, Insert, Change])
 def test_nobody_writes_a_value_that_was_made_quickly(kind: Any) -> None:
-    made = kind(**{one.name: None for one in fields(kind)})
-    for one in fields(kind):
-        with pytest.raises(FrozenInstanceError):
-            setattr(made, one.name, 1)
-        with pytest.raises(FrozenInstanceError):
-            delattr(made, one.name)
+    content = {one.name: None for one in fields(kind)}
+    for made in (kind(**content), maker_of(kind)(**content), replacing(kind, *content)(kind(**content), **content)):
+        for one in fields(kind):
+            with pytest.raises(FrozenInstanceError):
+                setattr(made, one.name, 1)
+            with pytest.raises(FrozenInstanceError):
+                delattr(made, one.name)
 
 
 def test_an_id_from_bytes_is_the_uuid_of_these_bytes() -> None:

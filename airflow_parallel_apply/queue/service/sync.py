@@ -1,0 +1,73 @@
+"""How coroutines wait for the log: one thread syncs for all who came since it began its last sync."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from airflow_parallel_apply.queue.memory.log import Log
+from airflow_parallel_apply.queue.model import QueueError
+
+_CROWD: Final = 4
+"""Calls that one sync served, and that wait again behind it: then more are about to come."""
+_GATHER_SECONDS: Final = 0.002
+"""What the next sync waits for them. A sync costs about as much processor time as a call, beside what the disk takes,
+so that a crowd gains by fewer of them what each of it waits longer; a few callers would only wait.
+"""
+
+
+class Syncs:
+    """Of one event loop; all but `_sync` runs there."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="queue sync")
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._running = False
+
+    async def wait(self, position: int) -> None:
+        """Until that position of the log is durable. Errors: `QueueUnavailable`."""
+        if self._log.synced_position >= position:
+            return
+        done = self._loop.create_future()
+        self._waiting.append((position, done))
+        if not self._running:
+            self._running = True
+            # Behind the calls that the loop has in hand already.
+            self._loop.call_soon(self._begin, 0.0)
+        await done
+
+    def _begin(self, gather_seconds: float) -> None:
+        self._thread.submit(self._sync, gather_seconds)
+
+    def _sync(self, gather_seconds: float) -> None:
+        """In the thread."""
+        if gather_seconds:
+            time.sleep(gather_seconds)
+        error = None
+        try:
+            self._log.wait(self._log.position)
+        except QueueError as refused:
+            error = refused
+        self._loop.call_soon_threadsafe(self._synced, error)
+
+    def _synced(self, error: QueueError | None) -> None:
+        durable = self._log.synced_position
+        waited, self._waiting = self._waiting, []
+        for position, done in waited:
+            if done.done():
+                # Its call was cancelled.
+                continue
+            if position <= durable:
+                done.set_result(None)
+            elif error is not None:
+                done.set_exception(error)
+            else:
+                self._waiting.append((position, done))
+        if self._waiting:
+            self._begin(_GATHER_SECONDS if len(waited) >= _CROWD else 0.0)
+        else:
+            self._running = False
