@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import islice
 from typing import Final, TypeVar
 
 from airflow_parallel_apply.queue.arguments import from_json, to_json
@@ -98,7 +97,7 @@ class MemoryQueue(Queue):
         omit_values: bool = False,
     ) -> tuple[Task, ...]:
         with self._settled(for_reading=True):
-            found = list(islice(self._engine.tasks(queue, claimant=claimant, ids=ids, after=after), limit))
+            found = list(self._engine.tasks(queue, claimant=claimant, ids=ids, after=after, limit=limit))
         return tuple(with_value(task, value=None) if omit_values else _decoded(task) for task in found)
 
     def queue_stats(

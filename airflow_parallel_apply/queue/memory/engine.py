@@ -14,6 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Final, TypeVar
 
 from airflow_parallel_apply.queue.arguments import check_claim, check_modify, check_renew
@@ -148,24 +149,23 @@ class Engine:
         raise QueueUnavailable(f"a renewal collided with others {_MAX_RACES} times, nothing was done")
 
     def tasks(
-        self, queue: str, *, claimant: str | None = None, ids: Sequence[TaskId] = (), after: Task | None = None
+        self,
+        queue: str,
+        *,
+        claimant: str | None = None,
+        ids: Sequence[TaskId] = (),
+        after: Task | None = None,
+        limit: int | None = None,
     ) -> Iterator[Task]:
         """In order, page by page: what changes in a queue of more than a page meanwhile is met before or after its
         change, or (when it moves to where the listing has been) not at all.
         """
-        if ids:
-            yield from self._named(queue, claimant, ids, after)
-            return
-        while True:
-            shelf = self.shelves.find(queue)
-            if shelf is None:
-                return
-            with shelf.lock:
-                page = shelf.page(after, PAGE_TASKS)
-            yield from (task for task in page if claimant is None or task.claimant == claimant)
-            if len(page) < PAGE_TASKS:
-                return
-            after = page[-1]
+        # Of a claimant's tasks nobody knows how far apart they are.
+        page_tasks = PAGE_TASKS if limit is None or claimant is not None else min(limit, PAGE_TASKS)
+        found = (
+            iter(self._named(queue, claimant, ids, after)) if ids else self._walk(queue, claimant, after, page_tasks)
+        )
+        yield from islice(found, limit)
 
     def queue_stats(
         self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
@@ -296,6 +296,15 @@ class Engine:
             for number, name in self.shelves.where(numbers).items()
             if name in shelves and (task := shelves[name].get(number)) is not None
         }
+
+    def _walk(self, queue: str, claimant: str | None, after: Task | None, page_tasks: int) -> Iterator[Task]:
+        while (shelf := self.shelves.find(queue)) is not None:
+            with shelf.lock:
+                page = shelf.page(after, page_tasks)
+            yield from (task for task in page if claimant is None or task.claimant == claimant)
+            if len(page) < page_tasks:
+                return
+            after = page[-1]
 
     def _named(self, queue: str, claimant: str | None, ids: Sequence[TaskId], after: Task | None) -> list[Task]:
         shelf = self.shelves.find(queue)

@@ -20,11 +20,13 @@ import asyncio
 import hmac
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
@@ -184,19 +186,28 @@ class Service:
     async def _tasks(self, request: pb.TasksRequest) -> AsyncIterator[Message]:
         self._limits.check_entries(len(request.ids))
         check_names([request.queue])
+        claimant, limit = request.claimant if request.HasField("claimant") else None, _limit(request)
         tasks = self._engine.tasks(
             request.queue,
-            claimant=request.claimant if request.HasField("claimant") else None,
+            claimant=claimant,
             ids=[wire.id_from_wire(task_id) for task_id in request.ids],
             after=wire.task_from_wire(request.after, value=None) if request.HasField("after") else None,
+            limit=limit,
         )
-        listed = islice(tasks, _limit(request))
-        with_values = not request.omit_values
-        while (page := await asyncio.to_thread(_page, listed, with_values)) is not None:
+        left = math.inf if limit is None else limit
+        # Few tasks in a thread of their own would hold up the loop longer, by Python's lock. To find a claimant's, or
+        # some by their ids, takes as long as the queue or the list is.
+        is_small = left <= _SMALL_ENTRIES and claimant is None and len(request.ids) <= _SMALL_ENTRIES
+        while left > 0:
+            next_page = partial(_page, tasks, not request.omit_values)
+            page = next_page() if is_small else await asyncio.to_thread(next_page)
+            if page is None:
+                return
             # What is listed is durable, as far as the disk lets it be.
             with suppress(QueueError):
                 await self._syncs.wait(self._data.log.position)
             yield page
+            left -= len(page.tasks)
 
     def _modified(self, request: pb.ModifyRequest) -> pb.ModifyReply:
         insert = [wire.insert_from_wire(entry) for entry in request.insert]
