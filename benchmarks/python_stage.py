@@ -21,11 +21,11 @@ from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
-from airflow_parallel_apply.spark.job import LOADED_COLUMNS
+from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA, RESULT_SCHEMA
 from airflow_parallel_apply.spark.session import ConnectAccess, close_session
-from airflow_parallel_apply.spark.worker import RESULT_SCHEMA, LoadRows, read_results
+from airflow_parallel_apply.spark.worker import LoadRows, read_results
 
-_COLUMNS = [*LOADED_COLUMNS, "fragno", "bucket", "key_order"]
+_COLUMNS = [*LOADED_SCHEMA.names, "fragno", "bucket", "key_order"]
 _BATCH_ROWS = 65_536
 
 
@@ -79,7 +79,7 @@ class _ReadAndLoad:
             pass
         rows = pa.concat_tables([table for file in self.files for table in self._read(file)]).combine_chunks()
         order = np.lexsort([rows.column(name).to_numpy() for name in ("fragno", "seqno", "key_order", "relation_id")])
-        rows = rows.take(pa.array(_keys_together(rows, order))).select(list(LOADED_COLUMNS))
+        rows = rows.take(pa.array(_keys_together(rows, order))).select(list(LOADED_SCHEMA.names))
         yield from self.load(iter(rows.to_batches(max_chunksize=_BATCH_ROWS)))
 
     def _read(self, path: str) -> Iterator[pa.Table]:

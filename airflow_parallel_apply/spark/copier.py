@@ -24,9 +24,10 @@ from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError, RetryableError, Unavailable
 from airflow_parallel_apply.spark.access import SparkAccess
 from airflow_parallel_apply.spark.faults import pack, spark_errors, unpack
+from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA
 from airflow_parallel_apply.spark.server import connect_server
 from airflow_parallel_apply.spark.session import ConnectAccess, release_session
-from airflow_parallel_apply.spark.worker import RESULT_SCHEMA, die_with_parent
+from airflow_parallel_apply.spark.worker import die_with_parent
 
 _WARM_WORKERS: Final = 4
 _CANCEL_PATIENCE: Final = timedelta(seconds=3)

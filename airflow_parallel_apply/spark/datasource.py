@@ -31,21 +31,18 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.types import StructType
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import LAST_SEQNO
 from airflow_parallel_apply.pipeline.line import lists
 from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.spark.job import LOG_TYPES
+from airflow_parallel_apply.spark.schemas import LISTED, SOURCE_SCHEMA
 
 NAME: Final = "parallel_apply_log"
 _PRUNED: Final = ("seqno", "bucket")
 _BATCH_ROWS: Final = 32_768
-_LINES: Final = ("values", "old_key")
-_SCHEMA: Final = ", ".join(
-    [*(f"{name} {'array<string>' if name in _LINES else LOG_TYPES[name]}" for name in ROWS.names), "`table` string"]
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +61,8 @@ class LogDataSource(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return NAME
 
-    def schema(self) -> str:
-        return _SCHEMA
+    def schema(self) -> StructType:
+        return SOURCE_SCHEMA
 
     def reader(self, schema: Any) -> LogDataSourceReader:
         del schema
@@ -112,8 +109,8 @@ class LogDataSourceReader(DataSourceReader):  # type: ignore[misc]
         rows = ds.dataset(partition.path, schema=ROWS, format="parquet")
         for batch in rows.to_batches(filter=self._condition(), batch_size=_BATCH_ROWS):
             table = texts.take(pc.index_in(batch.column("relation_id"), ids))
-            columns = [lists(batch.column(name)) if name in _LINES else batch.column(name) for name in ROWS.names]
-            yield pa.record_batch([*columns, table], names=[*ROWS.names, "table"])
+            columns = [lists(batch.column(name)) if name in LISTED else batch.column(name) for name in ROWS.names]
+            yield pa.record_batch([*columns, table], names=SOURCE_SCHEMA.names)
 
     def _narrow(self, name: str, asked: Filter) -> bool:
         match asked:

@@ -23,23 +23,10 @@ from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.event import Operation
 from airflow_parallel_apply.pipeline.store.protocol import Branch
 from airflow_parallel_apply.spark.access import column_functions, filter_counts
+from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA, LOG_SCHEMA
 
 EXCHANGE_ROWS: Final = 2_000_000
 """Log rows of a unit above which several tasks share it; each then gets about this many."""
-
-LOG_TYPES: Final = {
-    "seqno": "bigint", "fragno": "bigint", "relation_id": "int", "operation": "string", "bucket": "int",
-    "key": "string", "key_order": "bigint", "previous_seqno": "bigint", "next_seqno": "bigint",
-    "values": "string", "unsent": "string", "old_key": "string",
-}  # fmt: skip
-"""`pipeline.log.schema.ROWS` in Spark's words, so that Spark opens no file to learn them."""
-
-_SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in LOG_TYPES.items())
-
-LOADED_COLUMNS: Final = (
-    "seqno", "relation_id", "operation", "key", "previous_seqno", "next_seqno", "values", "unsent",
-)  # fmt: skip
-"""What the loader reads; fragno and key_order are needed for the order only, bucket for the filter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +50,12 @@ def build_job(session: Any, unit: Unit, branch: Branch, *, exchange_rows: int = 
     tasks = -(-unit.row_count // exchange_rows)
     spread = needed.coalesce(1) if tasks <= 1 else _spread(f, needed, tasks)
     ordered = spread.sortWithinPartitions(_first_sight(f), "relation_id", "key", "seqno", "fragno")
-    return ApplyJob(counted=counted, ordered=ordered.select(*LOADED_COLUMNS), exchanged=tasks > 1)
+    return ApplyJob(counted=counted, ordered=ordered.to(LOADED_SCHEMA), exchanged=tasks > 1)
 
 
 def read_rows(session: Any, files: Sequence[str]) -> Any:
     """Row files of a log as a DataFrame. Vectored reads run in threads whose bytes Spark's metrics do not see."""
-    return session.read.schema(_SCHEMA).option("parquet.hadoop.vectored.io.enabled", "false").parquet(*files)
+    return session.read.schema(LOG_SCHEMA).option("parquet.hadoop.vectored.io.enabled", "false").parquet(*files)
 
 
 def counted_rows(executed: Any) -> int | None:

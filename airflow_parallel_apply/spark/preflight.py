@@ -26,8 +26,8 @@ from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding, 
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.spark.faults import spark_errors
+from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA
 from airflow_parallel_apply.spark.session import close_session, open_session, release_session
-from airflow_parallel_apply.spark.worker import RESULT_SCHEMA
 
 _PACKAGE: Final = "airflow-provider-parallel-apply"
 _TASKS: Final = 8

@@ -18,7 +18,8 @@ from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.spark.access import SparkAccess
 from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.job import EXCHANGE_ROWS, ApplyJob, build_job, counted_rows
-from airflow_parallel_apply.spark.worker import RESULT_SCHEMA, LoadRows, read_results
+from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA
+from airflow_parallel_apply.spark.worker import LoadRows, read_results
 
 _CANCEL_PATIENCE: Final = timedelta(seconds=3)
 _CANCEL_AGAIN_SECONDS: Final = 0.2

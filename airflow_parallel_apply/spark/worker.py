@@ -23,7 +23,6 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.spark.faults import pack, unpack
 
-RESULT_SCHEMA: Final = "result string"
 _PR_SET_PDEATHSIG: Final = 1
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import LongType, StructType
 
 from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.log import open_reader
@@ -19,7 +20,8 @@ from airflow_parallel_apply.pipeline.partition.by_key import ByKey
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.protocol import Branch
-from airflow_parallel_apply.spark.job import LOADED_COLUMNS, ApplyJob, build_job, counted_rows
+from airflow_parallel_apply.spark.job import ApplyJob, build_job, counted_rows
+from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
 from tests.support.tpcb_log import make_tpcb_log
@@ -80,7 +82,7 @@ def plan_of(frame: Any) -> str:
 
 def run(session: Any, found: Any) -> tuple[int, int | None]:
     """Rows that reached Python, and the unit's rows by Spark's count."""
-    done = found.ordered.mapInArrow(_count_rows, "rows bigint")
+    done = found.ordered.mapInArrow(_count_rows, StructType().add("rows", LongType()))
     rows = sum(done.toArrow().column("rows").to_pylist())
     return rows, counted_rows(done)
 
@@ -154,7 +156,7 @@ def test_eight_channels_together_read_about_as_much_as_one_scan(session, files, 
 
 def test_each_tables_rows_come_by_key_and_each_keys_changes_in_order(session, files):
     table = job_of(session, unit(0, 2, last=4999), files).ordered.toArrow()
-    assert tuple(table.column_names) == LOADED_COLUMNS
+    assert table.column_names == LOADED_SCHEMA.names
     found: dict[int, list[tuple[int, int]]] = {}
     for relation, key, seqno in zip(
         *(table.column(name).to_pylist() for name in ("relation_id", "key", "seqno")), strict=True
@@ -162,6 +164,14 @@ def test_each_tables_rows_come_by_key_and_each_keys_changes_in_order(session, fi
         found.setdefault(relation, []).append((0 if key is None else int(key), seqno))
     assert len(found) == 4
     assert all(order == sorted(order) for order in found.values())
+
+
+def test_a_job_asks_the_server_nothing_but_to_run_it(session, files, monkeypatch):
+    def analyze(method: str, **_: Any) -> None:
+        raise AssertionError(f"the client asked for {method}")
+
+    monkeypatch.setattr(session.client, "_analyze", analyze)
+    assert run(session, job_of(session, unit(0, 2, last=9), files))[0] > 0
 
 
 def test_spark_sql_finds_the_bucket_that_capture_wrote(session, files):
