@@ -87,6 +87,8 @@ class Cascades:
 
 def find_cascades(connection: psycopg.Connection[Any], *, schema: str) -> Cascades:
     """As the session's role makes them: a replica's foreign keys do nothing. Errors: psycopg's own."""
+    if connection.execute("SHOW session_replication_role").fetchone() == ("replica",):
+        return Cascades(())
     cursor = connection.cursor(row_factory=dict_row)
     cursor.execute(statement("tables", "acting_keys", schema=schema))
     return Cascades(

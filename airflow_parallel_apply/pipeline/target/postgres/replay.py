@@ -140,7 +140,7 @@ class Replay:
         if place not in self._statements:
             statement = _build(table, operation, kept, at_new_key=at_new_key, moves=moves, between=reached.between)
             self._statements[place] = statement.as_bytes(self._connection)
-        cursor.execute(self._statements[place], parameters, prepare=True)
+        cursor.execute(self._statements[place], parameters)
         # A row that has its new key already is found by that, but for one that is between two of its key's references.
         in_key = sum(any(table.is_key(column) for column in key.columns) for key in reached.between)
         return _Sent(cursor, relation, seqno, tuple(key), reached.done and (not at_new_key or in_key > 1))

@@ -113,7 +113,6 @@ JOIN pg_attribute b ON b.attrelid = k.confrelid AND b.attnum = c.other
 JOIN pg_operator op ON op.oid = c.operator
 JOIN pg_namespace o ON o.oid = op.oprnamespace
 WHERE k.contype = 'f' AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
-  AND current_setting('session_replication_role') <> 'replica'
 GROUP BY k.oid, k.conrelid, k.confrelid, n.nspname, p.relname, k.condeferrable
 ORDER BY k.oid;
 
