@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import lru_cache
 from uuid import UUID
 
 
@@ -22,12 +23,18 @@ def id_array(ids: Iterable[UUID]) -> str:
 
 def time_array(moments: Iterable[datetime]) -> str:
     """Of times with a zone."""
-    return "{" + ",".join([f'"{moment.isoformat()}"' for moment in moments]) + "}"
+    return "{" + ",".join(map(_time_text, moments)) + "}"
 
 
 def text_array(texts: Iterable[str | None]) -> str:
     """Of any texts without NUL; None is null."""
     return "{" + ",".join(["NULL" if text is None else _quoted(text) for text in texts]) + "}"
+
+
+@lru_cache
+def _time_text(moment: datetime) -> str:
+    # Tasks that come in one call mostly come at one time.
+    return f'"{moment.isoformat()}"'
 
 
 def _quoted(text: str) -> str:

@@ -198,7 +198,8 @@ class PostgresQueue(Queue):
         self._connections.close()
 
     def _claim_now(self, connection: Connection, asked: Mapping[str, Any]) -> tuple[Task, ...]:
-        return tuple(map(to_task, connection.execute(self._statements["claim"], asked)))
+        # All at once: the cursor gives one after the other in Python.
+        return tuple(map(to_task, connection.execute(self._statements["claim"], asked).fetchall()))
 
     def _seconds_to_next_arrival(self, connection: Connection, queues: Sequence[str]) -> float | None:
         row = connection.execute(self._statements["next_arrival"], {"queues": list(queues)}).fetchone()

@@ -64,7 +64,7 @@ def run(connection: Connection, statements: Statements, modify: Modify) -> tuple
             connection.execute(
                 statements["notify"], {"channel": statements.channel, "queues": text_array(sorted(queues))}
             )
-    found = {} if changed is None else {task.task_id: task for task in map(to_task, changed)}
+    found = {} if changed is None else {task.task_id: task for task in map(to_task, changed.fetchall())}
     return (*new, *(found[entry.ref.task_id] for entry in modify.change))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from airflow_parallel_apply.queue.arguments import from_json
 from airflow_parallel_apply.queue.model import Task, TaskId, make_task
 
 
@@ -21,7 +22,7 @@ class LockedRow:
 
 
 def to_task(row: tuple[Any, ...]) -> Task:
-    """A row in the order of the statements' `columns`."""
+    """A row in the order of the statements' `columns`; the value is JSON text, or null where it was not asked for."""
     task_id, queue, version, sequence, at, claimant, claims, attempt, err, value, created, modified = row
     return make_task(
         task_id=TaskId(task_id),
@@ -33,7 +34,7 @@ def to_task(row: tuple[Any, ...]) -> Task:
         claims=claims,
         attempt=attempt,
         err=err,
-        value=value,
+        value=None if value is None else from_json(value),
         created=created,
         modified=modified,
     )
