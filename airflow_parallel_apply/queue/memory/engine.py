@@ -335,7 +335,7 @@ class Engine:
 
 
 def _queues_of(numbers: Sequence[int], where: Mapping[int, str]) -> set[str]:
-    return {where[number] for number in numbers if number in where}
+    return {name for number in numbers if (name := where.get(number)) is not None}
 
 
 def _grouped(pairs: Iterable[tuple[str, _Item]]) -> Iterable[tuple[str, list[_Item]]]:

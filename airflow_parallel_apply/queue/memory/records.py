@@ -19,7 +19,7 @@ from typing import Final
 
 from airflow_parallel_apply.queue.ids import ID_BYTES, id_of
 from airflow_parallel_apply.queue.model import Task, TaskId, make_task
-from airflow_parallel_apply.queue.moments import microseconds, moment_of
+from airflow_parallel_apply.queue.moments import moment_of, utc_microseconds
 
 _TASK: Final = struct.Struct("<16sqqqqqIiBHHII")
 _COUNTS: Final = struct.Struct("<II")
@@ -68,8 +68,9 @@ def _encoded(task: Task) -> tuple[bytes, ...]:
     claimant = b"" if task.claimant is None else task.claimant.encode()
     flags = (_HAS_SEQUENCE if task.sequence is not None else 0) | (_HAS_CLAIMANT if task.claimant is not None else 0)
     fields = _TASK.pack(
-        task.task_id.bytes, task.version, task.sequence or 0, microseconds(task.at), microseconds(task.created),
-        microseconds(task.modified), task.claims, task.attempt, flags, len(queue), len(claimant), len(err), len(value),
+        task.task_id.bytes, task.version, task.sequence or 0,
+        utc_microseconds(task.at), utc_microseconds(task.created), utc_microseconds(task.modified),
+        task.claims, task.attempt, flags, len(queue), len(claimant), len(err), len(value),
     )  # fmt: skip
     return fields, queue, claimant, err, value
 

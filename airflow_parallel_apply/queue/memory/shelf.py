@@ -36,7 +36,7 @@ are about to take, stands in nobody's way, and none is left behind for long. `cl
 class Shelf:
     """Strict while its tasks have sequences; which kind it is, is decided anew when it was empty."""
 
-    __slots__ = ("_arrivals", "_claims", "_held", "_order", "_tasks", "lock", "name", "removed")
+    __slots__ = ("_arrivals", "_claims", "_delayed", "_held_count", "_order", "_tasks", "lock", "name", "removed")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,8 +47,12 @@ class Shelf:
         self._order: SortedList[Place] = SortedList()
         self._arrivals: SortedList[int] = SortedList()
         """Of a strict queue, whose order does not tell them."""
-        self._held: SortedList[int] = SortedList()
-        """Arrival times of the tasks that somebody claimed."""
+        self._delayed: SortedList[int] = SortedList()
+        """Arrival times of the tasks that nobody held when they were put off. Those that somebody holds need no list of
+        theirs: they are the others which have not arrived.
+        """
+        self._held_count = 0
+        """Tasks that somebody claimed, their leases over or not."""
         self._claims: Counter[int] = Counter()
 
     def __len__(self) -> int:
@@ -100,9 +104,10 @@ class Shelf:
         self._tasks.update((task.task_id.int, task) for task in tasks)
         self._order.update(map(place_of, tasks))
         self._arrivals.update(microseconds(task.at) for task in tasks if task.sequence is not None)
-        self._held.update(microseconds(task.at) for task in tasks if task.claimant is not None)
+        self._delayed.update(microseconds(task.at) for task in tasks if _is_delayed(task))
         for task in tasks:
             self._claims[task.claims] += 1
+            self._held_count += task.claimant is not None
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Tasks by the numbers of their ids."""
@@ -115,7 +120,9 @@ class Shelf:
         """In the time of a few look-ups, whatever the size. The queue is not empty."""
         size = len(self._tasks)
         available = self._arrivals.bisect_right(microseconds(now)) if self.is_strict else self._arrived(now)
-        claimed = len(self._held) - self._held.bisect_right(microseconds(now))
+        delayed = len(self._delayed) - self._delayed.bisect_right(microseconds(now))
+        # Were the clock set back, tasks would have ceased to have arrived that nobody holds.
+        claimed = min(size - available - delayed, self._held_count)
         return QueueStats(
             queue=self.name,
             size=size,
@@ -138,8 +145,9 @@ class Shelf:
         for task in tasks:
             if task.sequence is not None:
                 self._arrivals.remove(microseconds(task.at))
-            if task.claimant is not None:
-                self._held.remove(microseconds(task.at))
+            if _is_delayed(task):
+                self._delayed.remove(microseconds(task.at))
+            self._held_count -= task.claimant is not None
             self._claims[task.claims] -= 1
             if not self._claims[task.claims]:
                 del self._claims[task.claims]
@@ -148,6 +156,10 @@ class Shelf:
         """How many tasks of a spread queue have arrived: they come first."""
         count: int = self._order.bisect_left((microseconds(now) + 1) << _ID_BITS)
         return count
+
+
+def _is_delayed(task: Task) -> bool:
+    return task.claimant is None and task.at > task.modified
 
 
 def chosen_place(count: int) -> int:

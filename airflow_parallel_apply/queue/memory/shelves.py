@@ -41,7 +41,7 @@ class Shelves:
     def where(self, numbers: Iterable[int]) -> dict[int, str]:
         """The queues of those that exist."""
         with self._lock:
-            return {number: self._where[number] for number in numbers if number in self._where}
+            return {number: name for number in numbers if (name := self._where.get(number)) is not None}
 
     @contextmanager
     def hold(self, involved: Involved) -> Iterator[dict[str, Shelf] | None]:

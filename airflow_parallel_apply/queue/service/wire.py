@@ -30,7 +30,7 @@ from airflow_parallel_apply.queue.model import (
     make_ref,
     make_task,
 )
-from airflow_parallel_apply.queue.moments import microseconds, moment_of
+from airflow_parallel_apply.queue.moments import microseconds, moment_of, utc_microseconds
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
 
 Fields = dict[str, Any]
@@ -56,11 +56,11 @@ def task_to_wire(task: Task, *, with_value: bool = True) -> Fields:
         "id": task.task_id.bytes,
         "queue": task.queue,
         "version": task.version,
-        "at": microseconds(task.at),
+        "at": utc_microseconds(task.at),
         "claimant": task.claimant,
         "claims": task.claims,
-        "created": microseconds(task.created),
-        "modified": microseconds(task.modified),
+        "created": utc_microseconds(task.created),
+        "modified": utc_microseconds(task.modified),
     }
     # Each field that is named costs a look-up, even if it says nothing: these say nothing of most tasks.
     if task.sequence is not None:

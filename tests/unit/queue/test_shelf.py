@@ -138,3 +138,9 @@ def test_a_sequence_is_taken_by_a_task_that_stays(tasks: list[Task], sequence: i
     for asked in (sequence, *(one.sequence for one in tasks if one.sequence is not None)):
         stays = any(one.sequence == asked and one.task_id.int not in leaving for one in tasks)
         assert shelf.has_place_taken(asked, leaving) == stays
+
+
+def test_a_clock_that_was_set_back_makes_nobody_a_claimant() -> None:
+    shelf = shelf_of([task(TaskId(UUID(int=number)), None, NOW, None, 0) for number in range(3)])
+    found = shelf.stats(NOW - timedelta(hours=1))
+    assert (found.claimed, found.available, found.future) == (0, 0, 3)
