@@ -258,7 +258,7 @@ class Engine:
         insert = verdict.done(asked)
         new = [inserted(task_id, entry, entry.value, now) for task_id, entry in insert]
         changed = [_changed(entry, asked.claimant, now, before) for entry in asked.change]
-        self._check_room(shelves, Counter(task.queue for task in new))
+        self._check_room(shelves, new)
         with self.shelves.reserved(new) as free:
             if not free:
                 return None
@@ -275,11 +275,11 @@ class Engine:
             shelves[name].put(tasks)
         return done, to_announce(asked, before, insert, now)
 
-    def _check_room(self, shelves: Mapping[str, Shelf], inserted: Mapping[str, int]) -> None:
+    def _check_room(self, shelves: Mapping[str, Shelf], new: Sequence[Task]) -> None:
         """Only what is new counts: who moves or deletes tasks is never held up by a queue that is full."""
         if self._max_queue_tasks is None:
             return
-        for name, count in inserted.items():
+        for name, count in Counter(task.queue for task in new).items():
             size = len(shelves[name])
             if size + count > self._max_queue_tasks:
                 raise QueueFull(
