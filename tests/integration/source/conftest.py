@@ -79,6 +79,10 @@ class Scene:
             {**spelled(row), "table": names.get(row["relation_id"])} for batch in batches for row in batch.to_pylist()
         ]
 
+    def shown(self, *names: str) -> list[tuple[Any, ...]]:
+        """These columns of the log's rows, in order."""
+        return [tuple(row[name] for name in names) for row in self.rows()]
+
     def transactions(self) -> pa.Table:
         return open_reader(self.config.log_url).transactions(-1, self.state().last_seqno)
 
