@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.epoch import Epoch, Reason
-from airflow_parallel_apply.pipeline.event import Mark
+from airflow_parallel_apply.pipeline.event import Mark, Operation
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.protocol import CRITICAL, UNKNOWN, Partitioner
@@ -97,9 +97,25 @@ def _transactions(
         seqnos=seqnos,
         row_counts=table.column("row_count").to_numpy(),
         byte_counts=table.column("byte_count").to_numpy(),
+        # With one fence at most, no two of them are near each other.
+        image_counts=_image_counts(log, seqnos) if len(critical) > 1 else np.zeros(len(seqnos), dtype=np.int64),
         critical=critical,
     )
     return found, placed
+
+
+def _image_counts(log: LogReader, seqnos: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """By transaction, the updates and deletes in tables without a key."""
+    counts = np.zeros(len(seqnos), dtype=np.int64)
+    numbers = [relation.relation_id for relation in log.state().relations if relation.by_image]
+    if not numbers:
+        return counts
+    columns = ["seqno", "relation_id", "operation"]
+    for batch in log.rows(int(seqnos[0]) - 1, int(seqnos[-1]), columns=columns):
+        by_image = pc.is_in(batch.column("relation_id"), pa.array(numbers, batch.column("relation_id").type))
+        found = batch.filter(pc.and_(by_image, pc.not_equal(batch.column("operation"), Operation.INSERT)))
+        np.add.at(counts, found.column("seqno").to_numpy() - seqnos[0], 1)
+    return counts
 
 
 def _critical(marks: pa.ChunkedArray) -> dict[int, Reason]:

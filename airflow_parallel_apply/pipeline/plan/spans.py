@@ -23,6 +23,9 @@ _SMALL_ROWS: Final = 2_000
 _SMALL_CRITICAL_ROWS: Final = 500
 """A critical transaction with more rows may be a large load: it stays an epoch of its own, which is applied in sets."""
 
+_SMALL_IMAGES: Final = 300
+"""Changes of tables without a key: a replay looks through the table for each of them, a merge once for all."""
+
 _FUSED_ROWS: Final = 10_000
 _FUSED_BYTES: Final = 16 * 2**20
 """A lane holds it in memory and applies most of it in one transaction: some seconds of work, for which a stop waits and
@@ -40,11 +43,14 @@ class EpochLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transactions:
-    """A gapless run of them, one an element; `critical`: why, by index, of those that run alone."""
+    """A gapless run of them, one an element. `critical`: why, by index, of those that run alone. `image_counts`:
+    changes of rows that are found by their image alone.
+    """
 
     seqnos: npt.NDArray[np.int64]
     row_counts: npt.NDArray[np.int64]
     byte_counts: npt.NDArray[np.int64]
+    image_counts: npt.NDArray[np.int64]
     critical: Mapping[int, Reason]
 
 
@@ -97,12 +103,16 @@ def _fused(
     """Small neighbours, at least two of them serial, as one serial span; the others as they are."""
     rows_before = np.concatenate(([0], np.cumsum(transactions.row_counts)))
     bytes_before = np.concatenate(([0], np.cumsum(transactions.byte_counts)))
+    images_before = np.concatenate(([0], np.cumsum(transactions.image_counts)))
     max_rows, max_bytes = min(limits.max_changes, _FUSED_ROWS), min(limits.max_bytes, _FUSED_BYTES)
     ends = frozenset(cuts)
 
     def is_small(span: Span) -> bool:
         most = _SMALL_CRITICAL_ROWS if span.kind is EpochKind.SERIAL else _SMALL_ROWS
-        return bool(rows_before[span.last + 1] - rows_before[span.first] <= most)
+        return bool(
+            rows_before[span.last + 1] - rows_before[span.first] <= most
+            and images_before[span.last + 1] - images_before[span.first] <= _SMALL_IMAGES
+        )
 
     def fits(first: Span, last: Span) -> bool:
         return bool(

@@ -1,15 +1,15 @@
 """The planner's promises on random histories, against a plain reading of them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.epoch import EpochKind, Reason
-from airflow_parallel_apply.pipeline.event import NO_SEQNO, Mark
+from airflow_parallel_apply.pipeline.event import NO_SEQNO, Mark, Relation
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -19,13 +19,20 @@ from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 
 @dataclass
 class HistoryLog:
-    """The two reads that the planner makes, from a list of (buckets, marks), one a transaction."""
+    """The reads that the planner makes, from a list of (buckets, marks), one a transaction. `relations`: the first is
+    that of all rows, which are updates.
+    """
 
     history: Sequence[tuple[Sequence[int], Sequence[Mark]]]
+    relations: tuple[Relation, ...] = ()
 
     def state(self) -> LogState:
         return LogState(
-            last_seqno=len(self.history) - 1, captured_lsn=0, last_commit_time=None, segments=(), relations=()
+            last_seqno=len(self.history) - 1,
+            captured_lsn=0,
+            last_commit_time=None,
+            segments=(),
+            relations=self.relations,
         )
 
     def transactions(self, after_seqno: int, last_seqno: int) -> pa.Table:
@@ -40,12 +47,15 @@ class HistoryLog:
         )
 
     def rows(self, after_seqno: int, last_seqno: int, *, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        assert list(columns) == ["seqno", "bucket"]
         for seqno in range(after_seqno + 1, last_seqno + 1):
             buckets = self.history[seqno][0]
-            yield pa.record_batch(
-                {"seqno": pa.array([seqno] * len(buckets), pa.int64()), "bucket": pa.array(buckets, pa.int32())}
-            )
+            found = {
+                "seqno": pa.array([seqno] * len(buckets), pa.int64()),
+                "bucket": pa.array(buckets, pa.int32()),
+                "relation_id": pa.array([0] * len(buckets), pa.int32()),
+                "operation": pa.array(["U"] * len(buckets), pa.string()),
+            }
+            yield pa.record_batch({name: found[name] for name in columns})
 
 
 transactions = st.tuples(
@@ -54,6 +64,7 @@ transactions = st.tuples(
 )
 
 
+@settings(deadline=None)
 @given(
     history=st.lists(transactions, max_size=40),
     channels=st.integers(1, 64),
@@ -92,12 +103,16 @@ def test_every_transaction_is_in_one_epoch_and_critical_ones_in_serial_ones(
         assert not any(epoch.first_seqno <= cut < epoch.last_seqno for cut in cuts)
 
 
-def reasons_of(*row_counts_and_marks: tuple[int, tuple[Mark, ...]], max_changes: int = 100_000) -> list[Reason]:
+def reasons_of(
+    *row_counts_and_marks: tuple[int, tuple[Mark, ...]],
+    max_changes: int = 100_000,
+    relations: tuple[Relation, ...] = (),
+) -> list[Reason]:
     history = [([seqno % 1024] * rows, marks) for seqno, (rows, marks) in enumerate(row_counts_and_marks)]
     epochs = plan_epochs(
-        HistoryLog(history),  # type: ignore[arg-type]
+        HistoryLog(history, relations),  # type: ignore[arg-type]
         after_seqno=NO_SEQNO, last_seqno=len(history) - 1, first_number=0, routing=Routing(channels=4),
-        limits=EpochLimits(max_changes=max_changes, max_bytes=10**9),
+        limits=EpochLimits(max_changes=100_000, max_bytes=10**9),
     )  # fmt: skip
     return [epoch.reason for epoch in epochs]
 
@@ -121,6 +136,16 @@ def test_a_large_critical_transaction_stays_alone_to_be_applied_in_sets() -> Non
     assert reasons_of(CRITICAL, CRITICAL, (5_000, (Mark.TRUNCATE,)), CRITICAL, CRITICAL) == [
         Reason.DENSE_FENCES, Reason.TRUNCATE, Reason.DENSE_FENCES,
     ]  # fmt: skip
+
+
+def test_many_changes_without_a_key_between_fences_are_left_to_a_merge() -> None:
+    """A replay would look through the whole table for each of them."""
+    bag = Relation(relation_id=0, schema="public", table="bag", replica_identity="f", columns=())
+    history = (CRITICAL, (400, ()), CRITICAL, (20, ()), CRITICAL)
+    assert reasons_of(*history, relations=(bag,)) == [
+        Reason.TRUNCATE, Reason.BEFORE_CRITICAL, Reason.DENSE_FENCES,
+    ]  # fmt: skip
+    assert reasons_of(*history, relations=(replace(bag, replica_identity="d"),)) == [Reason.DENSE_FENCES]
 
 
 def test_dense_fences_without_an_end_are_bounded_epochs() -> None:
