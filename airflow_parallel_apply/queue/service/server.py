@@ -1,7 +1,8 @@
 """The queue over gRPC: one event loop that asks the engine, and waits for tasks and for the disk.
 
-The engine never waits, so small calls are made in the loop itself; large ones go to one thread, listings to others, so
-that the loop goes on meanwhile. One more thread syncs the log for all calls that wrote since its last sync.
+The engine never waits, so small calls and pages are made in the loop itself; large calls go to one thread, long
+listings to others, so that the loop goes on meanwhile. One more thread syncs the log for all calls that wrote since its
+last sync.
 
 ```
 status               means

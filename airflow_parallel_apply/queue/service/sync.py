@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
 from airflow_parallel_apply.queue.memory.log import Log
 from airflow_parallel_apply.queue.model import QueueError
-
-_CROWD: Final = 4
-"""Calls that one sync served, and that wait again behind it: then more are about to come."""
-_GATHER_SECONDS: Final = 0.002
-"""What the next sync waits for them. A sync costs about as much processor time as a call, beside what the disk takes,
-so that a crowd gains by fewer of them what each of it waits longer; a few callers would only wait.
-"""
 
 
 class Syncs:
@@ -37,16 +28,14 @@ class Syncs:
         if not self._running:
             self._running = True
             # Behind the calls that the loop has in hand already.
-            self._loop.call_soon(self._begin, 0.0)
+            self._loop.call_soon(self._begin)
         await done
 
-    def _begin(self, gather_seconds: float) -> None:
-        self._thread.submit(self._sync, gather_seconds)
+    def _begin(self) -> None:
+        self._thread.submit(self._sync)
 
-    def _sync(self, gather_seconds: float) -> None:
+    def _sync(self) -> None:
         """In the thread."""
-        if gather_seconds:
-            time.sleep(gather_seconds)
         error = None
         try:
             self._log.wait(self._log.position)
@@ -68,6 +57,6 @@ class Syncs:
             else:
                 self._waiting.append((position, done))
         if self._waiting:
-            self._begin(_GATHER_SECONDS if len(waited) >= _CROWD else 0.0)
+            self._begin()
         else:
             self._running = False
