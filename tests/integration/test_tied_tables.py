@@ -239,6 +239,20 @@ def test_a_critical_transaction_whose_sets_are_refused_is_replayed(rig: PlainRig
     assert rig.comparison().equal
 
 
+def test_truncates_that_pending_checks_of_one_transaction_would_refuse_go_on_one_by_one(rig: PlainRig) -> None:
+    """Dense fences make one transaction of several: there, checks wait for its end, and a TRUNCATE for them."""
+    rig.both(
+        "CREATE TABLE parent (id integer PRIMARY KEY)",
+        "CREATE TABLE child (id integer PRIMARY KEY, parent integer REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",
+    )
+    rig.prepare()
+    for step in range(4):
+        rig.transaction(f"INSERT INTO child VALUES ({step}, {step})", f"INSERT INTO parent VALUES ({step})")
+        rig.write("TRUNCATE child", f"INSERT INTO child VALUES ({step}, {step})")
+    rig.run()
+    assert rig.comparison().equal
+
+
 def test_another_identity_that_only_a_deletion_would_bring_is_an_error_that_says_what_to_do(rig: PlainRig) -> None:
     rig.both(
         "CREATE TABLE parent (id int PRIMARY KEY, n int GENERATED ALWAYS AS IDENTITY, v text)",
