@@ -110,6 +110,9 @@ def begin(spark: SparkEndpoint) -> None:
     find_java()
     if not spark.is_embedded:
         return
+    # Whole, before a second thread imports it: two that begin with different parts of it may find it half made.
+    import pyspark.sql.types  # noqa: F401
+
     threading.Thread(target=_start_embedded, name="start spark", daemon=True).start()
 
 

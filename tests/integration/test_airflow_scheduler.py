@@ -94,6 +94,7 @@ def test_a_cleared_run_changes_nothing_while_the_source_goes_on(pipeline: Airflo
     run_id = pipeline.run()
     assert pipeline.equal
     assert pipeline.states(run_id)["apply[1]"] == "success"
+    assert not pipeline.retried(run_id)
     reached = [channel.seqno for channel in pipeline.status.channels]
     assert len(set(reached)) == 1
 

@@ -38,6 +38,7 @@ def test_it_ends_with_equal_tables_and_leaves_no_process(demo: subprocess.Popen[
     text, _ = demo.communicate(timeout=280)
     assert demo.returncode == 0, text
     assert "every channel stopped at one seqno, and all tables are equal" in text
+    assert "up_for_retry" not in text
     assert _left(tmp_path) == []
 
 

@@ -68,6 +68,10 @@ class AirflowPipeline:
             task.task_id if task.map_index < 0 else f"{task.task_id}[{task.map_index}]": task.state for task in found
         }
 
+    def retried(self, run_id: str) -> set[str]:
+        """Tasks that needed more than one try."""
+        return {task.task_id for task in self.airflow.client.task_instances(DAG, run_id) if task.try_number > 1}
+
     def wait_until(self, run_id: str, condition: Callable[[dict[str, str | None]], bool]) -> None:
         deadline = time.monotonic() + TIMEOUT.total_seconds()
         while not condition(self.states(run_id)):
