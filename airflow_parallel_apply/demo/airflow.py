@@ -41,6 +41,7 @@ _NURSERY: Final = "airflow_parallel_apply.demo.nursery"
 _START_TIMEOUT: Final = timedelta(seconds=120)
 _STOP_PATIENCE: Final = timedelta(seconds=8)
 _POLL_SECONDS: Final = 0.1
+_KILL_SECONDS: Final = 10.0
 _LOG_TAIL_BYTES: Final = 2000
 
 # The slowest starts first: its import is the longest.
@@ -140,7 +141,10 @@ class AirflowServices:
         """As a crash: kill -9 of the service's first process. What it had started goes on."""
         pid = self._pids.pop(service)
         os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + _KILL_SECONDS
         while is_alive(pid):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"Airflow's {service} (pid {pid}) outlives a kill -9", op="airflow")
             time.sleep(_POLL_SECONDS)
 
     def restart(self, service: Service, *, timeout: timedelta = _START_TIMEOUT) -> None:

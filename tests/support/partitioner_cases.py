@@ -90,7 +90,10 @@ BARE = Relation(
 RELATIONS = {1: relation(1, "keyed", keyed=True), 2: relation(2, "keyless", keyed=False), 3: OTHER, 4: BARE}
 
 _TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
-_NAMES = st.one_of(st.sampled_from(["", "a", "b", "ü", "global", "it's", "x/y", "/", "7", "\\'", "ß/İ"]), _TEXT)
+_ESCAPED = st.sampled_from(["\\N", "\\", "\\\\t", "\t", "a\tb", "\n/\r", "\\\t", "x\\n"])
+_NAMES = st.one_of(
+    st.sampled_from(["", "a", "b", "ü", "global", "it's", "x/y", "/", "7", "\\'", "ß/İ"]), _ESCAPED, _TEXT
+)
 _AMOUNTS = st.sampled_from(["1", "1.0", "1.00", "-1.50", "100", "0", "0.000", "NaN", "Infinity", "-0.0010"])
 _WEIGHTS = st.sampled_from(["0", "-0", "1", "1.5", "1e+20", "NaN", "-Infinity"])
 _TIMES = st.sampled_from(["2026-01-02 03:04:05+00", "infinity", "0044-03-15 00:00:00+00 BC"])
