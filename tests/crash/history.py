@@ -15,7 +15,7 @@ from itertools import count
 
 import psycopg
 
-from tests.support.awkward_tables import Writer
+from tests.support.awkward_writer import Writer
 
 TABLES = (
     "CREATE TABLE hot (id integer PRIMARY KEY, n bigint, v text)",

@@ -16,7 +16,8 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Ta
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
-from tests.support.awkward_tables import Writer, make_tables
+from tests.support.awkward_tables import make_tables
+from tests.support.awkward_writer import Writer
 from tests.support.rig import Rig
 
 SEEDS = [int(seed) for seed in os.environ.get("AWKWARD_SEEDS", "1 2").split()]
