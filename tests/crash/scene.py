@@ -28,6 +28,7 @@ class Scene:
     steps: Steps
     spark_directory: Path | None = None
     step_changes: int = 400
+    part_bytes: int = 2**19
     session_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     """One for all runs, so that each finds the session's Python workers warm."""
 
@@ -92,6 +93,7 @@ class Scene:
             lane=lane,
             session_id=None if self.spark_directory is None else self.session_id,
             step_changes=self.step_changes,
+            part_bytes=self.part_bytes,
             fault=fault,
         )
 

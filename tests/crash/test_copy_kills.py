@@ -12,13 +12,16 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.apply.capture_turn import STEP_CHANGES
 from airflow_parallel_apply.pipeline.config import Start
+from airflow_parallel_apply.pipeline.copy.parts import PART_BYTES
 from tests.crash.scene import Scene, spark_processes, wait_until
 from tests.support.rig import execute
 from tests.support.step_process import Fault
 
 COPY = "airflow_parallel_apply.pipeline.copy"
 ROWS = 40_000
+LARGE_ROWS = int(os.environ.get("COPY_ROWS") or 5_000_000)
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def filled(scene: Scene) -> Scene:
     return _filled(scene)
 
 
-def _filled(scene: Scene, *, made: bool = True) -> Scene:
+def _filled(scene: Scene, *, made: bool = True, rows: int = ROWS) -> Scene:
     """A source with a large table and small ones, which the copy is to make at the target, or finds there."""
     scene.rig = scene.rig.having(start=Start.COPY, create_tables=made, channels=2)
     if not made:
@@ -39,7 +42,7 @@ def _filled(scene: Scene, *, made: bool = True) -> Scene:
     execute(
         scene.rig.source_dsn,
         "CREATE TABLE large (id integer PRIMARY KEY, v text)",
-        f"INSERT INTO large SELECT i, repeat('x', 60) FROM generate_series(1, {ROWS}) i",
+        f"INSERT INTO large SELECT i, repeat('x', 60) FROM generate_series(1, {rows}) i",
         "CREATE INDEX by_v ON large (v)",
         "CREATE TABLE small (id serial PRIMARY KEY, v text)",
         "INSERT INTO small (v) SELECT 'a' FROM generate_series(1, 100)",
@@ -49,7 +52,7 @@ def _filled(scene: Scene, *, made: bool = True) -> Scene:
 
 
 @contextmanager
-def being_written(scene: Scene) -> Iterator[None]:
+def being_written(scene: Scene, *, above: int = ROWS) -> Iterator[None]:
     """The source takes writes, until the block ends."""
     ended = threading.Event()
 
@@ -58,7 +61,7 @@ def being_written(scene: Scene) -> Iterator[None]:
         with psycopg.connect(scene.rig.source_dsn, autocommit=True) as connection:
             while not ended.is_set():
                 number += 1
-                connection.execute("INSERT INTO large VALUES (%s, 'new')", [ROWS + number])
+                connection.execute("INSERT INTO large VALUES (%s, 'new')", [above + number])
                 connection.execute("UPDATE large SET v = 'changed' WHERE id = %s", [number * 3])
                 connection.execute("DELETE FROM large WHERE id = %s", [number * 5])
 
@@ -160,6 +163,25 @@ def test_a_copy_killed_while_spark_copies_is_made_anew_though_its_tasks_go_on(sp
     require_whole(spark_scene)
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.long
+def test_a_large_copy_is_killed_when_half_of_it_is_there_and_ends_whole(spark_scene: Scene) -> None:
+    _filled(spark_scene, rows=LARGE_ROWS)
+    spark_scene.part_bytes, spark_scene.step_changes = PART_BYTES, STEP_CHANGES
+    with being_written(spark_scene, above=LARGE_ROWS):
+        capture = spark_scene.start_capture("run")
+        wait_until(
+            lambda: _copied_rows(spark_scene) > LARGE_ROWS // 2 or not capture.running, timeout=300, what="half of it"
+        )
+        capture.signal(signal.SIGKILL)
+        assert capture.wait() == -signal.SIGKILL, capture.tail()
+        again = spark_scene.start_capture("again")
+        assert again.report(timeout=300) is not None, again.tail()
+        assert _copied_rows(spark_scene) >= LARGE_ROWS
+    spark_scene.rig = replace(spark_scene.rig, stage=None)
+    require_whole(spark_scene)
+
+
 def _kill(scene: Scene, victim: str) -> None:
     assert scene.spark_directory is not None
     server, workers = spark_processes(scene.spark_directory)
@@ -176,6 +198,14 @@ def _waits_for_a_lock(scene: Scene) -> bool:
         "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pa:%:copy:%' AND wait_event = 'relation'"
     )
     return scene.rig.rows(query) != [(0,)]
+
+
+def _copied_rows(scene: Scene) -> int:
+    """In parts that are committed; 0 before there is a record of any."""
+    if scene.rig.rows("SELECT to_regclass('parallel_apply.copy_part')") == [(None,)]:
+        return 0
+    ((rows,),) = scene.rig.rows("SELECT coalesce(sum(rows), 0)::bigint FROM parallel_apply.copy_part")
+    return int(rows)
 
 
 def _has_loaded(scene: Scene) -> bool:

@@ -60,7 +60,7 @@ class Order:
     lane: int = 0
     session_id: str | None = None
     step_changes: int = capture_turn.STEP_CHANGES
-    part_bytes: int = 2**19
+    part_bytes: int = parts.PART_BYTES
     fault: Fault | None = None
 
 
