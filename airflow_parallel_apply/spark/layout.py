@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.spark import daemon
 
 RUNTIME_DIR_VARIABLE: Final = "PARALLEL_APPLY_RUNTIME_DIR"
 IDLE_VARIABLE: Final = "PARALLEL_APPLY_SPARK_IDLE_SECONDS"
@@ -189,6 +190,7 @@ class Layout:
             "spark.scheduler.mode": "FAIR",
             "spark.scheduler.allocation.file": pools.as_uri(),
             "spark.eventLog.enabled": "false",
+            "spark.python.daemon.module": daemon.MODULE,
             "spark.python.worker.reuse": "true",
             "spark.local.dir": str(self.work / "local"),
             "spark.sql.warehouse.dir": (self.work / "warehouse").as_uri(),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.sql.types import LongType, StructType
 
@@ -34,8 +35,16 @@ def _count_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch([pa.array([rows])], names=["rows"])
 
 
+def _where_pyspark_is(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyspark
+
+    for batch in batches:
+        yield pa.record_batch([pa.array([pyspark.__file__] * batch.num_rows)], names=["path"])
+
+
 # Shipped by value, since the server cannot import the tests.
 _count_rows.__module__ = "__main__"
+_where_pyspark_is.__module__ = "__main__"
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +198,8 @@ def test_spark_sql_finds_the_bucket_that_capture_wrote(session, files):
     assert in_spark.column("mine").to_pylist() == [
         found == 1 for found in channel_of(in_spark.column("bucket").to_numpy(), 4).tolist()
     ]
+
+
+def test_workers_import_the_installed_pyspark_which_is_compiled_already(session):
+    found = session.range(0, 2, 1, 2).mapInArrow(_where_pyspark_is, "path string").toArrow()
+    assert found.column("path").to_pylist() == [pyspark.__file__] * 2
