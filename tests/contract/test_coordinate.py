@@ -5,14 +5,19 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.apply.fences import Fences
+from airflow_parallel_apply.pipeline.apply.signals import Cancelled
 from airflow_parallel_apply.pipeline.coordinate.coordinator import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import STOP_SEQUENCE
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
+from airflow_parallel_apply.queue.model import Change as ChangeTask
+from airflow_parallel_apply.queue.model import Task
 from tests.support.generation import Generation
 from tests.support.written_log import Change, append
 
@@ -100,6 +105,38 @@ def test_a_lane_of_an_older_generation_stops_without_changing_anything(
     with pytest.raises(OwnershipLost, match="Clear the task open"):
         older.lane()
     assert rows(target_dsn) == {}
+
+
+def test_a_lane_that_slept_on_a_serial_unit_does_not_take_the_channels_from_the_next_holder(
+    make: Callable[..., Generation], target_dsn: str, log_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(log_url, 0, [[Change("I", 1, "a")], [Change("T")]])
+    generation = make(2)
+    following = generation.open_target()
+    serve = Fences.serve
+    woken = threading.Event()
+
+    def asleep(fences: Fences, task: Task) -> None:
+        _hand_over(generation, "lane 0", "following")
+        following.take(None, generation=generation.names.generation, token="following")
+        woken.set()
+        serve(fences, task)
+
+    monkeypatch.setattr(Fences, "serve", asleep)
+    with pytest.raises(Cancelled):
+        generation.lane(0, cancelled=woken.is_set)
+    assert [(position.seqno, position.claim) for position in following.positions()] == [(0, "following")] * 2
+    assert rows(target_dsn) == {1: "a"}
+    following.close()
+
+
+def _hand_over(generation: Generation, holder: str, following: str) -> None:
+    """The serial task's lease is over, and somebody else claims it."""
+    serial = generation.names.serial
+    (held,) = generation.queue.tasks(serial)
+    generation.queue.modify(claimant=holder, change=[ChangeTask(ref=held.ref, value=held.value)])
+    claimed = generation.queue.try_claim([serial], claimant=following, lease=timedelta(seconds=60))
+    assert claimed is not None
 
 
 def test_after_a_failure_nothing_that_starts_above_it_is_applied_and_a_mended_target_goes_on(

@@ -51,11 +51,9 @@ class Branches:
         After a transient error it begins anew with the head that it holds: staging may be gone with the target's
         crash, and the position says what was committed.
         """
-        # A lane that stood still, or lost its sessions to the next holder, must not take the channel back from it.
-        self._parts.keeper.exchange(CLAIM, self._renewed)
         claim = self._claim_of(channel)
         limit = min(_FIRST_UNIT_BYTES, self._parts.config.unit_max_bytes)
-        position = self._parts.target.take(channel, generation=claim.generation, token=claim.token)
+        position = self._parts.take(channel, claim.token)
         batch: Batch | None = self._first_batch(claim, position.seqno, limit)
         staging = self._start_staging(batch)
         try:
@@ -90,7 +88,7 @@ class Branches:
     def move(self, channel: int, seqno: int) -> None:
         """Bring the position of a channel that has nothing more before it to a seqno."""
         claim = self._claim_of(channel)
-        position = self._parts.target.take(channel, generation=claim.generation, token=claim.token)
+        position = self._parts.take(channel, claim.token)
         if position.seqno < seqno:
             self._parts.target.commit(_without_rows(claim.unit(position.seqno, seqno)))
         self._parts.target.leave()
@@ -128,9 +126,6 @@ class Branches:
         """Whether a branch may not be begun now: behind a failure, or while the channels merge."""
         state = self._parts.coordinator.state()
         return state.merging is not None or state.fails_below(ChannelWork.of_task(task).first_seqno)
-
-    def _renewed(self, task: Task) -> Task:
-        return self._parts.queue.renew(task, claimant=self._parts.claimant, lease=self._parts.config.lease)
 
     # --- staging and committing ---
 

@@ -71,7 +71,7 @@ class Fences:
         of its parts: all positions moved together, so the slowest tells.
         """
         token = new_token()
-        slowest = self._parts.target.take(None, generation=self._parts.names.generation, token=token)
+        slowest = self._parts.take(None, token)
         after = max(slowest.seqno, work.first_seqno - 1)
         if after >= work.last_seqno:
             return
@@ -126,7 +126,7 @@ class Fences:
     def _merge(self, point: MergePoint) -> int:
         """Bring all channels to one seqno, which is returned: nothing is left to do where a former claimant did it."""
         token = new_token()
-        self._parts.target.take(None, generation=self._parts.names.generation, token=token)
+        self._parts.take(None, token)
         positions = self._parts.target.positions()
         highest = max(position.seqno for position in positions)
         last_seqno = max(highest, point.until_seqno)

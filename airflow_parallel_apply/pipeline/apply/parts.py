@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.store.protocol import Store
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import Task
@@ -60,6 +61,17 @@ class LaneParts:
     def exchange(self, step: Callable[[Task], Task | None]) -> None:
         """Run `step` on the claimed task's newest version, and hold what it returns instead."""
         self.retrying(lambda: self.keeper.exchange(CLAIM, step))
+
+    def take(self, channel: int | None, token: str) -> Position:
+        """Own a channel (None: all) under a new token, if the claim is this lane's still: one that stood still, or lost
+        its sessions to the next holder, must not take them back from it. As `Target.take`; errors: `DependencyError`
+        and `OwnershipLost` where the claim is another's.
+        """
+        self.keeper.exchange(CLAIM, self._renewed)
+        return self.target.take(channel, generation=self.names.generation, token=token)
+
+    def _renewed(self, task: Task) -> Task:
+        return self.queue.renew(task, claimant=self.claimant, lease=self.config.lease)
 
     def _count_retry(self, error: BaseException) -> None:
         self.report.retries += 1
