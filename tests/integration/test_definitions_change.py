@@ -195,3 +195,13 @@ def test_a_dropped_column_may_leave_with_its_type_before_it_is_captured(rig: Rig
     rig.run()
     assert_equal(rig)
     assert rig.rows("SELECT u FROM u ORDER BY id") == rig.rows("SELECT u FROM u ORDER BY id", side="source")
+
+
+def test_tables_of_one_truncate_of_which_the_last_changed_before_are_truncated_together(rig: Rig) -> None:
+    """One alone could not be: the other one refers to it."""
+    rig.both("CREATE TABLE child (id integer PRIMARY KEY, t integer REFERENCES t)")
+    rig.run()
+    rig.write("INSERT INTO child SELECT i, i FROM generate_series(1, 9) i")
+    rig.transaction("ALTER TABLE t ADD COLUMN d integer", "TRUNCATE child, t", "INSERT INTO t VALUES (1)")
+    rig.having(ddl=DdlPolicy.APPLY).run()
+    assert_equal(rig)

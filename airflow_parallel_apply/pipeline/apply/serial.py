@@ -10,7 +10,7 @@ Before the first row under a newer definition the target is brought to it, or th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -252,7 +252,8 @@ def _outline(unit: Unit, log: RowReader) -> _Outline:
     tables = [state.relation(number).name for number in relations if number >= 0]
     breaks = list(_with_values(breaks, log))
     if _is_redefined(unit, log):
-        breaks += _redefinitions(relations, unit, log)
+        statements = {found.place: found for found in breaks}
+        breaks += [_before_truncate(found, statements) for found in _redefinitions(relations, unit, log)]
     return _Outline(
         # A definition is needed for the statement in the same place.
         breaks=tuple(sorted(breaks, key=lambda found: (found.place, found.operation is not None))),
@@ -285,6 +286,16 @@ def _redefinitions(relations: Iterable[int], unit: Unit, log: RowReader) -> Iter
             first[number] = min(first.get(number, (seqno, fragno)), (seqno, fragno))
     for number, (seqno, fragno) in first.items():
         yield _Break(seqno, fragno, None, number, ())
+
+
+def _before_truncate(redefined: _Break, statements: Mapping[_Place, _Break]) -> _Break:
+    """Of tables that are truncated together none waits behind the first for its definition."""
+    found = redefined
+    while (here := statements.get(found.place)) and (before := statements.get((found.seqno, found.fragno - 1))):
+        if not _adjacent(before, here):
+            break
+        found = replace(found, fragno=before.fragno)
+    return found
 
 
 def _older(relation: Relation, log: RowReader) -> Relation:
