@@ -48,9 +48,9 @@ def plan(config: PipelineConfig, target: Endpoint) -> PlanReport:
                 log_id=log.identity.log_id,
                 routing=routing_of(config, writing.ties(config.tables)),
             )
+            return _report(extend_plan(log, writing, config, generation=None), left_to_open=False)
         except FenceBusy:
             return _report(Planned(planned_seqno=writing.planned_seqno(), epochs=()), left_to_open=True)
-        return _report(extend_plan(log, writing, config), left_to_open=False)
 
 
 def _report(planned: Planned, *, left_to_open: bool) -> PlanReport:

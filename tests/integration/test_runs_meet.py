@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.status import read_status
+from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig
 
@@ -56,6 +57,52 @@ def test_a_run_ends_at_its_own_bound_when_another_capture_went_further(
     assert seqnos(rig) == {7}
     assert rig.run("b").stop_seqno == 11
     assert rig.comparison().equal
+
+
+def test_while_a_run_is_under_way_nobody_else_plans_for_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bound lies in what is not captured yet: another one's epoch might go on beyond it."""
+    insert(rig, 1, 8)
+    monkeypatch.setattr(preparing, "FIRST_CAPTURE_CHANGES", 1)
+    rig.capture("a")
+    first = opened(rig, "a")
+    assert first.until_seqno is None
+    planned = first.coordinator_state["fed_seqno"]
+    insert(rig, 9, 12)
+    with closing(open_source(rig.source, rig.config)) as other:
+        list(other.capture(other.current_lsn(), max_changes=1000, cancelled=lambda: False))
+    told = plan(rig.config, rig.target)
+    assert (told.left_to_open, told.planned_seqno) == (True, planned)
+    closed = run.close_run(first, rig.config, rig.target, rig.apply(first))
+    assert closed.stop_seqno == 7
+    assert rig.run("b").stop_seqno == 11
+    assert rig.comparison().equal
+
+
+@pytest.mark.parametrize("place", ["before it opens", "before it plans"])
+def test_what_another_route_plans_while_a_run_opens_does_not_carry_it_beyond_its_bound(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    insert(rig, 1, 8)
+    rig.capture("a")
+    insert(rig, 9, 12)
+    with closing(open_source(rig.source, rig.config)) as other:
+        list(other.capture(other.current_lsn(), max_changes=1000, cancelled=lambda: False))
+    monkeypatch.setattr(PostgresTarget, "run_cuts", lambda target, above_seqno: ())
+    if place == "before it opens":
+        plan(rig.config, rig.target)
+        monkeypatch.undo()
+    else:
+        cut = PostgresTarget.cut_plan
+
+        def between(target: PostgresTarget, seqno: int) -> None:
+            cut(target, seqno)
+            # It looked for bounds before this run's was known, and is there sooner.
+            plan(rig.config, rig.target)
+            monkeypatch.undo()
+
+        monkeypatch.setattr(PostgresTarget, "cut_plan", between)
+    first = opened(rig, "a")
+    assert run.close_run(first, rig.config, rig.target, rig.apply(first)).stop_seqno == 7
 
 
 def test_a_run_that_waits_for_another_leaves_the_capture_to_it(rig: Rig) -> None:

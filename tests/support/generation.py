@@ -51,7 +51,7 @@ class Generation:
         log = open_reader(log_url)
         fence = self.target.acquire(log_id="log", owner="test", lease=timedelta(seconds=60))
         self.target.route(fence.generation, log_id="log", routing=Routing(channels=channels))
-        extend_plan(log, self.target, self.config)
+        extend_plan(log, self.target, self.config, generation=fence.generation)
         self.names = self.tasks.names(fence.generation)
         low = low_watermark(self.target.positions())
         self.coordinator = self.make_coordinator(self.target)

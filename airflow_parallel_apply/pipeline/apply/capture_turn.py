@@ -148,6 +148,7 @@ class CaptureTurns:
         """Plan what is new, and settle where the run ends if the log tells now; whether it does."""
         self._report.captured_rows += step.row_count
         self._report.seconds[CAPTURE_ROLE] = self._report.seconds.get(CAPTURE_ROLE, 0.0) + step.seconds
+        captured = self._log.state().last_seqno
         # Not the step's last seqno: another run's capture may have brought more than this run is to apply.
         until = last_seqno_of_run(self._log, self._bounds.until_lsn, self._bounds.until_time)
         if until is not None:
@@ -155,7 +156,13 @@ class CaptureTurns:
             until = self._target.settle_run(self._bounds.run_id, until).until_seqno
         if until is not None:
             self._coordinator.settle(until)
-        extend_plan(self._log, self._target, self._config)
+        extend_plan(
+            self._log,
+            self._target,
+            self._config,
+            generation=self._coordinator.names.generation,
+            last_seqno=captured if until is None else None,
+        )
         return until is not None
 
     def _delete(self, task: Task) -> None:

@@ -26,11 +26,18 @@ class Planned:
     epochs: tuple[Epoch, ...]
 
 
-def extend_plan(log: LogReader, target: Target, config: PipelineConfig) -> Planned:
-    """Plan what was captured up to now. Idempotent; of several planners at once one wins each window, and the others go
-    on behind it, since the winner may have seen less of the log. Errors: `OwnershipLost` when the routing changed.
+def extend_plan(
+    log: LogReader, target: Target, config: PipelineConfig, *, generation: int | None, last_seqno: int | None = None
+) -> Planned:
+    """Plan what was captured up to now, or to `last_seqno`. Idempotent; of several planners at once one wins each
+    window, and the others go on behind it, since the winner may have seen less of the log.
+
+    `generation`: as in `Target.add_epochs`. While the bound of its run is not known, an owner plans only what was
+    captured before it looked for the bound: what others capture since may lie on both sides of it.
+
+    Errors: `OwnershipLost` when the routing changed; those of `Target.add_epochs`.
     """
-    captured = log.state().last_seqno
+    captured = log.state().last_seqno if last_seqno is None else last_seqno
     after = target.planned_seqno()
     store = open_store(config.store, log)
     routing = target.routing()
@@ -48,7 +55,7 @@ def extend_plan(log: LogReader, target: Target, config: PipelineConfig) -> Plann
         )
         for epoch in epochs:
             store.put(epoch)
-        if target.add_epochs(epochs, routing_digest=routing.digest, after_seqno=after):
+        if target.add_epochs(epochs, routing_digest=routing.digest, after_seqno=after, generation=generation):
             added += epochs
             after = last
             continue

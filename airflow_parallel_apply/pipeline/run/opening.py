@@ -154,6 +154,7 @@ def _seed(
 ) -> OpenedRun:
     """Under the fence: route, plan, and put into the queue what positions and plan say is left."""
     target.route(generation, log_id=log.identity.log_id, routing=routing_of(config, target.ties(config.tables)))
+    captured = log.state().last_seqno
     bounds = settle(log, target, bounds)
     if not catch_up:
         refuse_gap(log, target, bounds, generation=generation)
@@ -162,8 +163,8 @@ def _seed(
         target.cut_plan(bounds.until_seqno)
     low = low_watermark(target.positions())
     log.state().require_kept(low)
-    extend_plan(log, target, config)
     until = bounds.until_seqno
+    extend_plan(log, target, config, generation=generation, last_seqno=captured if until is None else None)
     state = seeded_state(target, config, until)
     nothing_to_do = until is not None and low >= until
     if not nothing_to_do:

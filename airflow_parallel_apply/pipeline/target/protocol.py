@@ -202,9 +202,14 @@ class Target(Protocol):
         """The latest end of an interval whose run ends at or below a seqno; None where there is none."""
         ...
 
-    def add_epochs(self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int) -> bool:
+    def add_epochs(
+        self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int, generation: int | None
+    ) -> bool:
         """Append to the plan; all or nothing. False when another planner was faster (the plan no longer ends at
         `after_seqno`) or the digest is another.
+
+        Only its owner plans what has one: another planner may not know of the bound of the run that is under way.
+        `generation` None: the caller owns nothing, and gets `FenceBusy` then; `OwnershipLost` when it is over.
         """
         ...
 

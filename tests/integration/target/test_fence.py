@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -205,10 +206,23 @@ def test_covered_is_up_to_the_latest_interval_that_ends_at_or_below_a_seqno(scen
     assert scene.target.covered_time(9) == EIGHT + 3 * HOUR
 
 
+def add(
+    scene: Scene,
+    epochs: Sequence[Epoch],
+    *,
+    after_seqno: int = -1,
+    channels: int = 2,
+    generation: int | None = 1,
+) -> bool:
+    return scene.target.add_epochs(
+        epochs, routing_digest=Routing(channels=channels).digest, after_seqno=after_seqno, generation=generation
+    )
+
+
 def test_a_cut_forgets_the_plan_from_the_epoch_that_goes_on_beyond_it(scene: Scene) -> None:
     scene.start(channels=2)
     epochs = (epoch(0, 0, 4), epoch(1, 5, 9), epoch(2, 10, 14))
-    scene.target.add_epochs(epochs, routing_digest=Routing(channels=2).digest, after_seqno=-1)
+    add(scene, epochs)
     for seqno in (4, 9, 14, 20):
         scene.target.cut_plan(seqno)
         assert scene.target.epochs() == epochs
@@ -228,20 +242,32 @@ def test_the_plan_grows_only_at_its_end_and_under_its_digest(scene: Scene) -> No
     scene.start(channels=2)
     assert (scene.target.planned_seqno(), scene.target.next_epoch_number()) == (-1, 0)
     epochs = (epoch(0, 0, 4), epoch(1, 5, 9))
-    assert not scene.target.add_epochs(epochs, routing_digest="other", after_seqno=-1)
-    assert scene.target.add_epochs(epochs, routing_digest=Routing(channels=2).digest, after_seqno=-1)
-    assert not scene.another().add_epochs(epochs, routing_digest=Routing(channels=2).digest, after_seqno=-1)
+    assert not add(scene, epochs, channels=3)
+    assert add(scene, epochs)
+    assert not add(scene, epochs)
     assert (scene.target.planned_seqno(), scene.target.next_epoch_number()) == (9, 2)
-    assert scene.target.add_epochs((epoch(2, 10, 10),), routing_digest=Routing(channels=2).digest, after_seqno=9)
+    assert add(scene, (epoch(2, 10, 10),), after_seqno=9)
     assert scene.target.epochs()[:2] == epochs
     assert [found.number for found in scene.target.epochs(after_number=0, limit=1)] == [1]
     assert [found.number for found in scene.target.epochs(above_seqno=9)] == [2]
     assert [scene.target.last_epoch_at(seqno) for seqno in (3, 4, 100)] == [-1, 0, 2]
 
 
+def test_while_a_pipeline_has_an_owner_nobody_else_plans(scene: Scene) -> None:
+    scene.start(channels=2)
+    older, epochs = scene.generation, (epoch(0, 0, 4),)
+    scene.start(channels=2)
+    with pytest.raises(FenceBusy, match="plans for it"):
+        add(scene, epochs, generation=None)
+    with pytest.raises(OwnershipLost, match=f"generation {older} "):
+        add(scene, epochs, generation=older)
+    scene.target.release(scene.generation, clean_stop_seqno=None)
+    assert add(scene, epochs, generation=None)
+
+
 def test_a_change_of_routing_drops_the_plan_above_the_positions(scene: Scene) -> None:
     scene.start(channels=1)
-    scene.target.add_epochs((epoch(0, 0, 4), epoch(1, 5, 9)), routing_digest=Routing(channels=1).digest, after_seqno=-1)
+    add(scene, (epoch(0, 0, 4), epoch(1, 5, 9)), channels=1)
     scene.target.take(0, generation=scene.generation, token="claim1")
     scene.target.commit(scene.stage(scene.unit(4), []))
     scene.target.route(scene.generation, log_id="log1", routing=Routing(channels=2))

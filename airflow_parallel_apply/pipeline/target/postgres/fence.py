@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.errors import (
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
-from airflow_parallel_apply.pipeline.target.postgres.positions import read_positions
+from airflow_parallel_apply.pipeline.target.postgres.positions import generation_lost, read_positions
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.protocol import FenceState
 
@@ -93,7 +93,7 @@ class Fence:
                     f"run {row['owner']} owns the pipeline, its routing cannot change now", hint="Wait for it."
                 )
             if generation is not None and row["generation"] != generation:
-                raise _lost(generation)
+                raise generation_lost(generation)
             positions = read_positions(connection, self._session, lock=True)
             if not all_equal(positions):
                 raise PlanError(
@@ -143,17 +143,10 @@ class Fence:
 
     def _require_one(self, cursor: psycopg.Cursor[tuple[Any, ...]], generation: int) -> None:
         if cursor.rowcount != 1:
-            raise _lost(generation)
+            raise generation_lost(generation)
 
     def _names(self, **names: object) -> dict[str, object]:
         return {"pipeline": self._session.pipeline, **names}
-
-
-def _lost(generation: int) -> OwnershipLost:
-    return OwnershipLost(
-        f"generation {generation} of the pipeline is over: another run took it",
-        hint="Clear the task open with everything downstream.",
-    )
 
 
 def _listed(positions: Sequence[Position]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from psycopg.types.json import Jsonb
 
 from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
+from airflow_parallel_apply.pipeline.errors import FenceBusy
+from airflow_parallel_apply.pipeline.target.postgres.positions import generation_lost
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 
@@ -28,11 +30,18 @@ class PlanTable:
         with self._session.errors("read plan"):
             return self._number(self._session.connection(), "last_at", seqno=seqno)
 
-    def add(self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int) -> bool:
+    def add(self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int, generation: int | None) -> bool:
         with self._session.transaction("plan") as connection:
             names = {"pipeline": self._session.pipeline}
-            row = connection.execute(self._session.sql("plan", "lock_routing"), names).fetchone()
-            if row is None or row[0] != routing_digest:
+            row = connection.execute(self._session.sql("plan", "lock"), names).fetchone()
+            if row is None:
+                return False
+            digest, current, owner = row
+            if generation is None and owner is not None:
+                raise FenceBusy(f"run {owner} owns the pipeline and plans for it", hint="Wait for it.")
+            if generation is not None and generation != current:
+                raise generation_lost(generation)
+            if digest != routing_digest:
                 return False
             if self._number(connection, "planned_seqno") != after_seqno:
                 return False
@@ -68,7 +77,7 @@ class PlanTable:
     def cut(self, seqno: int) -> None:
         with self._session.transaction("plan") as connection:
             names = {"pipeline": self._session.pipeline, "seqno": seqno}
-            connection.execute(self._session.sql("plan", "lock_routing"), names)
+            connection.execute(self._session.sql("plan", "lock"), names)
             connection.execute(self._session.sql("plan", "cut"), names)
 
     def channel_rows(self) -> tuple[tuple[int, int], ...]:

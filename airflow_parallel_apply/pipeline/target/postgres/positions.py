@@ -120,10 +120,15 @@ def lost(unit: Unit) -> OwnershipLost:
     )
 
 
+def generation_lost(generation: int) -> OwnershipLost:
+    """The error of whoever acts under a generation that is over."""
+    return OwnershipLost(
+        f"generation {generation} of the pipeline is over: another run took it",
+        hint="Clear the task open with everything downstream.",
+    )
+
+
 def _require_generation(connection: psycopg.Connection[Any], session: Session, generation: int) -> None:
     row = connection.execute(session.sql("positions", "generation"), {"pipeline": session.pipeline}).fetchone()
     if row is None or row[0] != generation:
-        raise OwnershipLost(
-            f"generation {generation} of the pipeline is over: another run took it",
-            hint="Clear the task open with everything downstream.",
-        )
+        raise generation_lost(generation)

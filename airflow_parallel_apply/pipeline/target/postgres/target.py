@@ -158,8 +158,10 @@ class PostgresTarget:
     def last_epoch_at(self, seqno: int) -> int:
         return self._plan.last_at(seqno)
 
-    def add_epochs(self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int) -> bool:
-        return self._plan.add(epochs, routing_digest=routing_digest, after_seqno=after_seqno)
+    def add_epochs(
+        self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int, generation: int | None
+    ) -> bool:
+        return self._plan.add(epochs, routing_digest=routing_digest, after_seqno=after_seqno, generation=generation)
 
     def epochs(self, *, after_number: int = -1, above_seqno: int = -1, limit: int | None = None) -> tuple[Epoch, ...]:
         return self._plan.epochs(after_number=after_number, above_seqno=above_seqno, limit=limit)
