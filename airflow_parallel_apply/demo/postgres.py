@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import pwd
-import shutil
 import signal
 import socket
 import subprocess
@@ -193,11 +192,6 @@ class PostgresServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-    def destroy(self) -> None:
-        """Stop, and remove the data directory."""
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _free_port() -> int:

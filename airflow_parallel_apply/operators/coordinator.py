@@ -1,6 +1,6 @@
 """CoordinatorOperator: opens a run, closes it, or asks it to stop.
 
-`open` seeds two XComs before any lane starts, since a lane that reads a missing key logs an error:
+`open` seeds three XComs before any lane starts, since a lane that reads a missing key logs an error:
 
 | key | holds |
 |---|---|
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 STATE_KEY: Final = "coordinator_state"
 STOP_KEY: Final = "stop_marker"
 OPENED_KEY: Final = "opened"
-
-_BROKEN: Final = frozenset({TaskInstanceState.FAILED, TaskInstanceState.UPSTREAM_FAILED})
 
 
 class Action(StrEnum):

@@ -138,7 +138,7 @@ def read_status(
         seen, warnings = _look(reading, target, queue, fence)
         low, high = low_watermark(positions), max((position.seqno for position in positions), default=-1)
         captured, captured_time, oldest_time, log_bytes = planned, None, None, None
-        warnings += torn_warnings(low, high, is_owned=_is_owned(fence))
+        warnings += torn_warnings(low, high, is_owned=fence.is_owned)
         if log_url is not None:
             reader = open_reader(log_url)
             log = reader.state()
@@ -239,10 +239,6 @@ def _seen(queue: Queue, names: Names, channels: int) -> _Seen:
 
 def _queue_warning(place: str, what: str, note: str) -> Finding:
     return Finding(severity=Severity.WARNING, side=Side.QUEUE, where=place, what=what, note=note)
-
-
-def _is_owned(fence: FenceState) -> bool:
-    return fence.owner is not None and fence.lease_until is not None and fence.lease_until > pendulum.now("UTC")
 
 
 def _phase(seen: _Seen, clean_stop_seqno: int | None) -> str:

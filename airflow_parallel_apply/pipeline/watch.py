@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import pendulum
-
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.record import NO_GENERATION, is_copying
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
@@ -19,7 +17,7 @@ from airflow_parallel_apply.pipeline.plan.bounds import boundary
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.target.connect import open_target
-from airflow_parallel_apply.pipeline.target.protocol import FenceState, Target
+from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _COPYING: Final = "its first run copies the source's rows, see parallel-apply status"
 
@@ -47,7 +45,7 @@ def changes_available(
         fence = reading.fence() if reading.is_installed() else None
         if fence is None:
             return "it is the pipeline's first run"
-        if fence.clean_stop_seqno is None and not _is_owned(fence):
+        if fence.clean_stop_seqno is None and not fence.is_owned:
             return "the run before ended without a clean shutdown"
         applied = low_watermark(reading.positions())
         log = open_reader(config.log_url)
@@ -76,14 +74,10 @@ def fence_view(pipeline: str, target: Endpoint) -> FenceView:
             owner = _COPYING if is_copying(target, pipeline) else None
             return FenceView(owner=owner, generation=NO_GENERATION, applied_seqno=NO_SEQNO)
         return FenceView(
-            owner=fence.owner if _is_owned(fence) else None,
+            owner=fence.owner if fence.is_owned else None,
             generation=fence.generation,
             applied_seqno=low_watermark(reading.positions()),
         )
-
-
-def _is_owned(fence: FenceState) -> bool:
-    return fence.lease_until is not None and fence.lease_until > pendulum.now("UTC")
 
 
 def _is_covered(log: LogReader, target: Target, applied_seqno: int, interval: Interval) -> bool:

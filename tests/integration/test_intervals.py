@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,8 @@ from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
+from airflow_parallel_apply.pipeline.target.protocol import FenceState
 from airflow_parallel_apply.pipeline.watch import changes_available, fence_view, source_is_past
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig
@@ -138,8 +141,15 @@ def test_a_gap_that_another_runs_ownership_kept_from_being_captured_is_refused(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, second = history(rig, intervals=2)
-    monkeypatch.setattr(preparing, "_is_owned", lambda fence: True)
+    fence = PostgresTarget.fence
+
+    def owned(target: PostgresTarget) -> FenceState | None:
+        found = fence(target)
+        return found and replace(found, is_owned=True)
+
+    monkeypatch.setattr(PostgresTarget, "fence", owned)
     assert not rig.capture("b", interval=second).done
+    monkeypatch.undo()
     with pytest.raises(GapAhead):
         run.open_run(rig.config, rig.source, rig.target, owner="b", run_id="b", interval=second)
 

@@ -8,8 +8,6 @@ from contextlib import ExitStack, closing, suppress
 from time import monotonic
 from typing import Final
 
-import pendulum
-
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
@@ -118,8 +116,9 @@ def capture(
         log = open_reader(config.log_url)
         bounds = settle(log, writing, freeze(reading, writing, run_id=run_id, until=until, interval=interval))
         rows = 0
+        fence = writing.fence()
         # Another run's lanes capture for themselves, and would only be in each other's way with us.
-        if bounds.until_seqno is None and not _is_owned(writing.fence()):
+        if bounds.until_seqno is None and (fence is None or not fence.is_owned):
             steps = retrying(
                 lambda: list(reading.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled)),
                 on_retry=_tell_unless(cancelled),
@@ -159,10 +158,6 @@ def _initial_copy(
 
 def _fence(target: Target) -> FenceState | None:
     return target.fence() if target.is_installed() else None
-
-
-def _is_owned(fence: FenceState | None) -> bool:
-    return fence is not None and fence.lease_until is not None and fence.lease_until > pendulum.now("UTC")
 
 
 def _tell_unless(cancelled: Callable[[], bool]) -> Callable[[BaseException], None]:

@@ -36,6 +36,8 @@ class FenceState:
     generation: int
     owner: str | None
     lease_until: datetime | None
+    is_owned: bool
+    """Whether the owner's lease lasted when this was read, by the target's clock."""
     clean_stop_seqno: int | None
     """The seqno of the last clean shutdown, None while a run is under way or after a crash."""
     queue: str = ""

@@ -29,7 +29,6 @@ _FRAME: Final = struct.Struct("<4sII")
 _STAMP: Final = struct.Struct("<QQ")
 
 HEADER_BYTES: Final = _HEADER.size + _CHECKSUM.size
-_FRAME_BYTES: Final = _FRAME.size + _STAMP.size
 
 
 class Kind(Enum):

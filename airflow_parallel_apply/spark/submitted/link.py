@@ -52,10 +52,6 @@ class TaskLink:
         if self.cancelled:
             interrupt()
 
-    def wait_cancelled(self, seconds: float) -> bool:
-        """Pause, unless the task asks to end."""
-        return self._cancel.wait(seconds)
-
     def next_call(self) -> CopyCall | None:
         """Waits for it; None when there is none any more."""
         return self._calls.get()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -99,4 +98,3 @@ class Failed:
 Work = LaneWork | CopyWork | LookWork
 ToDriver = Work | CopyCall | Signal
 ToTask = Started | Logged | Reported | Done | Failed
-Hear = Callable[[ToTask], None]

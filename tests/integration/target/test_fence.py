@@ -74,8 +74,9 @@ def test_the_fence_keeps_another_owner_out_while_its_lease_lasts(scene: Scene) -
 
 def test_a_lease_that_is_over_is_taken_over(scene: Scene) -> None:
     first = scene.target.acquire(log_id="log1", owner="run1", lease=timedelta(0))
+    assert (first.owner, first.is_owned) == ("run1", False)
     second = scene.another().acquire(log_id="log1", owner="run2", lease=LEASE)
-    assert (second.owner, second.generation) == ("run2", first.generation + 1)
+    assert (second.owner, second.is_owned, second.generation) == ("run2", True, first.generation + 1)
 
 
 def test_release_keeps_the_clean_stop_and_acquire_forgets_it(scene: Scene) -> None:
@@ -83,7 +84,7 @@ def test_release_keeps_the_clean_stop_and_acquire_forgets_it(scene: Scene) -> No
     scene.target.release(found.generation, clean_stop_seqno=17)
     state = scene.target.fence()
     assert state is not None
-    assert (state.owner, state.clean_stop_seqno) == (None, 17)
+    assert (state.owner, state.is_owned, state.clean_stop_seqno) == (None, False, 17)
     assert scene.another().acquire(log_id="log1", owner="run2", lease=LEASE).clean_stop_seqno is None
     with pytest.raises(OwnershipLost):
         scene.target.release(found.generation, clean_stop_seqno=18)

@@ -55,7 +55,6 @@ def translate(
     error: psycopg.Error,
     *,
     op: str,
-    pipeline: str | None = None,
     table: str | None = None,
     server: str = "target",
 ) -> ParallelApplyError:
@@ -64,29 +63,22 @@ def translate(
     text = _message(error)
     if state is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         if "authentication failed" in text or "does not exist" in text:
-            return ConfigurationError(
-                f"cannot connect to the {server}: {text}", op=op, pipeline=pipeline, hint="Check the connection."
-            )
-        return Unavailable(
-            f"cannot reach the {server}: {text}", op=op, pipeline=pipeline, hint="Is the server up, and reachable here?"
-        )
+            return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint="Check the connection.")
+        return Unavailable(f"cannot reach the {server}: {text}", op=op, hint="Is the server up, and reachable here?")
     if state is not None and state[:2] in _LOGIN:
-        return ConfigurationError(
-            f"cannot connect to the {server}: {text}", op=op, pipeline=pipeline, hint="Check the connection."
-        )
+        return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint="Check the connection.")
     if state is not None and state[:2] in _UNAVAILABLE_CLASSES:
-        return Unavailable(f"the {server} went away: {text}", op=op, pipeline=pipeline)
+        return Unavailable(f"the {server} went away: {text}", op=op)
     if state in _RETRYABLE:
-        return RetryableError(f"the {server} rolled back: {text}", op=op, pipeline=pipeline)
+        return RetryableError(f"the {server} rolled back: {text}", op=op)
     if state == _DEADLOCK:
-        return Deadlock(f"the {server} rolled back: {text}", op=op, pipeline=pipeline, table=table or _table(error))
+        return Deadlock(f"the {server} rolled back: {text}", op=op, table=table or _table(error))
     hint = _HINTS.get(state or "") or _HINTS.get((state or "")[:2])
     if state in _CONFLICTS:
         return Conflict(
             f"the {server} refuses: {text}",
             reason=_CONFLICTS[state],
             op=op,
-            pipeline=pipeline,
             table=table or _table(error),
             hint=hint,
         )
@@ -94,7 +86,6 @@ def translate(
     return kind(
         f"the {server} refuses: {text}",
         op=op,
-        pipeline=pipeline,
         table=table or _table(error),
         column=copy_column(error) or error.diag.column_name,
         hint=hint,

@@ -36,8 +36,8 @@ def drop_target(session: Session, *, force: bool) -> Removal:
     with session.transaction("drop") as connection:
         connection.execute(session.sql("schema", "lock"))
         names = {"pipeline": session.pipeline}
-        row = connection.cursor(row_factory=dict_row).execute(session.sql("drop", "lock"), names).fetchone()
-        if row is not None and row["leased"] and not force:
+        row = connection.cursor(row_factory=dict_row).execute(session.sql("fence", "lock"), names).fetchone()
+        if row is not None and row["is_owned"] and not force:
             raise FenceBusy(
                 f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",
                 hint="Stop it first (parallel-apply stop), or use --force.",

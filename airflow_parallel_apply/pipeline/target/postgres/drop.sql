@@ -1,9 +1,3 @@
--- name: lock
-SELECT owner, lease_until, owner IS NOT NULL AND lease_until > now() AS leased
-FROM {schema}.pipeline
-WHERE pipeline = %(pipeline)s
-FOR UPDATE;
-
 -- name: delete
 DELETE FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;
 

@@ -47,7 +47,7 @@ class Fence:
         with self._session.transaction("acquire") as connection:
             connection.execute(self._session.sql("fence", "register"), self._names(log_id=log_id))
             row = self._lock(connection, log_id)
-            if row["leased"] and row["owner"] != owner:
+            if row["is_owned"] and row["owner"] != owner:
                 raise FenceBusy(
                     f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",
                     hint="Wait for it, or stop it.",
@@ -88,7 +88,7 @@ class Fence:
             row = self._lock(connection, log_id)
             if row["routing_digest"] == routing.digest:
                 return
-            if generation is None and row["leased"]:
+            if generation is None and row["is_owned"]:
                 raise FenceBusy(
                     f"run {row['owner']} owns the pipeline, its routing cannot change now", hint="Wait for it."
                 )

@@ -1,13 +1,14 @@
 -- name: read
 -- By its name in JSON: whoever looks before a run has upgraded an older schema finds no such column.
 SELECT pipeline, log_id, routing_digest, channels, generation, owner, lease_until, clean_stop_seqno,
+       owner IS NOT NULL AND lease_until > now() AS is_owned,
        coalesce(to_jsonb(found) ->> 'queue', '') AS queue
 FROM {schema}.pipeline found
 WHERE pipeline = %(pipeline)s;
 
 -- name: lock
 SELECT pipeline, log_id, routing_digest, channels, generation, owner, lease_until, clean_stop_seqno,
-       owner IS NOT NULL AND lease_until > now() AS leased
+       owner IS NOT NULL AND lease_until > now() AS is_owned
 FROM {schema}.pipeline
 WHERE pipeline = %(pipeline)s
 FOR UPDATE;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
@@ -33,15 +34,14 @@ class PlanTable:
     def add(self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int, generation: int | None) -> bool:
         with self._session.transaction("plan") as connection:
             names = {"pipeline": self._session.pipeline}
-            row = connection.execute(self._session.sql("plan", "lock"), names).fetchone()
+            row = connection.cursor(row_factory=dict_row).execute(self._session.sql("fence", "lock"), names).fetchone()
             if row is None:
                 return False
-            digest, current, owner = row
-            if generation is None and owner is not None:
-                raise FenceBusy(f"run {owner} owns the pipeline and plans for it", hint="Wait for it.")
-            if generation is not None and generation != current:
+            if generation is None and row["is_owned"]:
+                raise FenceBusy(f"run {row['owner']} owns the pipeline and plans for it", hint="Wait for it.")
+            if generation is not None and row["generation"] != generation:
                 raise generation_lost(generation)
-            if digest != routing_digest:
+            if row["routing_digest"] != routing_digest:
                 return False
             if self._number(connection, "planned_seqno") != after_seqno:
                 return False
@@ -77,7 +77,7 @@ class PlanTable:
     def cut(self, seqno: int) -> None:
         with self._session.transaction("plan") as connection:
             names = {"pipeline": self._session.pipeline, "seqno": seqno}
-            connection.execute(self._session.sql("plan", "lock"), names)
+            connection.execute(self._session.sql("fence", "lock"), names)
             connection.execute(self._session.sql("plan", "cut"), names)
 
     def channel_rows(self) -> tuple[tuple[int, int], ...]:

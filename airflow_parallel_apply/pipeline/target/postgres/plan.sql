@@ -10,10 +10,6 @@ SELECT coalesce(max(number) + 1, 0) FROM {schema}.epoch WHERE pipeline = %(pipel
 -- name: last_at
 SELECT coalesce(max(number), -1) FROM {schema}.epoch WHERE pipeline = %(pipeline)s AND last_seqno <= %(seqno)s;
 
--- name: lock
-SELECT routing_digest, generation, CASE WHEN lease_until > now() THEN owner END
-FROM {schema}.pipeline WHERE pipeline = %(pipeline)s FOR UPDATE;
-
 -- name: add
 INSERT INTO {schema}.epoch (pipeline, number, first_seqno, last_seqno, kind, reason, rows, bytes)
 SELECT %(pipeline)s, number, first_seqno, last_seqno, kind, reason, rows, bytes

@@ -57,14 +57,12 @@ class Session:
         return self._connection
 
     @contextmanager
-    def transaction(
-        self, op: str, *, channel: int | None = None, seqno: int | None = None, is_brief: bool = True
-    ) -> Iterator[Connection]:
+    def transaction(self, op: str, *, channel: int | None = None, is_brief: bool = True) -> Iterator[Connection]:
         """Commit what the block did, or nothing. Errors say where: psycopg's become the pipeline's.
 
         `is_brief`: its block waits for nothing but the server, which ends it when it hears nothing for some seconds.
         """
-        with self.errors(op, channel=channel, seqno=seqno):
+        with self.errors(op, channel=channel):
             connection = self.connection()
             with connection.transaction():
                 if is_brief:
