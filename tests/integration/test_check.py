@@ -190,7 +190,19 @@ TROUBLES = {
                 'CREATE TRIGGER "Loud" AFTER INSERT ON t EXECUTE FUNCTION f()',
                 'ALTER TABLE t ENABLE ALWAYS TRIGGER "Loud"',
                 f'GRANT SET ON PARAMETER session_replication_role TO "{ROLE}"'),
-        says="has the trigger Loud, which fires",
+        says="has the trigger Loud, which acts on applied rows",
+        severity=WARNING,
+    ),
+    "a rule without the right to be a replica": Trouble(
+        target=("CREATE RULE quiet AS ON INSERT TO t DO INSTEAD NOTHING",),
+        says="(quiet), and role",
+        severity=WARNING,
+    ),
+    "a rule that always acts": Trouble(
+        target=('CREATE RULE "Quiet" AS ON INSERT TO t DO INSTEAD NOTHING',
+                'ALTER TABLE t ENABLE ALWAYS RULE "Quiet"',
+                f'GRANT SET ON PARAMETER session_replication_role TO "{ROLE}"'),
+        says="has the rule Quiet, which acts on applied rows",
         severity=WARNING,
     ),
 }  # fmt: skip
@@ -206,7 +218,7 @@ def test_each_trouble_is_named_and_its_command_mends_it(rig: Rig, limited: Rig, 
     finding = found(limited, trouble.says)
     assert finding.severity is trouble.severity
     mend(limited, finding)
-    if name == "no column" or name == "a trigger that always fires":
+    if name in ("no column", "a trigger that always fires", "a rule that always acts"):
         assert not any(trouble.says in other.what for other in look(limited).findings)
     else:
         assert look(limited).findings == ()

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import PlanError, TargetError
 from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.router.plan import plan
@@ -239,8 +239,8 @@ def test_a_critical_transaction_whose_sets_are_refused_is_replayed(rig: PlainRig
     assert rig.comparison().equal
 
 
-def test_truncates_that_pending_checks_of_one_transaction_would_refuse_go_on_one_by_one(rig: PlainRig) -> None:
-    """Dense fences make one transaction of several: there, checks wait for its end, and a TRUNCATE for them."""
+def test_truncates_among_transactions_whose_checks_wait_for_the_end_of_them_all(rig: PlainRig) -> None:
+    """Dense fences make one transaction of several."""
     rig.both(
         "CREATE TABLE parent (id integer PRIMARY KEY)",
         "CREATE TABLE child (id integer PRIMARY KEY, parent integer REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",
@@ -249,6 +249,59 @@ def test_truncates_that_pending_checks_of_one_transaction_would_refuse_go_on_one
     for step in range(4):
         rig.transaction(f"INSERT INTO child VALUES ({step}, {step})", f"INSERT INTO parent VALUES ({step})")
         rig.write("TRUNCATE child", f"INSERT INTO child VALUES ({step}, {step})")
+    rig.run()
+    assert rig.comparison().equal
+
+
+@pytest.mark.parametrize("rows", [3, 600])
+@pytest.mark.parametrize("change", ["truncate", "message", "columns"])
+def test_a_table_that_a_transaction_wrote_is_truncated_or_altered_by_it(rig: PlainRig, change: str, rows: int) -> None:
+    """The source checks at once; the target puts it off, and the server alters no table with checks pending."""
+    rig.both(
+        "CREATE TABLE parent (id integer PRIMARY KEY)",
+        "CREATE TABLE child (id integer PRIMARY KEY, parent integer REFERENCES parent DEFERRABLE)",
+    )
+    role = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)["user"]
+    execute(psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres"), f"ALTER TABLE child OWNER TO {role}")
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.prepare()
+    rig.write(f"INSERT INTO parent SELECT generate_series(1, {rows})")
+    definition = "ALTER TABLE public.child ADD COLUMN note text"
+    statements = {
+        "truncate": ["TRUNCATE child"],
+        "message": [f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{definition}')", definition],
+        "columns": [definition],
+    }[change]
+    rig.transaction(
+        f"INSERT INTO child SELECT n, n FROM generate_series(1, {rows}) n",
+        *statements,
+        f"INSERT INTO child (id, parent) SELECT n + 10000, n FROM generate_series(1, {rows}) n",
+    )
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_check_that_the_source_had_put_off_does_not_stop_a_truncate_of_another_table(rig: PlainRig) -> None:
+    rig.both(
+        "CREATE TABLE parent (id integer PRIMARY KEY)",
+        "CREATE TABLE child (id integer PRIMARY KEY, parent integer REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",
+        "CREATE TABLE other (id integer PRIMARY KEY)",
+    )
+    rig.prepare()
+    rig.transaction("INSERT INTO child VALUES (1, 1)", "TRUNCATE other", "INSERT INTO parent VALUES (1)")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_rule_that_turns_rows_away_is_an_error_that_says_so(rig: PlainRig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
+    owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
+    execute(owner, "CREATE RULE quiet AS ON INSERT TO t DO INSTEAD NOTHING")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1)")
+    with pytest.raises(TargetError, match="of 1 rows to insert the target took 0"):
+        rig.run()
+    execute(owner, "DROP RULE quiet ON t")
     rig.run()
     assert rig.comparison().equal
 

@@ -251,7 +251,7 @@ def _privilege_findings(
 def _guard_findings(
     connection: Connection, session: Session, tables: Sequence[TargetTable], role: str
 ) -> Iterator[Finding]:
-    """Row security, triggers, and foreign keys where the role may not apply as a replica does."""
+    """Row security, triggers, rules, and foreign keys where the role may not apply as a replica does."""
     as_replica = may_be_replica(connection, session)
     cursor = connection.cursor(row_factory=dict_row)
     cursor.execute(session.sql("check", "guards"), {"oids": [table.oid for table in tables]})
@@ -266,21 +266,24 @@ def _guard_findings(
                 f"ALTER ROLE {quoted(role)} BYPASSRLS",
                 note="As a superuser.",
             )
-        watching = [*row["triggers"], *row["foreign_keys"]]
+        watching = [*row["triggers"], *row["rules"], *row["foreign_keys"]]
         if watching and not as_replica:
             yield _about(
                 table.relation,
-                f"{name} has triggers or foreign keys ({', '.join(watching)}), and role {role} may not set "
+                f"{name} has triggers, rules or foreign keys ({', '.join(watching)}), and role {role} may not set "
                 "session_replication_role: they act on applied rows, too",
                 grant,
                 severity=Severity.WARNING,
                 note="As a superuser.",
             )
-        for trigger in row["always_triggers"]:
+        always = [("trigger", each) for each in row["always_triggers"]] + [
+            ("rule", each) for each in row["always_rules"]
+        ]
+        for kind, each in always:
             yield _about(
                 table.relation,
-                f"{name} has the trigger {trigger}, which fires on applied rows, too",
-                f"ALTER TABLE {_name(table)} ENABLE TRIGGER {quoted(trigger)}",
+                f"{name} has the {kind} {each}, which acts on applied rows, too",
+                f"ALTER TABLE {_name(table)} ENABLE {kind.upper()} {quoted(each)}",
                 severity=Severity.WARNING,
                 note="Right as it is where that is wanted.",
             )

@@ -13,6 +13,10 @@ SELECT t.ordinal - 1 AS index, row_security_active(t.oid) AS row_security,
              WHERE g.tgrelid = t.oid AND NOT g.tgisinternal AND g.tgenabled = 'O' ORDER BY 1) AS triggers,
        ARRAY(SELECT g.tgname::text FROM pg_trigger g
              WHERE g.tgrelid = t.oid AND NOT g.tgisinternal AND g.tgenabled IN ('A', 'R') ORDER BY 1) AS always_triggers,
+       ARRAY(SELECT r.rulename::text FROM pg_rewrite r
+             WHERE r.ev_class = t.oid AND r.ev_enabled = 'O' ORDER BY 1) AS rules,
+       ARRAY(SELECT r.rulename::text FROM pg_rewrite r
+             WHERE r.ev_class = t.oid AND r.ev_enabled IN ('A', 'R') ORDER BY 1) AS always_rules,
        ARRAY(SELECT k.conname::text FROM pg_constraint k
              WHERE k.contype = 'f' AND t.oid IN (k.conrelid, k.confrelid) ORDER BY 1) AS foreign_keys
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t(oid, ordinal)

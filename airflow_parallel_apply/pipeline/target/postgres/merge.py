@@ -9,8 +9,10 @@ is compared with what was staged: a row that is missing, and staging that a cras
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
+import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError, Unavailable
@@ -77,6 +79,8 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
             f"staging table {part.staged.staging} lost rows, as a crash of the target does",
             hint="The unit is staged again.",
         )
+    if found.operation == "I":
+        return turned_away(part.table.relation.name, found.expected, found.found)
     keys = [column.name for column in part.table.relation.columns if column.key]
     names = sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(name)) for name in keys)
     missing = connection.execute(
@@ -108,6 +112,15 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
     )
 
 
+def turned_away(table: str, expected: int, found: int) -> TargetError:
+    """What to say of insertions that changed nothing."""
+    return TargetError(
+        f"of {expected} rows to insert the target took {found}",
+        table=table,
+        hint="A trigger or a rule of the target's table turns rows away: `parallel-apply check` names it.",
+    )
+
+
 def key_text(names: Sequence[str], values: Sequence[object]) -> str:
     """A key for people."""
     return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
@@ -121,6 +134,15 @@ def be_replica(connection: Connection, session: Session) -> bool:
         return False
     connection.execute(session.sql("merge", "be_replica"))
     return True
+
+
+def check_what_waits(connection: Connection) -> None:
+    """Check now what `be_replica` put off to the end: the server truncates and alters no table with checks pending.
+    What cannot be checked yet was pending at the source, too, and stays so.
+    """
+    with suppress(psycopg.IntegrityError, psycopg.errors.RaiseException), connection.transaction():
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        connection.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
 def may_be_replica(connection: Connection, session: Session) -> bool:

@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.event import Operation, Relation
 from airflow_parallel_apply.pipeline.line import values_of
 from airflow_parallel_apply.pipeline.target.postgres.cascades import ActingKey, Cascades, Reached, find_cascades
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
-from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
+from airflow_parallel_apply.pipeline.target.postgres.merge import key_text, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
 from airflow_parallel_apply.pipeline.target.postgres.multiset import image, missing_images
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
@@ -38,6 +38,7 @@ class _Sent:
     """A statement on its way, and what to say if it finds no row."""
 
     cursor: psycopg.RawCursor[Any]
+    operation: Operation
     relation: Relation
     seqno: int
     key: tuple[object, ...]
@@ -91,6 +92,8 @@ class Replay:
             raise _located(error, sent) from error
         for one in sent:
             if one.cursor.rowcount != 1 and not (one.may_be_done and one.cursor.rowcount == 0):
+                if one.operation is Operation.INSERT:
+                    raise turned_away(one.relation.name, 1, one.cursor.rowcount).at(seqno=one.seqno)
                 if one.relation.by_image:
                     found = missing_images(self._table(one.relation.relation_id), 1, [_row_text(one.key)])
                     raise found.at(seqno=one.seqno)
@@ -143,7 +146,7 @@ class Replay:
         cursor.execute(self._statements[place], parameters)
         # A row that has its new key already is found by that, but for one that is between two of its key's references.
         in_key = sum(any(table.is_key(column) for column in key.columns) for key in reached.between)
-        return _Sent(cursor, relation, seqno, tuple(key), reached.done and (not at_new_key or in_key > 1))
+        return _Sent(cursor, operation, relation, seqno, tuple(key), reached.done and (not at_new_key or in_key > 1))
 
     def _moves(
         self,

@@ -11,7 +11,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, PlanError, TargetError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
-from airflow_parallel_apply.pipeline.target.postgres.merge import merge_parts
+from airflow_parallel_apply.pipeline.target.postgres.merge import check_what_waits, merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
 from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.redefine import follow
@@ -43,6 +43,9 @@ class Steps:
     def run(self, step: SerialStep) -> None:
         """Errors: `PlanError` for a statement that cannot run in a transaction; as `merge`, `replay`."""
         connection, session = self._connection, self._session
+        changes_tables = step.truncate is not None or step.statement is not None or step.redefined is not None
+        if changes_tables and not self._moving.as_replica:
+            check_what_waits(connection)
         if step.staged is not None:
             tables = step.staged.tables
             parts = describe_parts(connection, session, tables, [self._relations(one.relation_id) for one in tables])
