@@ -62,7 +62,7 @@ class CaptureOperator(FencedTask):
                 copying=Copying(copier=copying, report=self._log_copy, cancelled=lambda: self.killed),
             )
         for line in report.prepared.created:
-            self.log.info("created: %s", line)
+            self.log.info("%s", line)
         return report.to_json()
 
     def cancel(self) -> None:

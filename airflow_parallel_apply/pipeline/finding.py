@@ -58,7 +58,8 @@ class Finding:
 
     def __str__(self) -> str:
         """In one line, with what mends it."""
-        words = [f"{self.side}: {self.what}.", self.note, f"To mend it: {'; '.join(self.mend)}" if self.mend else ""]
+        mend = f"To mend it: {'; '.join(self.mend)}." if self.mend else ""
+        words = [f"{self.side}: {sentence(self.what)}", mend, self.note]
         return " ".join(word for word in words if word)
 
     def to_json(self) -> dict[str, Any]:
@@ -131,6 +132,11 @@ def hint_of(findings: Sequence[Finding]) -> str:
         words.append("`parallel-apply check` shows all commands.")
     words += dict.fromkeys(finding.note for finding in findings if finding.note)
     return " ".join(words)
+
+
+def sentence(text: str) -> str:
+    """With an end: what a server said may bring its own."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def quoted(*names: str) -> str:

@@ -167,7 +167,7 @@ def read_status(
             warnings=tuple(warnings),
             conflicts=reading.conflicts(),
             channels=tuple(
-                _channel(seen, position, counts, captured, stopped=fence.clean_stop_seqno is not None)
+                _channel(seen, position, counts, captured, planned, stopped=fence.clean_stop_seqno is not None)
                 # A routing that changed between the two reads may leave one of them longer.
                 for position, counts in zip(positions, rows, strict=False)
             ),
@@ -249,9 +249,13 @@ def _phase(seen: _Seen, clean_stop_seqno: int | None) -> str:
     return "stopped" if clean_stop_seqno is not None else "idle"
 
 
-def _channel(seen: _Seen, position: Position, rows: tuple[int, int], captured: int, *, stopped: bool) -> ChannelStatus:
+def _channel(
+    seen: _Seen, position: Position, rows: tuple[int, int], captured: int, planned: int, *, stopped: bool
+) -> ChannelStatus:
     channel = position.channel
     what, waits_for = _doing(seen.head(channel), seen.state, stopped=stopped)
+    if what is ChannelState.IDLE and seen.state is not None and _is_held_back(seen.state, position.seqno, planned):
+        what, waits_for = ChannelState.WAITING, "slower channels"
     if not seen.is_known:
         what, waits_for = ChannelState.UNKNOWN, ""
     return ChannelStatus(
@@ -263,6 +267,12 @@ def _channel(seen: _Seen, position: Position, rows: tuple[int, int], captured: i
         state=what,
         waits_for=waits_for,
     )
+
+
+def _is_held_back(state: CoordinatorState, seqno: int, planned: int) -> bool:
+    """Whether there is more to do, and it is not handed out yet: how far a channel may run ahead is bounded."""
+    end = planned if state.until_seqno is None else min(planned, state.until_seqno)
+    return state.phase is Phase.RUNNING and seqno < end
 
 
 def _doing(head: Task | None, state: CoordinatorState | None, *, stopped: bool) -> tuple[ChannelState, str]:

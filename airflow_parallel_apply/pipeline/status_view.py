@@ -29,12 +29,13 @@ class Rates:
     _at: float | None = None
 
     def of(self, status: PipelineStatus, now_seconds: float) -> dict[int, float]:
-        """Since the last call; zero at the first. `now_seconds` is a monotonic clock's."""
+        """Since the last call; none at the first. `now_seconds` is a monotonic clock's."""
         rows = {channel.channel: channel.rows for channel in status.channels}
         passed = now_seconds - self._at if self._at is not None else 0.0
         rates = {
-            channel: max(count - self._rows.get(channel, count), 0) / passed if passed > 0 else 0.0
+            channel: max(count - self._rows[channel], 0) / passed
             for channel, count in rows.items()
+            if passed > 0 and channel in self._rows
         }
         self._rows, self._at = rows, now_seconds
         return rates
@@ -57,7 +58,8 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
         table.add_row(
             str(channel.channel),
             f"{channel.seqno:,}",
-            f"{rates.get(channel.channel, 0.0):,.0f}",
+            # One look tells no rate.
+            f"{rates[channel.channel]:,.0f}" if channel.channel in rates else "",
             f"{channel.lag_transactions:,}",
             f"{channel.lag_rows:,}",
             Text(channel.state, style=_STYLES.get(channel.state, "")),

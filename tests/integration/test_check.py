@@ -5,14 +5,17 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from rich.console import Console
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.check import Checked, check_pipeline
+from airflow_parallel_apply.pipeline.check.view import check_view
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
@@ -239,6 +242,36 @@ def test_with_every_trouble_at_once_all_are_told_and_mended_in_one_go(rig: Rig, 
     assert look(limited).findings == ()
 
 
+def test_types_that_missing_tables_need_are_made_before_them(rig: Rig, limited: Rig) -> None:
+    execute(
+        rig.source_dsn,
+        'CREATE SCHEMA "My Types"',
+        """CREATE TYPE "My Types".mood AS ENUM ('good', 'it''s bad')""",
+        """CREATE DOMAIN moods AS "My Types".mood[] CHECK (cardinality(VALUE) < 3)""",
+        "CREATE TABLE k (id int PRIMARY KEY, a moods)",
+        'ALTER TABLE t ADD COLUMN now "My Types".mood[]',
+        f'GRANT USAGE ON SCHEMA "My Types" TO "{ROLE}"',
+        f'ALTER TABLE k OWNER TO "{ROLE}"',
+    )
+    findings = look(limited).findings
+    assert "the type My Types.mood is missing" in [finding.what for finding in findings]
+    for finding in findings:
+        mend(limited, finding)
+    execute(rig.target_dsn, f'GRANT ALL ON k TO "{ROLE}"', f'GRANT USAGE ON SCHEMA "My Types" TO "{ROLE}"')
+    assert look(limited).findings == ()
+
+
+def test_what_only_a_person_knows_stands_above_the_commands(rig: Rig, limited: Rig) -> None:
+    execute(rig.source_dsn, "ALTER TABLE t OWNER TO postgres")
+    execute(rig.target_dsn, "DROP TABLE t")
+    shown = StringIO()
+    Console(file=shown, width=200).print(check_view(look(limited)))
+    source, target = shown.getvalue().split("\n-- mend at the target, with psql:\n")
+    assert f'-- Or connect as the owner.\nALTER TABLE "public"."t" OWNER TO "{ROLE}";' in source
+    assert target.startswith("\n-- Columns and key only; ")
+    assert '\nCREATE TABLE "public"."t" (' in target
+
+
 def test_what_a_copy_cannot_do_at_the_target_is_told_by_the_check(rig: Rig, limited: Rig) -> None:
     execute(rig.target_dsn, "CREATE TABLE child (id int PRIMARY KEY REFERENCES t)")
     limited = limited.having(start=Start.COPY)
@@ -417,6 +450,11 @@ def test_a_log_that_cannot_be_written_is_told_with_the_command_that_makes_it(
     assert finding.side is Side.LOG
     mend(rig, finding)
     assert look(rig).findings == ()
+
+
+def test_a_log_in_a_file_system_that_takes_no_files_is_told(rig: Rig) -> None:
+    finding = found(rig.having(log_url="/proc/shop_log"), "/proc takes no files")
+    assert finding.side is Side.LOG
 
 
 def _refusing(directory: Path) -> Callable[[Path, int], bool]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
+from airflow_parallel_apply.pipeline.check.missing_types import type_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.check import check_copy
 from airflow_parallel_apply.pipeline.copy.record import read_progress
@@ -71,7 +72,7 @@ def check_pipeline(
     findings += _routing_findings(config, relations)
     findings += _log_findings(config)
     try:
-        findings += _target_findings(config, target, relations)
+        findings += _target_findings(config, source, target, relations)
     except ParallelApplyError as error:
         findings.append(_unasked(Side.TARGET, target, error))
     findings += _queue_findings(queue)
@@ -98,7 +99,9 @@ def _routing_findings(config: PipelineConfig, relations: Sequence[Relation]) -> 
         return (Finding(severity=Severity.ERROR, side=Side.SOURCE, where=config.partitioner, what=what, note=note),)
 
 
-def _target_findings(config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> Sequence[Finding]:
+def _target_findings(
+    config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+) -> Sequence[Finding]:
     with closing(open_target(target, config.pipeline)) as writing:
         # Who may not look into the schema cannot be told either whether the pipeline is in it.
         is_closed = bool(errors(writing.findings((), channels=config.channels, require_empty=False)))
@@ -107,11 +110,16 @@ def _target_findings(config: PipelineConfig, target: Endpoint, relations: Sequen
         copies = is_new and config.start is Start.COPY
         # What a copy that was cut off left is its own to remove.
         is_to_be_empty = is_new and config.start is not Start.EQUAL and read_progress(target, config.pipeline) is None
-        findings = writing.findings(
-            relations if is_new else expected_at_target(config, relations),
-            channels=config.channels,
-            require_empty=is_to_be_empty,
-            may_lack_tables=copies and config.create_tables,
+        expected = relations if is_new else expected_at_target(config, relations)
+        makes_tables = copies and config.create_tables
+        findings = (
+            *(() if is_closed or makes_tables else type_findings(config, source, target, expected)),
+            *writing.findings(
+                expected,
+                channels=config.channels,
+                require_empty=is_to_be_empty,
+                may_lack_tables=makes_tables,
+            ),
         )
         if copies:
             findings += check_copy(config, target, relations)

@@ -31,7 +31,11 @@ def directory_findings(log_url: str) -> tuple[Finding, ...]:
         return (_finding(log_url, error.message, note=error.hint or ""),)
     existing = nearest(root)
     if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
-        return () if _links(existing) else (_no_links(existing),)
+        try:
+            return () if _links(existing) else (_no_links(existing),)
+        except OSError as error:
+            what = f"{existing} takes no files: {error.strerror}"
+            return (_finding(str(existing), what, note="Use another directory for the log, or mend its file system."),)
     path = shlex.quote(str(root))
     return (
         _finding(

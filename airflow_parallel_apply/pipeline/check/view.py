@@ -1,13 +1,19 @@
-"""Findings for a terminal: a table of what was found, below it the commands, one block for each side."""
+"""Findings for a terminal: a table of what was found, below it the commands, one block for each side.
+
+What a command cannot say (who may run it, a restart, another choice) is a comment above it, so that a block can be
+pasted whole.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from airflow_parallel_apply.pipeline.check.check import Checked
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, sentence
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow"}
 _HEADINGS = {
@@ -34,7 +40,7 @@ def check_view(checked: Checked) -> RenderableType:
         table.add_column(name, overflow="fold")
     for finding in checked.findings:
         where = finding.where if finding.column is None else f"{finding.where} {finding.column}"
-        what = f"{finding.what}. {finding.note}" if finding.note else finding.what
+        what = f"{sentence(finding.what)} {finding.note}" if finding.note and not finding.mend else finding.what
         # As text: brackets in it are no markup.
         table.add_row(Text(finding.severity, style=_STYLES[finding.severity]), finding.side, Text(where), Text(what))
     return Group(table, *(Text(block, no_wrap=True, overflow="ignore") for block in _commands(checked.findings)))
@@ -48,8 +54,23 @@ def _commands(findings: tuple[Finding, ...]) -> list[str]:
     """Whole lines, so that they can be copied; each command once, since one may mend several things."""
     blocks = []
     for side in Side:
-        commands = dict.fromkeys(command for finding in findings if finding.side is side for command in finding.mend)
+        commands: dict[str, str] = {}
+        for finding in findings:
+            if finding.side is side:
+                commands |= {command: finding.note for command in finding.mend if command not in commands}
         if commands:
-            end = ";" if side in (Side.SOURCE, Side.TARGET) else ""
-            blocks.append("\n".join(["", _HEADINGS[side], *(f"{command}{end}" for command in commands)]))
+            blocks.append("\n".join(["", _HEADINGS[side], *_lines(side, commands)]))
     return blocks
+
+
+def _lines(side: Side, commands: Mapping[str, str]) -> Iterator[str]:
+    """`commands`: each with its note; of several with one note it stands above the first."""
+    comment, end = ("--", ";") if side in (Side.SOURCE, Side.TARGET) else ("#", "")
+    said = ""
+    for command, note in commands.items():
+        if note != said:
+            yield ""
+            if note:
+                yield f"{comment} {note}"
+            said = note
+        yield f"{command}{end}"

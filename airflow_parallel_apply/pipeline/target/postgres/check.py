@@ -138,7 +138,8 @@ def _missing(connection: Connection, relation: Relation) -> Finding:
     mend = [f"CREATE TABLE {quoted(relation.schema, relation.table)} ({', '.join(parts)})"]
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [relation.schema]).fetchone() == (None,):
         mend.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)}")
-    return _about(relation, f"{relation.name} is missing", *mend)
+    note = "Columns and key only; a first run with create_tables makes all of it."
+    return _about(relation, f"{relation.name} is missing", *mend, note=note)
 
 
 def _width_findings(relation: Relation) -> Iterator[Finding]:

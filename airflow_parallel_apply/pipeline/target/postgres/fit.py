@@ -82,11 +82,15 @@ def fit(source: str, target: str) -> Fit:
     """How the target's type takes values of the source's."""
     if source == target:
         return Fit.EXACT
-    if source.endswith("[]") != target.endswith("[]"):
-        return Fit.EXACT if target == "text" else Fit.REFUSES
+    is_array = source.endswith("[]")
+    if target == "text" or (is_array and target == "text[]"):
+        return Fit.EXACT
     ours, theirs = _parsed(source.removesuffix("[]")), _parsed(target.removesuffix("[]"))
     if ours is None or theirs is None:
-        return Fit.EXACT if theirs is not None and theirs == _Type("text", ()) else Fit.UNKNOWN
+        # A domain over an array shows no brackets.
+        return Fit.UNKNOWN
+    if is_array != target.endswith("[]"):
+        return Fit.REFUSES
     if theirs.name in ("text", "character varying", "character"):
         return _into_text(ours, theirs)
     if theirs.name == "numeric" and (ours.name in _INTEGER_DIGITS or ours.name == "numeric"):

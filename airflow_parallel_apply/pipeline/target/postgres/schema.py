@@ -47,5 +47,6 @@ def migrate(session: Session) -> tuple[str, ...]:
         for version in range(current + 1, VERSION + 1):
             connection.execute(session.sql("schema", f"upgrade_{version}"))
             connection.execute(session.sql("schema", "add_version"), {"version": version})
-            made.append(f"tables of version {version} in the schema {session.schema}")
+        if current < VERSION:
+            made.append(f"tables in the schema {session.schema}, of version {VERSION}")
     return tuple(made)

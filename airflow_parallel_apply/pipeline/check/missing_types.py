@@ -1,0 +1,73 @@
+"""Types that the target lacks, and the commands that make its missing tables and columns name. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.copy.definitions import TypeDefinition, read_definitions
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding, quoted
+from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.session import Session as TargetSession
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
+
+
+def type_findings(
+    config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+) -> tuple[Finding, ...]:
+    """In the order in which they have to be made. Errors: the pipeline's."""
+    with (
+        closing(TargetSession(target.dsn, pipeline=config.pipeline, schema="parallel_apply")) as session,
+        session.transaction("check") as connection,
+    ):
+        found = find_tables(connection, relations, schema=session.schema)
+        wanted = [
+            (relation, table)
+            for relation, table in zip(relations, found, strict=True)
+            if relation.columns and (table is None or table.missing_columns)
+        ]
+        if not wanted:
+            return ()
+        kinds = dict.fromkeys(_types(config, source, wanted))
+        return tuple(_finding(connection, kind) for kind in kinds if not _is_there(connection, kind))
+
+
+def _types(
+    config: PipelineConfig, source: Endpoint, wanted: Sequence[tuple[Relation, TargetTable | None]]
+) -> list[TypeDefinition]:
+    """Of all columns where the table is missing, else of those that it lacks: others may have a type of their own."""
+    name = f"parallel_apply {config.pipeline} check"
+    with closing(SourceSession(source, application_name=name)) as session, session.errors("check"):
+        missing = [relation for relation, table in wanted if table is None]
+        kinds = list(read_definitions(session.catalog(), missing).types)
+        for relation, table in wanted:
+            if table is not None:
+                lacks = [column.type_name for column in relation.columns if column.name in table.missing_columns]
+                kinds += [
+                    kind
+                    for kind in read_definitions(session.catalog(), [relation]).types
+                    if any(type_name.startswith(f"{kind.schema}.{kind.name}") for type_name in lacks)
+                ]
+        return kinds
+
+
+def _is_there(connection: Connection, kind: TypeDefinition) -> bool:
+    """Asks the catalog: to_regtype() refuses a role that may not use the schema."""
+    query = (
+        "SELECT EXISTS (SELECT FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace "
+        "WHERE n.nspname = %s AND t.typname = %s)"
+    )
+    row = connection.execute(query, [kind.schema, kind.name]).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _finding(connection: Connection, kind: TypeDefinition) -> Finding:
+    mend = [kind.text]
+    row = connection.execute("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)", [kind.schema]).fetchone()
+    if row is not None and not row[0]:
+        mend.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(kind.schema)}")
+    name = f"{kind.schema}.{kind.name}"
+    return new_finding(Side.TARGET, f"type {name}", f"the type {name} is missing", *mend)
