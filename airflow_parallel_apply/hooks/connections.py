@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from ipaddress import ip_address
-from typing import Final, NoReturn
+from typing import Final, NoReturn, cast
 from urllib.parse import quote
 
 from airflow.sdk import BaseHook, Connection
@@ -270,7 +270,19 @@ def _connection(conn_id: str, parameter: str) -> Connection:
     try:
         return BaseHook.get_connection(conn_id)
     except (AirflowNotFoundException, AirflowRuntimeError) as error:
-        _missing(conn_id, parameter, error)
+        return _stored(conn_id) or _missing(conn_id, parameter, error)
+
+
+def _stored(conn_id: str) -> Connection | None:
+    """From Airflow's database, for commands in a shell: outside of its processes the SDK looks at the environment only.
+    In a task this asks the API once more.
+    """
+    from airflow.models.connection import Connection as StoredConnection
+
+    try:
+        return cast("Connection", StoredConnection.get_connection_from_secrets(conn_id))
+    except (AirflowNotFoundException, AirflowRuntimeError):
+        return None
 
 
 def _missing(conn_id: str, parameter: str, error: Exception) -> NoReturn:

@@ -272,6 +272,13 @@ def test_what_only_a_person_knows_stands_above_the_commands(rig: Rig, limited: R
     assert '\nCREATE TABLE "public"."t" (' in target
 
 
+def test_what_a_copy_cannot_do_is_told_beside_what_the_database_refuses(rig: Rig, limited: Rig) -> None:
+    execute(rig.target_dsn, "CREATE TABLE child (id int PRIMARY KEY REFERENCES t)")
+    execute(rig.target_dsn, *TROUBLES["no right to the schema"].target)
+    found(limited.having(start=Start.COPY), "may not create the schema")
+    found(limited.having(start=Start.COPY), "have foreign keys, which a copy in parallel cannot keep")
+
+
 def test_what_a_copy_cannot_do_at_the_target_is_told_by_the_check(rig: Rig, limited: Rig) -> None:
     execute(rig.target_dsn, "CREATE TABLE child (id int PRIMARY KEY REFERENCES t)")
     limited = limited.having(start=Start.COPY)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -51,6 +54,18 @@ def test_a_missing_connection_is_one_line_that_says_what_to_do() -> None:
     with pytest.raises(ConfigurationError, match="AIRFLOW_CONN_NO_SUCH") as raised:
         connections.database("no_such", parameter="source_conn_id")
     assert "\n" not in str(raised.value)
+
+
+def test_outside_of_a_task_a_connection_is_found_in_airflow_s_database(airflow_home: Path) -> None:
+    uri = "postgresql://reader@db.invalid/shop"
+    add = [sys.executable, "-m", "airflow", "connections", "add", "kept_in_the_database", "--conn-uri", uri]
+    subprocess.run(add, check=True, capture_output=True)
+    read = (
+        "from airflow_parallel_apply.hooks import connections\n"
+        "print(connections.database('kept_in_the_database', parameter='--source').dsn)"
+    )
+    done = subprocess.run([sys.executable, "-c", read], check=True, capture_output=True, text=True)
+    assert "host=db.invalid" in done.stdout
 
 
 def test_an_extra_that_libpq_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

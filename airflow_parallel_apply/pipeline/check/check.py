@@ -104,7 +104,8 @@ def _target_findings(
 ) -> Sequence[Finding]:
     with closing(open_target(target, config.pipeline)) as writing:
         # Who may not look into the schema cannot be told either whether the pipeline is in it.
-        is_closed = bool(errors(writing.findings((), channels=config.channels, require_empty=False)))
+        general = errors(writing.findings((), channels=config.channels, require_empty=False))
+        is_closed = any(finding.where.startswith("schema ") for finding in general)
         fence = writing.fence() if not is_closed and writing.is_installed() else None
         is_new = fence is None and not is_closed
         copies = is_new and config.start is Start.COPY

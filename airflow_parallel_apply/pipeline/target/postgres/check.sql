@@ -18,6 +18,6 @@ SELECT t.ordinal - 1 AS index, row_security_active(t.oid) AS row_security,
        ARRAY(SELECT r.rulename::text FROM pg_rewrite r
              WHERE r.ev_class = t.oid AND r.ev_enabled IN ('A', 'R') ORDER BY 1) AS always_rules,
        ARRAY(SELECT k.conname::text FROM pg_constraint k
-             WHERE k.contype = 'f' AND t.oid IN (k.conrelid, k.confrelid) ORDER BY 1) AS foreign_keys
+             WHERE k.contype = 'f' AND k.conparentid = 0 AND t.oid IN (k.conrelid, k.confrelid) ORDER BY 1) AS foreign_keys
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t(oid, ordinal)
 ORDER BY 1;
