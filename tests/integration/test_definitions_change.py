@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
@@ -136,6 +137,31 @@ def test_what_a_message_did_already_is_not_done_again(rig: Rig) -> None:
     write_on(rig)
     rig.run()
     assert_equal(rig)
+
+
+def test_a_message_of_a_database_with_another_encoding_is_read_as_what_it_says(
+    rig: Rig, source_server: PostgresServer, tmp_path: Path
+) -> None:
+    execute(
+        source_server.dsn(),
+        "DROP DATABASE IF EXISTS latin1 WITH (FORCE)",
+        "CREATE DATABASE latin1 TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'",
+    )
+    rig = Rig(config=rig.config, source_dsn=source_server.dsn("latin1"), target_dsn=rig.target_dsn)
+    rig = rig.having(pipeline="latin1", log_url=str(tmp_path / "other"), ddl=DdlPolicy.APPLY)
+    rig.write(_TABLE)
+    rig.prepare()
+    ddl = "ALTER TABLE t ADD COLUMN \"né\" text DEFAULT 'ü'"
+    quoted = ddl.replace("'", "''")
+    rig.transaction(ddl, f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{quoted}')")
+    write_on(rig)
+    rig.run()
+    assert_equal(rig)
+    execute(
+        source_server.dsn(),
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = 'latin1'",
+        "DROP DATABASE latin1 WITH (FORCE)",
+    )
 
 
 def test_a_refused_message_that_was_run_by_hand_is_skipped(rig: Rig) -> None:

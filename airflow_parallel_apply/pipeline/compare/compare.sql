@@ -37,13 +37,13 @@ SELECT relkind <> 'p' FROM pg_class WHERE oid = to_regclass(format('%I.%I', $1::
 
 -- name: checksum
 SELECT count(*), coalesce(sum(hash), 0)
-FROM (SELECT ('x' || left(md5(ROW({columns})::text), 16))::bit(64)::bigint AS hash FROM {rows}) AS rows;
+FROM (SELECT ('x' || left(md5(convert_to(ROW({columns})::text, 'UTF8')), 16))::bit(64)::bigint AS hash FROM {rows}) AS rows;
 
 -- name: buckets
 SELECT bucket, count(*), sum(hash)
 FROM (
-    SELECT ('x' || left(md5(ROW({columns})::text), 16))::bit(64)::bigint AS hash,
-           ('x' || left(md5(ROW({key})::text), 8))::bit(32)::bigint % $1::bigint AS bucket
+    SELECT ('x' || left(md5(convert_to(ROW({columns})::text, 'UTF8')), 16))::bit(64)::bigint AS hash,
+           ('x' || left(md5(convert_to(ROW({key})::text, 'UTF8')), 8))::bit(32)::bigint % $1::bigint AS bucket
     FROM {rows}
 ) AS rows
 GROUP BY bucket;
@@ -51,8 +51,8 @@ GROUP BY bucket;
 -- name: rows
 SELECT key, hash, count(*)
 FROM (
-    SELECT ROW({key})::text AS key, md5(ROW({columns})::text) AS hash,
-           ('x' || left(md5(ROW({key})::text), 8))::bit(32)::bigint % $1::bigint AS bucket
+    SELECT ROW({key})::text AS key, md5(convert_to(ROW({columns})::text, 'UTF8')) AS hash,
+           ('x' || left(md5(convert_to(ROW({key})::text, 'UTF8')), 8))::bit(32)::bigint % $1::bigint AS bucket
     FROM {rows}
 ) AS rows
 WHERE bucket = ANY ($2::bigint[])

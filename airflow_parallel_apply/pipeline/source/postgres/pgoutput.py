@@ -79,12 +79,19 @@ class Decoder:
     """Decodes one read of a slot, from its first message. Not thread-safe.
 
     `table` turns a relation message, and the id of the transaction that it was sent in, into a followed table, and
-    tells whether its definition differs from the one the log had for it. Errors: `SourceError` for bytes that are not
-    `pgoutput` as we know it.
+    tells whether its definition differs from the one the log had for it. `text` makes UTF-8 of a message's bytes.
+    Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
     """
 
-    def __init__(self, *, next_seqno: int, table: Callable[[WireRelation, int], tuple[FollowedTable, bool]]) -> None:
+    def __init__(
+        self,
+        *,
+        next_seqno: int,
+        table: Callable[[WireRelation, int], tuple[FollowedTable, bool]],
+        text: Callable[[bytes], bytes],
+    ) -> None:
         self._table = table
+        self._text = text
         self._types: dict[int, str] = {}
         self._tables: dict[int, FollowedTable] = {}
         self._next_seqno = next_seqno
@@ -144,7 +151,7 @@ class Decoder:
                         # Everything that committed before it was sent before it, so a read of nothing else moves on.
                         self.safe_lsn = max(self.safe_lsn, message.lsn + 1)
                     elif message.prefix == DDL_PREFIX:
-                        texts = (message.prefix.encode(), message.content)
+                        texts = (message.prefix.encode(), self._text(message.content))
                         found.statements.append(
                             _Statement(
                                 message=index, operation=Operation.MESSAGE, relation_ids=(NO_RELATION,), texts=texts

@@ -56,7 +56,7 @@ class Definitions:
 
 
 def decode(batches: list[list[bytes]], *, definitions: Definitions | None = None) -> tuple[pa.Table, pa.Table, Decoder]:
-    decoder = Decoder(next_seqno=0, table=(definitions or Definitions()).table)
+    decoder = Decoder(next_seqno=0, table=(definitions or Definitions()).table, text=bytes)
     made = [decoder.decode(pa.array(batch, pa.binary())) for batch in batches if batch]
     return (
         pa.Table.from_batches([rows for rows, _ in made]),
