@@ -54,8 +54,8 @@ class Epoch:
 class Unit:
     """What a lane works on: rows of (after_seqno, last_seqno] in some channels.
 
-    `channel` is None for a serial unit, which takes every channel's rows of one transaction, between the
-    fragnos `first_fragno` and `last_fragno` inclusive where given. `after_seqnos`, by channel, is given for the unit of
+    `channel` is None for a serial unit, which takes every channel's rows; `first_fragno` and `last_fragno`, inclusive,
+    are given where it is a part of one transaction. `after_seqnos`, by channel, is given for the unit of
     a merge point: all channels, from each one's own position; `after_seqno` is then the least of them. `token` names
     the claim; staging that bears another token is nobody's.
     """

@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import copy_line, translate
-from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, staging_table
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, holder_session, staging_table
 from airflow_parallel_apply.pipeline.target.postgres.positions import is_held
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_staging, create_staging
@@ -47,7 +47,7 @@ class LoadOrder:
     token: str
     attempt: str
     relations: tuple[Relation, ...]
-    schema: str = "parallel_apply"
+    schema: str = DEFAULT_SCHEMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding, quoted
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
@@ -21,7 +22,7 @@ _finding: Final = partial(new_finding, Side.TARGET)
 def check_copy(config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
     """In a session of its own. Errors: the pipeline's."""
     with (
-        closing(Session(target.dsn, pipeline=config.pipeline, schema="parallel_apply")) as session,
+        closing(Session(target.dsn, pipeline=config.pipeline, schema=DEFAULT_SCHEMA)) as session,
         session.transaction("check") as connection,
     ):
         return copy_findings(session, connection, relations, create_tables=config.create_tables)

@@ -43,12 +43,12 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session as S
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 from airflow_parallel_apply.pipeline.target.postgres.check import check_target, require_that_empty
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables, find_tables
 
 _logger = logging.getLogger(__name__)
 
-_SCHEMA: Final = "parallel_apply"
 _LOOK_SECONDS: Final = 0.5
 _LOOKS_PER_REPORT: Final = 4
 _LOCK_TIMEOUT: Final = "10s"
@@ -121,12 +121,14 @@ class InitialCopy:
             definitions = self._definitions(connection)
             made = make_tables(connection, definitions)
             self._record.set_made(copy_id, made)
-            require_that_empty(connection, describe_tables(connection, self._relations, schema=_SCHEMA))
+            require_that_empty(connection, describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA))
             destinations = self._destinations(connection)
         with self._reading.errors("copy"):
             stored = stored_tables(self._reading.catalog(), self._relations)
         self._record.add_parts(copy_id, plan_parts(stored, destinations))
-        order = CopyOrder(pipeline=self._config.pipeline, copy_id=copy_id, snapshot=snapshot.name, schema=_SCHEMA)
+        order = CopyOrder(
+            pipeline=self._config.pipeline, copy_id=copy_id, snapshot=snapshot.name, schema=DEFAULT_SCHEMA
+        )
         try:
             with self._watched():
                 self._load(order)
@@ -189,14 +191,14 @@ class InitialCopy:
         """Of the tables that are missing at the target, where they are to be made."""
         missing: list[Relation] = []
         if self._config.create_tables:
-            found = find_tables(connection, self._relations, schema=_SCHEMA)
+            found = find_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
             missing = [relation for relation, table in zip(self._relations, found, strict=True) if table is None]
         with self._reading.errors("copy"):
             return read_definitions(self._reading.catalog(), missing)
 
     def _destinations(self, connection: Connection) -> list[Destination]:
         """Columns that the target computes itself are not sent."""
-        tables = describe_tables(connection, self._relations, schema=_SCHEMA)
+        tables = describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
         return [
             Destination(
                 relation=table.relation,
@@ -270,7 +272,7 @@ class InitialCopy:
             )
 
     def _open_target(self) -> Session:
-        return Session(self._target.dsn, pipeline=self._config.pipeline, schema=_SCHEMA)
+        return Session(self._target.dsn, pipeline=self._config.pipeline, schema=DEFAULT_SCHEMA)
 
 
 def _wait_briefly(connection: Connection) -> None:

@@ -18,7 +18,7 @@ class CopyOrder:
     pipeline: str
     copy_id: str
     snapshot: str
-    schema: str = "parallel_apply"
+    schema: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

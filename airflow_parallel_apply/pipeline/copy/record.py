@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.copy.protocol import CopyPart, CopyProgress
 from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
-from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag, pipeline_tag
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, claim_tag, pipeline_tag
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
@@ -248,15 +248,15 @@ class CopyRecord:
         return statement("record", name, schema=self._session.schema, package=__package__)
 
 
-def read_progress(target: Endpoint, pipeline: str, *, schema: str = "parallel_apply") -> CopyProgress | None:
+def read_progress(target: Endpoint, pipeline: str) -> CopyProgress | None:
     """Of the pipeline's last copy; None when there is none, or nothing at all. Errors: the pipeline's."""
-    with closing(Session(target.dsn, pipeline=pipeline, schema=schema)) as session:
+    with closing(Session(target.dsn, pipeline=pipeline, schema=DEFAULT_SCHEMA)) as session:
         return CopyRecord(session).progress()
 
 
-def is_copying(target: Endpoint, pipeline: str, *, schema: str = "parallel_apply") -> bool:
+def is_copying(target: Endpoint, pipeline: str) -> bool:
     """Whether a session that lives copies for the pipeline. Errors: the pipeline's."""
-    with closing(Session(target.dsn, pipeline=pipeline, schema=schema)) as session:
+    with closing(Session(target.dsn, pipeline=pipeline, schema=DEFAULT_SCHEMA)) as session:
         return CopyRecord(session).is_held()
 
 

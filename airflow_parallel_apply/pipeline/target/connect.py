@@ -8,7 +8,8 @@ from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_commands
-from airflow_parallel_apply.pipeline.target.postgres.target import DEFAULT_SCHEMA, PostgresTarget
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 

@@ -263,8 +263,8 @@ class Target(Protocol):
         ...
 
     def commit_serial(self, unit: Unit, steps: Sequence[SerialStep]) -> None:
-        """Lock all positions, require each at unit.last_seqno − 1 and held by unit.token, run the steps, move all, in
-        one transaction.
+        """Lock all positions, require each at unit.after_seqno and held by unit.token, run the steps, move all to
+        unit.last_seqno, in one transaction.
         """
         ...
 
@@ -282,7 +282,7 @@ class Target(Protocol):
 
     def replay(self, unit: Unit, rows: Iterator[pa.RecordBatch]) -> None:
         """Exact replay of a channel's unit, change by change in source order, and the position: the way out when a
-        merge meets a conflict inside a one-channel pipeline.
+        merge is refused and no other channel may be why (one channel alone, or tied tables).
         """
         ...
 

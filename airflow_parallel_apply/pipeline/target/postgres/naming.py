@@ -9,6 +9,9 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
+DEFAULT_SCHEMA: Final = "parallel_apply"
+"""Of the pipelines' own tables, and of their staging."""
+
 ALL_CHANNELS: Final = "all"
 """What stands for the channel in the names of a serial unit."""
 

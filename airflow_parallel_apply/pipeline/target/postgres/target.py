@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Final
 
 import psycopg
 import pyarrow as pa
@@ -30,6 +29,7 @@ from airflow_parallel_apply.pipeline.target.postgres.merge import (
     merge_parts,
 )
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.plan import PlanTable
 from airflow_parallel_apply.pipeline.target.postgres.positions import (
@@ -54,8 +54,6 @@ from airflow_parallel_apply.pipeline.target.protocol import (
     SerialStep,
     TargetIdentity,
 )
-
-DEFAULT_SCHEMA: Final = "parallel_apply"
 
 
 class PostgresTarget:
