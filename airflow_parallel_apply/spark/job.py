@@ -5,8 +5,7 @@
     scan of the unit's files ─ seqno, channel, fragno (pushed down to Parquet) ─ [counted] ─ links ─ order ─ LoadRows
 
 Measured on TPC-B, of which the links drop half: for 300,000 log rows scan, filters, order and hand-over take 0.8
-processor seconds of the JVM, and took 1.1 while a row's values were a list instead of one line. The order costs under a
-tenth of that.
+processor seconds of the JVM, the order under a tenth of that.
 
 Below `EXCHANGE_ROWS` one task does it all and nothing is exchanged: another lane uses the other core. Above it the rows
 are spread by key range (Spark samples them to find the ranges), so that one key stays in one task.

@@ -1,0 +1,175 @@
+"""What a serial unit holds, from one pass over the narrow columns of its rows: where a set of them has to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.pipeline.event import Mark, Operation, Relation
+from airflow_parallel_apply.pipeline.line import values_of
+from airflow_parallel_apply.pipeline.log.protocol import RowReader
+
+MAX_SETS: Final = 16
+"""More sets than this are cheaper to replay than to stage one by one."""
+
+Place: TypeAlias = tuple[int, int]
+"""(seqno, fragno)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """A place where a set of rows ends: a statement, a change that only a replay gets right, or, without an operation,
+    the first row under a newer definition.
+    """
+
+    seqno: int
+    fragno: int
+    operation: Operation | None
+    relation_id: int
+    values: tuple[str, ...] = ()
+    """A statement's options or text."""
+
+    @property
+    def place(self) -> Place:
+        return self.seqno, self.fragno
+
+    def is_truncated_with(self, before: Break) -> bool:
+        """Whether both are of one TRUNCATE of several tables, which comes as adjacent rows with equal options."""
+        return (
+            before.operation is Operation.TRUNCATE
+            and self.operation is Operation.TRUNCATE
+            and self.place == (before.seqno, before.fragno + 1)
+            and self.values == before.values
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What one pass over the narrow columns of a unit tells. `last`: the place of its last row, or before any."""
+
+    breaks: tuple[Break, ...]
+    last: Place
+    row_count: int
+    tables_redefined: bool
+
+
+def outline_of(unit: Unit, log: RowReader) -> Outline:
+    """Of one transaction of any size, or of several small ones. Errors: `LogError`."""
+    breaks: list[Break] = []
+    last_fragno, row_count = -1, 0
+    relations: set[int] = set()
+    columns = ["seqno", "fragno", "operation", "relation_id", "unsent"]
+    for batch in log.rows(unit.after_seqno, unit.last_seqno, columns=columns):
+        if not batch.num_rows:
+            continue
+        row_count += batch.num_rows
+        in_last = batch.column("fragno").filter(pc.equal(batch.column("seqno"), unit.last_seqno))
+        last_fragno = max(last_fragno, pc.max(in_last).as_py() if len(in_last) else -1)
+        relations.update(pc.unique(batch.column("relation_id")).to_pylist())
+        operation = batch.column("operation")
+        unsent_key = pc.and_(pc.equal(operation, Operation.KEY_ARRIVED), pc.is_valid(batch.column("unsent")))
+        statement = pc.is_in(operation, pa.array([Operation.TRUNCATE, Operation.MESSAGE]))
+        # More of these than sets are worth are all replayed, wherever they lie: they need not be kept (law 6).
+        unsent_rows = batch.filter(unsent_key).slice(0, MAX_SETS + 1)
+        marked = pa.Table.from_batches([batch.filter(statement), *([unsent_rows] if len(breaks) <= MAX_SETS else [])])
+        for row in marked.to_pylist():
+            breaks.append(
+                Break(
+                    seqno=row["seqno"],
+                    fragno=row["fragno"],
+                    operation=Operation(row["operation"]),
+                    relation_id=row["relation_id"],
+                )
+            )
+    state = log.state()
+    tables = [state.relation(number).name for number in relations if number >= 0]
+    breaks = list(_with_values(breaks, log))
+    if _is_redefined(unit, log):
+        statements = {found.place: found for found in breaks}
+        breaks += [_before_truncate(found, statements) for found in _redefinitions(relations, unit, log)]
+    return Outline(
+        # A definition is needed for the statement in the same place.
+        breaks=tuple(sorted(breaks, key=lambda found: (found.place, found.operation is not None))),
+        last=(unit.last_seqno, last_fragno),
+        row_count=row_count,
+        tables_redefined=len(tables) != len(set(tables)),
+    )
+
+
+def older_version(relation: Relation, log: RowReader) -> Relation:
+    """The version before, or this one where it is the first."""
+    versions = [
+        other
+        for other in log.state().relations
+        if (other.schema, other.table) == (relation.schema, relation.table) and other.relation_id < relation.relation_id
+    ]
+    return max(versions, key=lambda other: other.relation_id, default=relation)
+
+
+def _is_redefined(unit: Unit, log: RowReader) -> bool:
+    marks = log.transactions(unit.after_seqno, unit.last_seqno).column("marks").to_pylist()
+    return any(Mark.RELATION in found for found in marks if found)
+
+
+def _redefinitions(relations: Iterable[int], unit: Unit, log: RowReader) -> Iterator[Break]:
+    """The first row of each relation whose columns are others than those of the version before."""
+    state = log.state()
+    newer = {
+        number
+        for number in relations
+        if number >= 0 and _columns(older_version(state.relation(number), log)) != _columns(state.relation(number))
+    }
+    first: dict[int, Place] = {}
+    columns = ["seqno", "fragno", "relation_id"]
+    for batch in log.rows(unit.after_seqno, unit.last_seqno, columns=columns) if newer else ():
+        for number in newer.intersection(pc.unique(batch.column("relation_id")).to_pylist()):
+            rows = batch.filter(pc.equal(batch.column("relation_id"), number))
+            seqno = pc.min(rows.column("seqno")).as_py()
+            fragno = pc.min(rows.column("fragno").filter(pc.equal(rows.column("seqno"), seqno))).as_py()
+            first[number] = min(first.get(number, (seqno, fragno)), (seqno, fragno))
+    for number, (seqno, fragno) in first.items():
+        yield Break(seqno=seqno, fragno=fragno, operation=None, relation_id=number)
+
+
+def _before_truncate(redefined: Break, statements: Mapping[Place, Break]) -> Break:
+    """Of tables that are truncated together none waits behind the first for its definition."""
+    found = redefined
+    while (here := statements.get(found.place)) and (before := statements.get((found.seqno, found.fragno - 1))):
+        if not here.is_truncated_with(before):
+            break
+        found = replace(found, fragno=before.fragno)
+    return found
+
+
+def _columns(relation: Relation) -> list[tuple[str, str, int | None]]:
+    return [(column.name, column.type_name, column.number) for column in relation.columns]
+
+
+def _with_values(breaks: Sequence[Break], log: RowReader) -> tuple[Break, ...]:
+    """Fetch the statements' options and texts, which lie in the wide column, for the few rows that have them."""
+    wanted: dict[int, set[int]] = {}
+    for found in breaks:
+        if found.operation is not Operation.KEY_ARRIVED:
+            wanted.setdefault(found.seqno, set()).add(found.fragno)
+    texts: dict[Place, tuple[str, ...]] = {}
+    for seqno, fragnos in wanted.items():
+        for fragno in sorted(fragnos):
+            if (seqno, fragno) in texts:
+                continue
+            for batch in log.rows(
+                seqno - 1, seqno, columns=["fragno", "values"], in_order=True, after_fragno=fragno - 1
+            ):
+                near = batch.filter(pc.is_in(batch.column("fragno"), pa.array(sorted(fragnos), pa.int64())))
+                texts.update(((seqno, row["fragno"]), _texts(row["values"])) for row in near.to_pylist())
+                break
+    return tuple(replace(found, values=texts.get(found.place, ())) for found in breaks)
+
+
+def _texts(values: str) -> tuple[str, ...]:
+    """Of a statement, which may have none."""
+    return tuple(text for text in values_of(values) if text is not None) if values else ()
