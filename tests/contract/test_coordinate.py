@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -15,10 +16,12 @@ from airflow_parallel_apply.pipeline.apply.signals import Cancelled
 from airflow_parallel_apply.pipeline.coordinate.coordinator import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import STOP_SEQUENCE
+from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.queue.model import Change as ChangeTask
 from airflow_parallel_apply.queue.model import Task
 from tests.support.generation import Generation
+from tests.support.local_stage import LocalStage
 from tests.support.written_log import Change, append
 
 
@@ -128,6 +131,21 @@ def test_a_lane_that_slept_on_a_serial_unit_does_not_take_the_channels_from_the_
     assert [(position.seqno, position.claim) for position in following.positions()] == [(0, "following")] * 2
     assert rows(target_dsn) == {1: "a"}
     following.close()
+
+
+def test_a_timeout_of_staging_itself_ends_the_lane_and_is_not_taken_for_staging_that_goes_on(
+    make: Callable[..., Generation], log_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(log_url, 0, [[Change("I", 1, "a")]])
+    generation = make(1)
+    deadline = time.monotonic() + 20
+
+    def timed_out(stage: LocalStage, unit: Unit) -> StagedUnit:
+        raise TimeoutError("the disk does not answer")
+
+    monkeypatch.setattr(LocalStage, "stage", timed_out)
+    with pytest.raises(TimeoutError, match="the disk does not answer"):
+        generation.lane(cancelled=lambda: time.monotonic() > deadline)
 
 
 def _hand_over(generation: Generation, holder: str, following: str) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from airflow_parallel_apply.pipeline.apply.batch import Batch, ChannelClaim
@@ -144,13 +143,12 @@ class Branches:
         if staging is None:
             return None
         with self._parts.report.time("stage"):
-            while True:
-                try:
-                    return staging.result(timeout=_CANCEL_POLL_SECONDS)
-                except FutureTimeout:
-                    if self._parts.signals.cancelled():
-                        self._parts.stage.cancel()
-                        raise Cancelled("the lane was cancelled", op="stage", seqno=batch.first_seqno) from None
+            # A timeout that staging itself met is its result, and not for this loop to wait out.
+            while not wait([staging], timeout=_CANCEL_POLL_SECONDS).done:
+                if self._parts.signals.cancelled():
+                    self._parts.stage.cancel()
+                    raise Cancelled("the lane was cancelled", op="stage", seqno=batch.first_seqno)
+            return staging.result()
 
     def _commit(self, staged: StagedUnit) -> None:
         with self._parts.report.time("commit"):

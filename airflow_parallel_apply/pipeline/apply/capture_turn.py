@@ -172,7 +172,7 @@ class CaptureTurns:
         self._coordinator.queue.modify(claimant=self._claimant, change=[Change(ref=task.ref, value=task.value)])
 
     def _give_up(self, error: FatalError) -> None:
-        """The source needs a person: what is captured is applied, then the generation ends failed."""
+        """The source needs a person: what is fed is applied, then the generation ends failed."""
         _logger.error("%s", error)
         state = self._coordinator.state()
         failure = UnitFailure(
