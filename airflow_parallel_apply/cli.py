@@ -285,7 +285,7 @@ def drop(
 
     if log and log_url is None:
         raise typer.BadParameter("--log needs --log-url")
-    if not yes and not typer.confirm(f"Remove pipeline {pipeline}? What it did not apply yet is lost for it."):
+    if not yes and not _agreed(f"Remove pipeline {pipeline}? What it did not apply yet is lost for it."):
         sys.exit(1)
     with told():
         ends = _endpoint(source, "source"), _endpoint(target, "target")
@@ -345,6 +345,14 @@ def _config(
         create_tables=run.create_tables,
         ddl=run.ddl,
     )
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return typer.confirm(question)
+    except typer.Abort:
+        typer.echo("\nNothing was removed. Without a terminal to ask: --yes.", err=True)
+        return False
 
 
 def _endpoint(text: str, side: str) -> Endpoint:

@@ -79,7 +79,8 @@ def _refusal(gap: GapAhead, dag_id: str, interval: Interval, *, ended: Any = Non
         f"--from-date {moment(first.start)} --to-date {moment(max(last, first.start))}"
     )
     if ended is not None:
-        gap.hint += f" (with --reprocess-behavior completed), or clear the run {ended.run_id}, which is {ended.state}"
+        state = getattr(ended.state, "value", ended.state)
+        gap.hint += f" (with --reprocess-behavior completed), or clear the run {ended.run_id}, which is {state}"
     gap.hint += "; then clear this task with everything downstream."
     return gap
 

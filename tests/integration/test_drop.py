@@ -192,6 +192,9 @@ def call(rig: Rig, *arguments: str, answer: str | None = None) -> Result:
 
 def test_the_command_asks_first_and_says_what_it_did(rig: Rig) -> None:
     assert call(rig, answer="n\n").exit_code == 1
+    unasked = call(rig, answer="")
+    assert unasked.exit_code == 1
+    assert "--yes" in unasked.output
     assert slots(rig)
     told = call(rig, answer="y\n")
     assert told.exit_code == 0, told.output

@@ -14,6 +14,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.module_loading import import_string
+from airflow.utils.state import DagRunState
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -182,10 +183,10 @@ def test_a_gap_without_runs_names_the_first_interval_and_the_command(
     )
 
 
-@pytest.mark.parametrize("state", ["failed", "success"])
-def test_a_run_that_ended_and_left_a_gap_is_named(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+@pytest.mark.parametrize("state", [DagRunState.FAILED, DagRunState.SUCCESS])
+def test_a_run_that_ended_and_left_a_gap_is_named(monkeypatch: pytest.MonkeyPatch, state: DagRunState) -> None:
     before = [hourly(2, state), hourly(3, "running"), hourly(4, "queued")]
-    with pytest.raises(GapAhead, match=f"or clear the run r2, which is {state}"):
+    with pytest.raises(GapAhead, match=f"or clear the run r2, which is {state.value};"):
         judge(monkeypatch, before, INSIDE_TWO)
 
 
