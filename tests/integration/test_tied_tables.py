@@ -281,6 +281,20 @@ def test_a_table_that_a_transaction_wrote_is_truncated_or_altered_by_it(rig: Pla
     assert rig.comparison().equal
 
 
+def test_a_new_definition_in_between_does_not_forget_what_the_targets_cascades_have_done(rig: PlainRig) -> None:
+    """The child's deletion is its first row under the definition, and the target has done it with the parent's."""
+    rig.both(
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        "CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent ON DELETE CASCADE)",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO parent VALUES (1), (2)", "INSERT INTO child VALUES (1, 1), (2, 2)")
+    rig.both("ALTER TABLE child ADD COLUMN v text")
+    rig.write("DELETE FROM parent WHERE id = 1", "INSERT INTO child VALUES (3, 2, 'new')")
+    rig.having(ddl=DdlPolicy.SKIP).run()
+    assert rig.comparison().equal
+
+
 def test_a_check_that_the_source_had_put_off_does_not_stop_a_truncate_of_another_table(rig: PlainRig) -> None:
     rig.both(
         "CREATE TABLE parent (id integer PRIMARY KEY)",

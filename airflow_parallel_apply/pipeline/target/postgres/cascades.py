@@ -49,9 +49,19 @@ class Reached:
 
 
 class Cascades:
-    """Follows a replay, change by change."""
+    """Follows a replay, change by change. `learn` the keys first, and again where they may be others."""
 
-    def __init__(self, keys: Sequence[ActingKey]) -> None:
+    def __init__(self) -> None:
+        self._acting: Mapping[int, frozenset[int]] = {}
+        self._checked: Mapping[int, tuple[ActingKey, ...]] = {}
+        self._seqno = -1
+        self._gone: set[int] = set()
+        """Tables of which this transaction has deleted a row or changed a key so far."""
+        self._changed: set[int] = set()
+        """Those and tables of which it has changed a row: a foreign key may refer to any column."""
+
+    def learn(self, keys: Sequence[ActingKey]) -> None:
+        """Those that act from here on; what the transaction has done so far stays."""
         parents: dict[int, set[int]] = {}
         for key in keys:
             parents.setdefault(key.child, set()).add(key.parent)
@@ -60,11 +70,6 @@ class Cascades:
         self._checked = {
             child: tuple(key for key in keys if key.child == child and not key.deferrable) for child in parents
         }
-        self._seqno = -1
-        self._gone: set[int] = set()
-        """Tables of which this transaction has deleted a row or changed a key so far."""
-        self._changed: set[int] = set()
-        """Those and tables of which it has changed a row: a foreign key may refer to any column."""
 
     def reach(self, oid: int, seqno: int, operation: Operation) -> Reached:
         """What the target may have done of this change; and take note of it."""
@@ -85,25 +90,23 @@ class Cascades:
         return found
 
 
-def find_cascades(connection: psycopg.Connection[Any], *, schema: str) -> Cascades:
+def find_acting_keys(connection: psycopg.Connection[Any], *, schema: str) -> tuple[ActingKey, ...]:
     """As the session's role makes them: a replica's foreign keys do nothing. Errors: psycopg's own."""
     if connection.execute("SHOW session_replication_role").fetchone() == ("replica",):
-        return Cascades(())
+        return ()
     cursor = connection.cursor(row_factory=dict_row)
     cursor.execute(statement("tables", "acting_keys", schema=schema))
-    return Cascades(
-        [
-            ActingKey(
-                child=row["child"],
-                parent=row["parent"],
-                parent_name=row["parent_name"],
-                deferrable=row["deferrable"],
-                columns=tuple(row["columns"]),
-                referenced=tuple(row["referenced"]),
-                operators=tuple(row["operators"]),
-            )
-            for row in cursor
-        ]
+    return tuple(
+        ActingKey(
+            child=row["child"],
+            parent=row["parent"],
+            parent_name=row["parent_name"],
+            deferrable=row["deferrable"],
+            columns=tuple(row["columns"]),
+            referenced=tuple(row["referenced"]),
+            operators=tuple(row["operators"]),
+        )
+        for row in cursor
     )
 
 

@@ -19,7 +19,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.event import Operation, Relation
 from airflow_parallel_apply.pipeline.line import values_of
-from airflow_parallel_apply.pipeline.target.postgres.cascades import ActingKey, Cascades, Reached, find_cascades
+from airflow_parallel_apply.pipeline.target.postgres.cascades import ActingKey, Cascades, Reached, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
@@ -58,7 +58,14 @@ class Replay:
         self._moving = moving
         self._tables: dict[int, TargetTable] = {}
         self._statements: dict[tuple[int, Operation, str, bool, bool, bool], bytes] = {}
-        self._cascades: Cascades | None = None
+        self._cascades = Cascades()
+        self._knows_keys = False
+
+    def forget_tables(self) -> None:
+        """They may be others from here on; the transaction under way is the same."""
+        self._tables.clear()
+        self._statements.clear()
+        self._knows_keys = False
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Rows in (seqno, fragno) order. Errors: `TargetError` that names table, seqno and key; psycopg's own."""
@@ -71,8 +78,9 @@ class Replay:
 
     def _run_some(self, rows: Iterator[tuple[Any, ...]]) -> None:
         ready = []
-        if self._cascades is None:
-            self._cascades = find_cascades(self._connection, schema=self._schema)
+        if not self._knows_keys:
+            self._cascades.learn(find_acting_keys(self._connection, schema=self._schema))
+            self._knows_keys = True
         for seqno, relation_id, letter, values, unsent, old_key in rows:
             operation = Operation(letter)
             if operation is Operation.KEY_LEFT:

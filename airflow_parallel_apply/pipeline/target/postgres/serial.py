@@ -27,8 +27,8 @@ _SHOWN_LETTERS: Final = 200
 
 
 class Steps:
-    """Runs steps in order, inside the caller's transaction. What a replay learns about tables serves those behind it,
-    until a statement or a new definition may have changed them.
+    """Runs steps in order, inside the caller's transaction. One replay goes through all of them: what it learns about
+    tables serves until a statement or a new definition may have changed them.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Steps:
         self._session = session
         self._relations = relations
         self._moving = moving
-        self._replay: Replay | None = None
+        self._replay = Replay(connection, schema=session.schema, relations=relations, moving=moving)
 
     def run(self, step: SerialStep) -> None:
         """Errors: `PlanError` for a statement that cannot run in a transaction; as `merge`, `replay`."""
@@ -55,16 +55,13 @@ class Steps:
         elif step.truncate is not None:
             _truncate(connection, session, step, [self._relations(number) for number in step.truncate])
         elif step.statement is not None:
-            self._replay = None
+            self._replay.forget_tables()
             _run_statement(connection, step.statement)
         elif step.redefined is not None:
-            self._replay = None
+            self._replay.forget_tables()
             old, new = (self._relations(number) for number in step.redefined)
             follow(connection, session, old, new, ddl=step.ddl)
         elif step.replay is not None:
-            self._replay = self._replay or Replay(
-                connection, schema=session.schema, relations=self._relations, moving=self._moving
-            )
             self._replay.run(step.replay())
         else:
             raise PlanError("a step of the serial unit says nothing to do", hint="Report it.")
