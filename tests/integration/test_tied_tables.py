@@ -307,6 +307,33 @@ def test_a_check_that_the_source_had_put_off_does_not_stop_a_truncate_of_another
     assert rig.comparison().equal
 
 
+@pytest.mark.parametrize("channels", [1, 8])
+@pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
+@pytest.mark.parametrize("key", ["PRIMARY KEY", ""])
+def test_another_key_of_a_parent_that_is_referred_to_by_another_column_leaves_its_children_alone(
+    rig: PlainRig, key: str, action: str, channels: int
+) -> None:
+    """A merge would delete and insert such a row, and the foreign key would act on that."""
+    rig.both(
+        f"CREATE TABLE parent (id integer {key}, mail text UNIQUE)",
+        "ALTER TABLE parent REPLICA IDENTITY FULL",
+        "CREATE TABLE child (id integer PRIMARY KEY, mail text REFERENCES parent (mail)"
+        f" ON DELETE {action} ON UPDATE {action})",
+    )
+    rig = rig.having(channels=channels)
+    rig.prepare()
+    rig.write("INSERT INTO parent SELECT n, n FROM generate_series(1, 20) n")
+    rig.write("INSERT INTO child SELECT n, n FROM generate_series(1, 20) n")
+    rig.run()
+    rig.write("UPDATE parent SET id = id + 100 WHERE id < 5", "INSERT INTO child VALUES (100)")
+    rig.run()
+    assert rig.comparison().equal
+    # Each takes the key of the one before.
+    rig.write(*(f"UPDATE parent SET id = {to} WHERE id = {at}" for at, to in ((12, 99), (11, 12), (10, 11))))
+    rig.run()
+    assert rig.comparison().equal
+
+
 def test_a_rule_that_turns_rows_away_is_an_error_that_says_so(rig: PlainRig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")

@@ -16,7 +16,8 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError, Unavailable
-from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, bring_in, move_out
+from airflow_parallel_apply.pipeline.target.postgres.cascades import find_acting_keys
+from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, bring_in, has_changes_of, move_out
 from airflow_parallel_apply.pipeline.target.postgres.multiset import Multiset
 from airflow_parallel_apply.pipeline.target.postgres.parts import Part, same_key, sent_value
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -42,6 +43,8 @@ def merge_parts(connection: Connection, session: Session, parts: Sequence[Part],
     Errors: `MissingRows`; `Unavailable` when staging is gone; psycopg's own. The caller rolls back.
     """
     _require_staging(connection, session, parts)
+    if not moving.as_replica:
+        _require_what_happened(connection, session, parts)
     multisets = _multisets(session, parts)
     for multiset in multisets:
         multiset.delete(connection)
@@ -170,6 +173,25 @@ def _require_staging(connection: Connection, session: Session, parts: Sequence[P
     gone = connection.execute(session.sql("staging", "gone"), {"schema": session.schema, "names": names}).fetchone()
     if gone is not None:
         raise Unavailable(f"staging table {gone[0]} is gone", hint="The unit is staged again.")
+
+
+def _require_what_happened(connection: Connection, session: Session, parts: Sequence[Part]) -> None:
+    """Refuse a merge whose deletions and updates foreign keys would take for what they are not. In net changes a row
+    with another key is one that went and one that came, or one that took another row's place; a foreign key over other
+    columns, which the source's row kept, would delete or change children for it. One over the key is safe: the source's
+    own has acted then, too, and the log has what it did. A replay, change by change, does what the source did.
+    """
+    for key in find_acting_keys(connection, schema=session.schema):
+        for part in parts:
+            told = {column.name for column in part.table.relation.columns if column.key}
+            if part.table.oid != key.parent or (told and told.issubset(key.referenced)):
+                continue
+            if part.staged.deletes or has_changes_of(connection, session, part, key.referenced):
+                raise TargetError(
+                    f"a foreign key over {', '.join(key.referenced)} would act on net changes as if a row had gone",
+                    table=part.table.relation.name,
+                    hint="Let the role set session_replication_role.",
+                )
 
 
 def _run(connection: Connection, session: Session, part: Part, operation: str, expected: int, *, done: int = 0) -> None:

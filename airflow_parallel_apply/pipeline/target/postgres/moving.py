@@ -55,12 +55,19 @@ def move_out(connection: Connection, session: Session, part: Part, moving: Movin
     if not columns:
         return 0
     changed = _changed(part, columns)
-    if connection.execute(_find(session.schema, part, changed)).fetchone() is None:
+    if not _is_found(connection, session, part, changed):
         return 0
     if not moving.may_move(part.table):
         raise fixed_column(part.table, part.table.fixed[0])
     connection.execute(_create(session.schema, part))
     return connection.execute(_take_out(session.schema, part, changed)).rowcount
+
+
+def has_changes_of(connection: Connection, session: Session, part: Part, columns: Sequence[str]) -> bool:
+    """Whether an update of the part gives one of these columns another value. Errors: psycopg's own."""
+    sent = {column.name for column in part.table.relation.columns}
+    compared = [name for name in columns if name in sent]
+    return bool(part.staged.updates and compared) and _is_found(connection, session, part, _changed(part, compared))
 
 
 def fixed_column(table: TargetTable, column: str) -> TargetError:
@@ -87,10 +94,11 @@ def bring_in(connection: Connection, session: Session, part: Part) -> int:
     return inserted.rowcount
 
 
-def _find(schema: str, part: Part, changed: sql.Composed) -> sql.Composed:
-    return sql.SQL("SELECT FROM {target} AS t, {staging} AS s WHERE {changed} LIMIT 1").format(
-        target=part.table.own_rows, staging=sql.Identifier(schema, part.staged.staging), changed=changed
+def _is_found(connection: Connection, session: Session, part: Part, changed: sql.Composed) -> bool:
+    query = sql.SQL("SELECT FROM {target} AS t, {staging} AS s WHERE {changed} LIMIT 1").format(
+        target=part.table.own_rows, staging=sql.Identifier(session.schema, part.staged.staging), changed=changed
     )
+    return connection.execute(query).fetchone() is not None
 
 
 def _create(schema: str, part: Part) -> sql.Composed:
