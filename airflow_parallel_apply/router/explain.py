@@ -8,10 +8,12 @@ from typing import Any
 from rich.bar import Bar
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from airflow_parallel_apply.pipeline.epoch import Epoch
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.partition.open import routing_findings
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.planner import critical_reasons, plan_epochs
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
@@ -29,6 +31,8 @@ class Explanation:
     epochs: tuple[Epoch, ...]
     critical: dict[str, int]
     """Critical transactions by their reason; those that lie densely share an epoch."""
+    refused: tuple[str, ...] = ()
+    """Why a pipeline with this routing would not start: what of which table the partitioner cannot place."""
 
     @property
     def channels(self) -> int:
@@ -53,6 +57,7 @@ class Explanation:
             "channels": self.channels,
             "partitioner": self.routing.partitioner,
             "critical": self.critical,
+            "refused": list(self.refused),
             "rows": list(self.rows),
             "skew": round(self.skew, 3),
             "epochs": [
@@ -82,12 +87,14 @@ def explain(log_url: str, *, routing: Routing, limits: EpochLimits, after_seqno:
         routing=routing,
         limits=limits,
     )
+    newest = {relation.name: relation for relation in state.relations}
     critical = critical_reasons(log, after_seqno=after, last_seqno=state.last_seqno, routing=routing)
     return Explanation(
         log_id=log.identity.log_id,
         routing=routing,
         epochs=epochs,
         critical={str(reason): critical[reason] for reason in sorted(critical)},
+        refused=tuple(finding.what for finding in routing_findings(routing, tuple(newest.values()))),
     )
 
 
@@ -95,6 +102,8 @@ def show(explanation: Explanation, console: Console) -> None:
     """For a terminal."""
     console.print(_channels(explanation))
     console.print(_epochs(explanation))
+    for refusal in explanation.refused:
+        console.print(Text(f"a pipeline with this routing would be refused: {refusal}", style="bold red"))
 
 
 def _channels(explanation: Explanation) -> RenderableType:

@@ -26,6 +26,8 @@ _UNFIT_PYTHON: Final = (
 )
 _NO_TLS: Final = "WRONG_VERSION_NUMBER"
 """What OpenSSL makes of an answer that is no TLS."""
+_NO_SERVER: Final = "failed to connect to all addresses"
+"""What gRPC says of it."""
 _LINE_LIMIT: Final = 400
 
 
@@ -99,6 +101,12 @@ def translate(error: Exception, doing: str) -> ParallelApplyError:
     if name.startswith("INVALID_HANDLE"):
         return Unavailable(
             f"the Spark session is gone ({name.rpartition('.')[2] or name})", op=doing, hint="Open one with a new id."
+        )
+    if _NO_SERVER in str(error):
+        return Unavailable(
+            f"the Spark Connect server does not answer: {_first_line(error)}",
+            op=doing,
+            hint="Is it up, and reachable from here at the connection's host and port?",
         )
     return Unavailable(f"Spark did not finish: {_first_line(error)}", op=doing)
 

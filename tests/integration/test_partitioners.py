@@ -109,6 +109,17 @@ def test_a_transaction_over_two_shards_runs_alone_and_so_does_one_without_a_shar
     assert explained(rig).critical == {"several shards": 2, "shard unknown": 2, "truncate": 1}
 
 
+def test_explain_says_what_a_pipeline_would_refuse(rig: Rig) -> None:
+    rig.both(ORDERS)
+    rig.prepare()
+    rig.transaction("INSERT INTO orders VALUES ('a', 1, 1)")
+    rig.run()
+    assert explained(rig).refused == ()
+    assert explained(by_shard(rig)).refused == ()
+    (refused,) = explained(by_shard(rig, (("*", "total"),))).refused
+    assert refused.startswith("public.orders has total outside of its key")
+
+
 def test_a_table_without_an_expression_is_always_critical(rig: Rig) -> None:
     rig = by_shard(rig, (("public.orders", "tenant"),))
     rig.both(ORDERS, EVENTS)
