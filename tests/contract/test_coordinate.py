@@ -85,7 +85,7 @@ def test_a_stop_in_the_middle_leaves_all_channels_at_one_seqno_and_the_next_run_
 ) -> None:
     transactions, expected = history(200, seed=3)
     last = append(log_url, 0, transactions)
-    generation = make(4, FeedLimits(epochs=3, small_rows=0))
+    generation = make(4, FeedLimits(epochs=3))
     asked = generation.coordinator.request_stop()
     again = generation.coordinator.request_stop()
     assert asked == again
@@ -164,7 +164,7 @@ def test_after_a_failure_nothing_that_starts_above_it_is_applied_and_a_mended_ta
     first = [[Change("I", key, "a")] for key in range(1, 41)]
     transactions = first + [[Change("U", key, "b")] for key in range(1, 41)] * 3
     last = append(log_url, 0, transactions)
-    generation = make(4, FeedLimits(epochs=1, small_rows=0))
+    generation = make(4, FeedLimits(epochs=1))
     generation.coordinator.request_stop()
     generation.lanes(2)
     with psycopg.connect(target_dsn) as connection:
@@ -205,19 +205,9 @@ def _interrupted(generation: Generation, *, after_checks: int) -> None:
 
 def test_feeding_keeps_within_its_limits(make: Callable[..., Generation], log_url: str) -> None:
     append(log_url, 0, history(200, seed=6, truncates=False)[0])
-    generation = make(2, FeedLimits(epochs=2, small_rows=0))
+    generation = make(2, FeedLimits(epochs=2))
     assert generation.coordinator.state().fed_epoch == 1
     assert len(_kinds(generation, 0)) == 2
-
-
-def test_more_of_small_epochs_are_handed_out(make: Callable[..., Generation], log_url: str) -> None:
-    """Else a plan of small epochs, which stays, would be applied in units of a few rows."""
-    append(log_url, 0, history(200, seed=6, truncates=False)[0])
-    generation = make(2, FeedLimits(epochs=2, small_rows=100, small_epochs=50))
-    fed = generation.target.epochs(above_seqno=-1, limit=generation.coordinator.state().fed_epoch + 1)
-    assert sum(epoch.row_count for epoch in fed) >= 100 > sum(epoch.row_count for epoch in fed[:-1])
-    bounded = make(2, FeedLimits(epochs=2, small_rows=10_000, small_epochs=4))
-    assert bounded.coordinator.state().fed_epoch == 3
 
 
 def _kinds(generation: Generation, channel: int) -> Sequence[str]:

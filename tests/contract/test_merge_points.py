@@ -26,7 +26,7 @@ Make = Callable[..., Generation]
 def fed(make: Make, log_url: str) -> Generation:
     """Three channels with an epoch of 20 changes each behind the other; nothing is applied."""
     append(log_url, 0, [[Change("I", key, str(key))] for key in range(200)])
-    return make(3, FeedLimits(epochs=5, small_rows=0))
+    return make(3, FeedLimits(epochs=5))
 
 
 def claim(generation: Generation, channel: int, claimant: str = "test") -> Task:

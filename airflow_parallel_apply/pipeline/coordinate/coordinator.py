@@ -37,26 +37,10 @@ from airflow_parallel_apply.queue.protocol import Queue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedLimits:
-    """How far the channels' queues run ahead of the slowest channel; bounds what a stop has to finish.
-
-    `epochs` of them at least, and where these are small as many more as make `small_rows`, at most `small_epochs`: a
-    plan of many small epochs would else be applied in units that are not worth a Spark job.
-    """
+    """How far the channels' queues run ahead of the slowest channel; bounds what a stop has to finish."""
 
     epochs: int = 32
     bytes_: int = 2**30
-    small_rows: int = 100_000
-    small_epochs: int = 512
-
-    @property
-    def most_epochs(self) -> int:
-        """However small they are."""
-        return max(self.epochs, self.small_epochs)
-
-    def are_reached(self, *, epochs: int, rows: int, bytes_: int) -> bool:
-        """Whether so many are as much as may be handed out together."""
-        most = self.epochs if rows >= self.small_rows else self.most_epochs
-        return epochs >= most or bytes_ >= self.bytes_
 
 
 class Coordinator:
@@ -225,25 +209,23 @@ class Coordinator:
     def _next_epochs(self, state: CoordinatorState, positions: Sequence[Position]) -> tuple[list[Epoch], bool]:
         """The epochs to feed now, and whether nothing of the run is left to feed after them."""
         low, high = low_watermark(positions), max(position.seqno for position in positions)
-        most = self._limits.most_epochs
-        waiting = self._target.epochs(above_seqno=low, limit=most + 1)
+        waiting = self._target.epochs(above_seqno=low, limit=self._limits.epochs + 1)
         ahead = [epoch for epoch in waiting if epoch.number <= state.fed_epoch]
         count, size = len(ahead), sum(sum(epoch.bytes_) for epoch in ahead)
-        rows = sum(epoch.row_count for epoch in ahead)
         chosen: list[Epoch] = []
-        candidates = self._target.epochs(after_number=state.fed_epoch, above_seqno=low, limit=most + 1)
+        candidates = self._target.epochs(after_number=state.fed_epoch, above_seqno=low, limit=self._limits.epochs + 1)
         # A later run that failed may have left channels beyond this run's bound: they meet where the furthest is.
         until = None if state.until_seqno is None else max(state.until_seqno, high)
         for epoch in candidates:
             if until is not None and epoch.first_seqno > until:
                 return chosen, True
-            full = self._limits.are_reached(epochs=count, rows=rows, bytes_=size)
+            full = count >= self._limits.epochs or size >= self._limits.bytes_
             # Channels that an earlier crash left ahead are caught up with first, whatever the limits.
             if full and epoch.first_seqno > high:
                 return chosen, False
             chosen.append(epoch)
-            count, rows, size = count + 1, rows + epoch.row_count, size + sum(epoch.bytes_)
-        if len(candidates) > most:
+            count, size = count + 1, size + sum(epoch.bytes_)
+        if len(candidates) > self._limits.epochs:
             return chosen, False
         fed_seqno = chosen[-1].last_seqno if chosen else state.fed_seqno
         return chosen, until is not None and fed_seqno >= until

@@ -57,7 +57,7 @@ def test_a_server_that_is_gone_is_unavailable():
 
 def test_a_server_that_was_never_there_is_said_to_be_away():
     details = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:15002: Connection refused"
-    with pytest.raises(Unavailable, match="does not answer.*Is it up"), spark_errors("s"):
+    with pytest.raises(Unavailable, match=r"does not answer.*Is it up"), spark_errors("s"):
         raise grpc_error("UNAVAILABLE", f'<RPC that terminated with:\n\tdetails = "{details}"\n>')
 
 
