@@ -334,6 +334,21 @@ def test_another_key_of_a_parent_that_is_referred_to_by_another_column_leaves_it
     assert rig.comparison().equal
 
 
+def test_a_child_without_a_key_that_the_targets_own_keys_have_changed_is_not_missed(rig: PlainRig) -> None:
+    rig.both(
+        "CREATE TABLE parent (id integer PRIMARY KEY, mail text UNIQUE)",
+        "CREATE TABLE child (n integer, mail text REFERENCES parent (mail) ON UPDATE CASCADE)",
+        "ALTER TABLE child REPLICA IDENTITY FULL",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO parent SELECT n, n FROM generate_series(1, 9) n")
+    rig.write("INSERT INTO child SELECT n % 4, n / 2 + 1 FROM generate_series(1, 12) n")
+    rig.run()
+    rig.write("UPDATE parent SET mail = mail || '!' WHERE id < 5", "DELETE FROM child WHERE n = 3")
+    rig.run()
+    assert rig.comparison().equal
+
+
 def test_a_rule_that_turns_rows_away_is_an_error_that_says_so(rig: PlainRig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")

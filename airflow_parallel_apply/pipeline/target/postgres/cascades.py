@@ -2,8 +2,8 @@
 
 The source's log has what its cascades did, as rows of the same transaction behind the row that set them off. Where the
 target acts by itself, such a row finds its work done: a delete finds no row, a changed key is changed already. That
-is right in exactly this case: the table refers, by foreign keys that act, to one whose row was deleted or got another
-key earlier in the same transaction.
+is right in exactly this case: the table refers, by foreign keys that act, to one whose row was deleted or changed
+earlier in the same transaction.
 
 A row that is reached on two ways has, in the log, states in between: one reference has followed, the other one names
 what is gone. The target has done both at once. So a reference to nothing, in a row that this transaction has changed
@@ -80,7 +80,8 @@ class Cascades:
         acting = self._acting.get(oid, frozenset())
         is_update = operation in (Operation.UPDATE, Operation.KEY_ARRIVED)
         found = Reached(
-            done=operation in (Operation.DELETE, Operation.KEY_ARRIVED) and not self._gone.isdisjoint(acting),
+            done=(operation is Operation.DELETE and not self._gone.isdisjoint(acting))
+            or (operation is Operation.KEY_ARRIVED and not self._changed.isdisjoint(acting)),
             between=self._checked.get(oid, ()) if is_update and not self._changed.isdisjoint(acting) else (),
         )
         if operation is not Operation.INSERT:
