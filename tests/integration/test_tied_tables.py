@@ -349,6 +349,23 @@ def test_a_child_without_a_key_that_the_targets_own_keys_have_changed_is_not_mis
     assert rig.comparison().equal
 
 
+def test_a_child_that_one_reference_empties_before_the_other_deletes_it_is_not_missed(rig: PlainRig) -> None:
+    rig.both(
+        "CREATE TABLE parent (id integer PRIMARY KEY, mail text UNIQUE)",
+        "CREATE TABLE child (id integer PRIMARY KEY, parent integer REFERENCES parent ON DELETE SET NULL,"
+        " mail text REFERENCES parent (mail) ON DELETE CASCADE)",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO parent SELECT n, n FROM generate_series(1, 9) n")
+    rig.write("INSERT INTO child SELECT n, n, n FROM generate_series(1, 9) n")
+    rig.run()
+    rig.write(
+        "DELETE FROM parent WHERE id < 5", "UPDATE parent SET id = id + 10 WHERE id NOT IN (SELECT id FROM child)"
+    )
+    rig.run()
+    assert rig.comparison().equal
+
+
 def test_a_rule_that_turns_rows_away_is_an_error_that_says_so(rig: PlainRig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")

@@ -80,8 +80,9 @@ class Cascades:
         acting = self._acting.get(oid, frozenset())
         is_update = operation in (Operation.UPDATE, Operation.KEY_ARRIVED)
         found = Reached(
-            done=(operation is Operation.DELETE and not self._gone.isdisjoint(acting))
-            or (operation is Operation.KEY_ARRIVED and not self._changed.isdisjoint(acting)),
+            # An update, too: by another reference the row may be on its way to be deleted.
+            done=operation is not Operation.INSERT
+            and not (self._changed if operation is Operation.KEY_ARRIVED else self._gone).isdisjoint(acting),
             between=self._checked.get(oid, ()) if is_update and not self._changed.isdisjoint(acting) else (),
         )
         if operation is not Operation.INSERT:
