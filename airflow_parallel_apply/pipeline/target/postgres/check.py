@@ -138,7 +138,10 @@ def _missing(connection: Connection, relation: Relation) -> Finding:
     mend = [f"CREATE TABLE {quoted(relation.schema, relation.table)} ({', '.join(parts)})"]
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [relation.schema]).fetchone() == (None,):
         mend.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)}")
-    note = "Columns and key only; a first run with create_tables makes all of it."
+    note = (
+        "Columns and key only; a first run with create_tables makes all of it. If it was there and was dropped, its "
+        "rows are gone, too: restore it, or start anew."
+    )
     return _about(relation, f"{relation.name} is missing", *mend, note=note)
 
 
