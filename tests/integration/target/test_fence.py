@@ -43,7 +43,9 @@ def test_migrate_says_what_it_made_and_then_nothing(target_dsn: str) -> None:
         assert scene.target.is_installed()
         scene.run("DROP SCHEMA parallel_apply CASCADE")
         assert not scene.target.is_installed()
-        assert len(scene.target.migrate()) == 1 + VERSION
+        schema, tables = scene.target.migrate()
+        assert schema.startswith("schema parallel_apply ")
+        assert tables.endswith(f"of version {VERSION}")
     finally:
         scene.target.close()
 
@@ -52,7 +54,7 @@ def test_many_may_migrate_at_the_same_time(scene: Scene) -> None:
     scene.run("DROP SCHEMA parallel_apply CASCADE")
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda target: target.migrate(), [scene.another() for _ in range(4)]))
-    assert sorted(map(len, made)) == [0, 0, 0, 1 + VERSION]
+    assert sorted(map(len, made)) == [0, 0, 0, 2]
 
 
 def test_a_schema_of_a_newer_release_is_refused(scene: Scene) -> None:
