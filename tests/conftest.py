@@ -41,6 +41,7 @@ _SHARED: Final = {
     "tests/integration/test_airflow_dags_test.py": "spark",
     "tests/crash/test_random_kills.py": "spark that is killed",
     "tests/crash/test_copy_kills.py": "spark that is killed",
+    "tests/provider/test_connections.py": "airflow",
     "tests/provider/test_intervals.py": "airflow",
     "tests/provider/test_queue.py": "airflow",
     "tests/provider/test_runs.py": "airflow",
@@ -66,6 +67,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None:
         config.option.basetemp = base = tempfile.mkdtemp(prefix="parallel-apply-tests-")
         config.add_cleanup(lambda: shutil.rmtree(base, ignore_errors=True))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs long in one process, and would come last by its name, comes first: else the others wait for it."""
+    items.sort(key=lambda item: _SHARED.get(item.nodeid.partition("::")[0]) != "airflow")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:

@@ -307,7 +307,7 @@ def test_a_check_that_the_source_had_put_off_does_not_stop_a_truncate_of_another
     assert rig.comparison().equal
 
 
-@pytest.mark.parametrize("channels", [1, 8])
+@pytest.mark.parametrize("channels", [pytest.param(1, marks=pytest.mark.long), 8])
 @pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
 @pytest.mark.parametrize("key", ["PRIMARY KEY", ""])
 def test_another_key_of_a_parent_that_is_referred_to_by_another_column_leaves_its_children_alone(
