@@ -331,7 +331,7 @@ def test_adjacent_small_segments_are_merged_and_their_files_stay_for_a_grace(url
 
 
 def test_segments_that_reach_the_size_together_are_merged_and_large_ones_are_left_alone(url: str) -> None:
-    options = WriterOptions(segment_file_bytes=2**20, small_file_bytes=2**19)
+    options = WriterOptions(segment_file_bytes=2**20, small_file_bytes=2**19, merged_file_bytes=2**19)
     writer = open_writer(url, options=options)
     rows, transactions = random_history(20_000, seed=3)
     for start in range(0, 20_000, 1000):

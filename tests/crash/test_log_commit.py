@@ -158,7 +158,7 @@ def test_a_damaged_segment_is_refused_by_name_and_never_merged(url: str) -> None
         open_reader(url).verify([segment])
     with pytest.raises(LogError, match="checksum"):
         list(open_reader(url).rows(-1, END))
-    merging = open_writer(url, options=WriterOptions(small_file_bytes=segment.file_bytes + 1))
+    merging = open_writer(url, options=WriterOptions(merged_file_bytes=segment.file_bytes + 1))
     merging.append(*history(10, 1))
     with pytest.raises(LogError, match="checksum"):
         merging.commit(11)

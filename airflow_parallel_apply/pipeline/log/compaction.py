@@ -115,7 +115,7 @@ def _worth(run: Run, options: WriterOptions) -> Run:
         return ()
     files = sum(segment.file_bytes for segment in run)
     memory = sum(memory_bytes(segment) for segment in run)
-    if files >= options.small_file_bytes or memory >= options.buffer_bytes // 2:
+    if files >= options.merged_file_bytes or memory >= options.buffer_bytes // 2:
         return run
     # An older merge that outweighs everything after it stays, else it would be rewritten with every few commits.
     while len(run) > options.small_segment_count and run[0].file_bytes * 2 > files:

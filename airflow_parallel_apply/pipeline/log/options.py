@@ -10,6 +10,8 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.log.protocol import Segment
 
 _ROW_MEMORY_BYTES: Final = 96
+_SMALL_PART_OF_BUFFER: Final = 8
+"""A segment of values that compress well may be small as a file and still hold many rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +22,12 @@ class WriterOptions:
     """A segment is closed at about this size of its row file."""
     buffer_bytes: int = 128 * 2**20
     """Or when its rows take about this much memory."""
-    small_file_bytes: int = 16 * 2**20
-    """Adjacent segments below this size are merged as soon as they reach it together."""
+    small_file_bytes: int = 4 * 2**20
+    """Adjacent segments below this size are merged; of larger ones a channel's part is worth a scan. A backlog comes in
+    larger ones: lanes would wait while they are written again.
+    """
+    merged_file_bytes: int = 16 * 2**20
+    """As soon as they reach this size together."""
     small_segment_count: int = 16
     """Or when there are more than this many of like size."""
     checkpoint_every: int = 32
@@ -36,6 +42,7 @@ class WriterOptions:
             "segment_file_bytes",
             "buffer_bytes",
             "small_file_bytes",
+            "merged_file_bytes",
             "small_segment_count",
             "checkpoint_every",
         ):
@@ -46,7 +53,10 @@ class WriterOptions:
 
     def is_small(self, segment: Segment) -> bool:
         """Whether the segment should be merged with its neighbours when they are small, too."""
-        return segment.file_bytes < self.small_file_bytes and memory_bytes(segment) < self.buffer_bytes // 2
+        return (
+            segment.file_bytes < self.small_file_bytes
+            and memory_bytes(segment) < self.buffer_bytes // _SMALL_PART_OF_BUFFER
+        )
 
 
 def memory_bytes(segment: Segment) -> int:
