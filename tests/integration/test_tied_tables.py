@@ -118,7 +118,11 @@ def random_family(rig: Rig, seed: int, transactions: int) -> None:
                         connection.execute(statement())
 
 
-@pytest.mark.parametrize("deferrable", ["", "DEFERRABLE INITIALLY DEFERRED"], ids=["immediate", "deferred"])
+@pytest.mark.parametrize(
+    "deferrable",
+    [pytest.param("", marks=pytest.mark.long), "DEFERRABLE INITIALLY DEFERRED"],
+    ids=["immediate", "deferred"],
+)
 @pytest.mark.parametrize("on_update", ["NO ACTION", "CASCADE", "SET NULL"])
 @pytest.mark.parametrize("on_delete", ACTIONS)
 def test_random_parents_and_children_arrive_equal_in_eight_channels(
