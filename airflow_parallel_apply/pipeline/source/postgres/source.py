@@ -48,8 +48,6 @@ from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepare
 BATCH_BYTES: Final = 8 * 2**20
 _READ_BYTES: Final = 384 * 2**20
 """Of messages, about, that one read of several steps makes the server keep in its temporary files."""
-_MESSAGE_HEAD_BYTES: Final = 64
-"""Of a message, about, beside its values: seven, and five for each column."""
 _FLUSH_TIMEOUT_SECONDS: Final = 10.0
 _FLUSH_POLL_SECONDS: Final = 0.01
 _COMMIT_GRACE: Final = timedelta(seconds=10)
@@ -149,7 +147,7 @@ class PostgresSource:
                 next_seqno=before.last_seqno + 1, table=partial(self._followed, writer), text=self._message_text
             )
             step_changes = step_changes or max_changes
-            bounded = max(step_changes, self._bounded_changes(max_changes, until_lsn, before))
+            bounded = max(step_changes, self._bounded_changes(max_changes, until_lsn - before.captured_lsn))
             read_changes = slot.read_changes(min(max_changes, bounded))
             messages = self._slot.peek(until_lsn, max_changes=read_changes, batch_bytes=self._batch_bytes)
             row_count = 0
@@ -204,14 +202,11 @@ class PostgresSource:
     def close(self) -> None:
         self._session.close()
 
-    def _bounded_changes(self, max_changes: int, until_lsn: int, log: LogState) -> int:
-        """How many changes have about `_READ_BYTES`, by those of the last read, of this source or of another one that
-        filled the log; 0 where nothing tells.
-        """
-        message_bytes = self._message_bytes or _message_bytes(log)
-        if message_bytes is not None:
-            return int(_READ_BYTES / message_bytes)
-        return max_changes if until_lsn - log.captured_lsn <= _READ_BYTES else 0
+    def _bounded_changes(self, max_changes: int, wal_bytes: int) -> int:
+        """How many changes have about `_READ_BYTES`, by those of the last read; 0 where nothing tells."""
+        if self._message_bytes is not None:
+            return int(_READ_BYTES / self._message_bytes)
+        return max_changes if wal_bytes <= _READ_BYTES else 0
 
     def _followed(self, writer: LogWriter, wire: WireRelation, xid: int) -> tuple[FollowedTable, bool]:
         known = writer.latest_relation(wire.schema, wire.table)
@@ -244,12 +239,6 @@ def _parts(messages: Iterable[pa.BinaryArray], step_changes: int) -> Iterator[tu
             yield batch.slice(at, stop - at), ends_step
             waiting = 0 if ends_step else waiting + stop - at
             at = stop
-
-
-def _message_bytes(log: LogState) -> float | None:
-    """Of a message, about, by the newest rows of a log."""
-    newest = next((segment for segment in reversed(log.segments) if segment.row_count), None)
-    return None if newest is None else _MESSAGE_HEAD_BYTES + newest.byte_count / newest.row_count
 
 
 def _step(before: LogState, after: LogState, *, until_lsn: int, row_count: int, began: float) -> CaptureStep:
