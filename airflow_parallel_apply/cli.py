@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final, Never
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, RetryableError
+from airflow_parallel_apply.addresses import database_at, queue_at, spark_at
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.errors import RetryableError
 from airflow_parallel_apply.pipeline.finding import Finding, Side
 from airflow_parallel_apply.pipeline.options import (
     AsJson,
@@ -25,15 +26,11 @@ from airflow_parallel_apply.pipeline.options import (
     RunOptions,
     TableOptions,
     console,
-    is_dsn,
-    named,
     spread,
     told,
 )
-from airflow_parallel_apply.queue.connect import is_service
 from airflow_parallel_apply.queue.model import QueueUnavailable
-from airflow_parallel_apply.spark.cluster import Cluster
-from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK, SparkEndpoint, copier_on, findings_from
+from airflow_parallel_apply.spark.endpoint import copier_on, findings_from
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.status import PipelineStatus
@@ -52,7 +49,6 @@ _SPARK_HELP: Final = (
     "the id of an Airflow connection, a Spark Connect URL (sc://host:port), or a cluster's master (spark://host:port)"
 )
 _WATCH_SECONDS: Final = 1.0
-_CLUSTER_SCHEMES: Final = ("spark://", "k8s://", "yarn", "local")
 
 SourceOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"The source: {_DATABASE_HELP}")]
 TargetOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_TARGET", help=f"The target: {_DATABASE_HELP}")]
@@ -93,10 +89,10 @@ def prepare(
 
     with told():
         config = _config(pipeline, log_url, tables, run, routing)
-        ends = _endpoint(source, "source"), _endpoint(target, "target")
-        with CopyBar() as bar, copier_on(_spark(spark), config, *ends) as copier:
+        ends = database_at(source, "source"), database_at(target, "target")
+        with CopyBar() as bar, copier_on(spark_at(spark), config, *ends) as copier:
             copying = Copying(copier=copier, report=bar.show, cancelled=lambda: False)
-            prepared = prepare_run(config, *ends, queue=_queue(queue), copying=copying)
+            prepared = prepare_run(config, *ends, queue=queue_at(queue), copying=copying)
     for warning in dict.fromkeys(prepared.warnings):
         typer.echo(f"warning: {warning}", err=True)
     for line in prepared.created or ("everything is there already",):
@@ -129,15 +125,15 @@ def check(
 
     with told():
         config = _config(pipeline, log_url, tables, run, routing)
-        ends = _endpoint(source, "source"), _endpoint(target, "target")
-        workers = _spark(spark)
+        ends = database_at(source, "source"), database_at(target, "target")
+        workers = spark_at(spark)
         with Console(stderr=True).status("looking at both sides") as spinner:
 
             def from_workers() -> Sequence[Finding]:
                 spinner.update("looking from Spark's executors, which may take a minute")
                 return findings_from(workers, config, ends[1])
 
-            checked = check_pipeline(config, *ends, queue=_queue(queue), elsewhere=from_workers)
+            checked = check_pipeline(config, *ends, queue=queue_at(queue), elsewhere=from_workers)
     if as_json:
         typer.echo(json.dumps(checked.to_json()))
     else:
@@ -162,8 +158,8 @@ def status(
     from airflow_parallel_apply.pipeline.status_view import status_view
 
     with told():
-        ends = _endpoint(target, "target"), _endpoint(source, "source") if source else None
-        steered = _queue(queue)
+        ends = database_at(target, "target"), database_at(source, "source") if source else None
+        steered = queue_at(queue)
 
         def look() -> PipelineStatus:
             return read_status(ends[0], pipeline, log_url, ends[1], queue=steered)
@@ -183,22 +179,25 @@ def _watch(first: PipelineStatus, look: Callable[[], PipelineStatus], *, as_json
 
     rates, shown = Rates(), first
     with Live(auto_refresh=False, console=Console(stderr=as_json)) as live:
+
+        def show(view: RenderableType) -> None:
+            if live.console.is_terminal:
+                live.update(view, refresh=True)
+            else:
+                live.console.print(view)
+
         while True:
             if as_json:
                 typer.echo(json.dumps(shown.to_json()))
             else:
-                live.update(status_view(shown, rates.of(shown, time.monotonic())), refresh=True)
+                show(status_view(shown, rates.of(shown, time.monotonic())))
             while True:
                 time.sleep(_WATCH_SECONDS)
                 try:
                     shown = look()
                     break
                 except (RetryableError, QueueUnavailable) as error:
-                    said = f"not reachable, trying again: {error}"
-                    if as_json:
-                        typer.echo(said, err=True)
-                    else:
-                        live.update(Text(said, style="yellow"), refresh=True)
+                    show(Text(f"not reachable, trying again: {error}", style="yellow"))
 
 
 @app.command()
@@ -219,7 +218,7 @@ def compare(
     from airflow_parallel_apply.pipeline.compare.view import comparison_json, comparison_view
 
     with told():
-        ends = _endpoint(source, "source"), _endpoint(target, "target")
+        ends = database_at(source, "source"), database_at(target, "target")
         with Console(stderr=True).status("comparing") as spinner:
             done: list[str] = []
 
@@ -247,8 +246,8 @@ def stop(
     from airflow_parallel_apply.pipeline.status import read_status
 
     with told():
-        endpoint = _endpoint(target, "target")
-        steered = _queue(queue)
+        endpoint = database_at(target, "target")
+        steered = queue_at(queue)
         state = request_stop(pipeline, endpoint, queue=steered)
         typer.echo(f"stop markers are behind seqno {state.stop_seqno} in {state.channels} channels ({state.phase})")
         deadline = time.monotonic() + wait
@@ -288,8 +287,8 @@ def drop(
     if not yes and not _agreed(f"Remove pipeline {pipeline}? What it did not apply yet is lost for it."):
         sys.exit(1)
     with told():
-        ends = _endpoint(source, "source"), _endpoint(target, "target")
-        removal = drop_pipeline(pipeline, *ends, queue=_queue(queue), log_url=log_url, with_log=log, force=force)
+        ends = database_at(source, "source"), database_at(target, "target")
+        removal = drop_pipeline(pipeline, *ends, queue=queue_at(queue), log_url=log_url, with_log=log, force=force)
     if as_json:
         typer.echo(json.dumps(removal.to_json()))
     else:
@@ -321,7 +320,7 @@ def purge(
     from airflow_parallel_apply.pipeline.purge import purge_log
 
     with told():
-        ends = [_endpoint(target, "target"), *(_endpoint(other, "other-target") for other in other_target)]
+        ends = [database_at(target, "target"), *(database_at(other, "other-target") for other in other_target)]
         older_than = datetime.now(UTC) - timedelta(hours=keep_hours) if keep_hours else None
         purged = purge_log(log_url, ends, keep_transactions=keep, older_than=older_than)
     if as_json:
@@ -353,53 +352,6 @@ def _agreed(question: str) -> bool:
     except typer.Abort:
         typer.echo("\nNothing was removed. Without a terminal to ask: --yes.", err=True)
         return False
-
-
-def _endpoint(text: str, side: str) -> Endpoint:
-    """A connection string as it is; anything else is the id of an Airflow connection."""
-    if is_dsn(text):
-        return named(text, f"--{side}")
-    try:
-        from airflow_parallel_apply.hooks.connections import database
-    except ImportError as error:
-        raise _no_airflow(f"--{side} {text!r} is no connection string", "postgresql://user@host:port/db") from error
-    return database(text, parameter=f"--{side}")
-
-
-def _queue(text: str) -> QueueEndpoint | None:
-    """The same, of a queue; empty: the one in the target."""
-    if not text:
-        return None
-    if is_service(text) or is_dsn(text):
-        return QueueEndpoint(conn_id="--queue", dsn=text)
-    try:
-        from airflow_parallel_apply.hooks.connections import queue
-    except ImportError as error:
-        raise _no_airflow(f"--queue {text!r} is no connection string", "grpc://host:port or a libpq string") from error
-    return queue(text, parameter="--queue")
-
-
-def _spark(text: str) -> SparkEndpoint:
-    """What the DAG's `spark_conn_id` names, or its address."""
-    if not text:
-        return EMBEDDED_SPARK
-    if text.startswith("sc://"):
-        return SparkEndpoint(conn_id="--spark", url=text)
-    if text.startswith(_CLUSTER_SCHEMES):
-        return SparkEndpoint(conn_id="--spark", cluster=Cluster(master=text))
-    try:
-        from airflow_parallel_apply.hooks.connections import spark
-    except ImportError as error:
-        raise _no_airflow(
-            f"--spark {text!r} is no address of a Spark", "sc://host:port or spark://host:port"
-        ) from error
-    return spark(text)
-
-
-def _no_airflow(what: str, give: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{what}, and Airflow, which could resolve it, is not installed here", hint=f"Give {give}."
-    )
 
 
 def main() -> None:
