@@ -1,0 +1,11 @@
+"""`parallel-apply`: what a person asks of a pipeline outside its runs, from the first check to its removal."""
+
+from airflow_parallel_apply.cli import preparing, removing, watching
+from airflow_parallel_apply.cli.app import app
+
+__all__ = ["app", "main", "preparing", "removing", "watching"]
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app(prog_name="parallel-apply")

@@ -1,0 +1,50 @@
+"""The command `parallel-apply` itself, and the options that more than one of its commands take."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.options import RoutingOptions, RunOptions, TableOptions
+
+app = typer.Typer(
+    help="Pipelines of airflow_parallel_apply, outside their runs: from the first check to their removal.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+DATABASE_HELP: Final = (
+    "a libpq connection string or URI, or the id of an Airflow connection. Keep passwords in the variable."
+)
+SPARK_HELP: Final = (
+    "the id of an Airflow connection, a Spark Connect URL (sc://host:port), or a cluster's master (spark://host:port)"
+)
+SourceOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"The source: {DATABASE_HELP}")]
+TargetOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_TARGET", help=f"The target: {DATABASE_HELP}")]
+QueueOption = Annotated[
+    str,
+    typer.Option(
+        "--queue",
+        envvar="PARALLEL_APPLY_QUEUE",
+        help="The pipeline's queue, if not in the target: grpc://host:port, grpcs://:token@host:port?ca=FILE, a libpq "
+        "connection string, or the id of an Airflow connection. Keep tokens in the variable.",
+        show_default="in the target",
+    ),
+]
+
+
+def config_of(
+    pipeline: str, log_url: str, tables: TableOptions, run: RunOptions, routing: RoutingOptions
+) -> PipelineConfig:
+    """The pipeline that the options describe. Errors: `ConfigurationError`."""
+    return routing.config(
+        pipeline=pipeline,
+        log_url=log_url,
+        tables=tables.patterns(),
+        start=run.start,
+        create_tables=run.create_tables,
+        ddl=run.ddl,
+    )

@@ -1,0 +1,94 @@
+"""`parallel-apply drop` and `purge`: what nobody needs any more."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from airflow_parallel_apply.cli.addresses import database_at, queue_at
+from airflow_parallel_apply.cli.app import QueueOption, SourceOption, TargetOption, app
+from airflow_parallel_apply.pipeline.finding import Side
+from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, told
+
+
+@app.command()
+def drop(
+    pipeline: Pipeline,
+    source: SourceOption,
+    target: TargetOption,
+    log_url: Annotated[str | None, typer.Option("--log-url", help="The log's directory, where it shall know.")] = None,
+    log: Annotated[bool, typer.Option("--log", help="Remove the log's directory, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also while a run is alive: its sessions are ended.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    queue: QueueOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Remove a pipeline: slot and publication at the source, its rows at the target, its tasks in a queue elsewhere;
+    exit 1 when something of that is left.
+
+    The tables that it follows stay as they are, on both sides. What is gone already is fine; of a side that cannot be
+    reached the commands are printed.
+    """
+    from airflow_parallel_apply.pipeline.drop import drop_pipeline
+
+    if log and log_url is None:
+        raise typer.BadParameter("--log needs --log-url")
+    if not yes and not _agreed(f"Remove pipeline {pipeline}? What it did not apply yet is lost for it."):
+        sys.exit(1)
+    with told():
+        ends = database_at(source, "source"), database_at(target, "target")
+        removal = drop_pipeline(pipeline, *ends, queue=queue_at(queue), log_url=log_url, with_log=log, force=force)
+    if as_json:
+        typer.echo(json.dumps(removal.to_json()))
+    else:
+        for line in removal.done or (() if removal.left else ("everything is gone already",)):
+            typer.echo(line)
+        for leftover in removal.left:
+            typer.echo(f"left: {leftover.what}")
+            if leftover.command:
+                typer.echo(f"  {leftover.side}: {leftover.command}")
+    sys.exit(1 if any(leftover.side is not Side.LOG for leftover in removal.left) else 0)
+
+
+@app.command()
+def purge(
+    target: TargetOption,
+    log_url: LogUrl,
+    other_target: Annotated[
+        list[str], typer.Option("--other-target", help="Where other pipelines apply this log; may be repeated.")
+    ] = [],  # noqa: B006
+    keep: Annotated[int, typer.Option(min=0, help="Keep the log's last so many transactions.")] = 0,
+    keep_hours: Annotated[float, typer.Option(min=0, help="Keep what was committed within so many hours.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Remove from a log what every pipeline that reads it has applied, and the plans of that; runs may go on.
+
+    Refused when a pipeline that reads the log is not at one of the targets. Files go ten minutes later, with the next
+    capture or purge, so that nobody who still scans them is disturbed.
+    """
+    from airflow_parallel_apply.pipeline.purge import purge_log
+
+    with told():
+        ends = [database_at(target, "target"), *(database_at(other, "other-target") for other in other_target)]
+        older_than = datetime.now(UTC) - timedelta(hours=keep_hours) if keep_hours else None
+        purged = purge_log(log_url, ends, keep_transactions=keep, older_than=older_than)
+    if as_json:
+        typer.echo(json.dumps(purged.to_json()))
+        return
+    typer.echo(f"every pipeline has applied up to seqno {purged.needed_seqno}")
+    typer.echo(
+        f"purged {purged.segments} segments ({purged.file_bytes / 2**20:,.1f} MB of rows) and {purged.epochs} epochs; "
+        f"the log begins behind seqno {purged.purged_seqno}"
+    )
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return typer.confirm(question)
+    except typer.Abort:
+        typer.echo("\nNothing was removed. Without a terminal to ask: --yes.", err=True)
+        return False
