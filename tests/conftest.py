@@ -49,6 +49,7 @@ _SHARED: Final = {
 
 _QUICK: Final = {
     "fsync": "off",
+    "max_prepared_transactions": "10",
     "full_page_writes": "off",
     "autovacuum": "off",
     "io_method": "sync",

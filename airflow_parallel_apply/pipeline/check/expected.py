@@ -21,10 +21,12 @@ def expected_at_target(config: PipelineConfig, relations: Sequence[Relation]) ->
     if not log_exists(config.log_url):
         return tuple(relations)
     logged = open_reader(config.log_url).state().relations
+    versions: dict[str, list[Relation]] = {}
+    for other in logged:
+        versions.setdefault(other.name, []).append(other)
     changed = {
         relation.name
         for relation in relations
-        for other in logged
-        if (other.schema, other.table) == (relation.schema, relation.table) and not relation.is_as(other)
+        if any(not relation.is_as(other) for other in versions.get(relation.name, ()))
     }
     return tuple(relation for relation in relations if relation.name not in changed)

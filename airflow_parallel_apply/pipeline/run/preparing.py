@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.run.checking import require_place_for_log, 
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
 from airflow_parallel_apply.pipeline.source.connect import open_source
-from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared
+from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, SourceChanged
 from airflow_parallel_apply.pipeline.target.protocol import FenceState, Target
 from airflow_parallel_apply.queue.connect import prepare_queue
 
@@ -32,6 +32,9 @@ _logger = logging.getLogger(__name__)
 
 FIRST_CAPTURE_CHANGES: Final = 200_000
 """What the capture task itself brings; the lanes capture the rest while they apply."""
+
+_TRIES: Final = 3
+"""Of a first run whose tables change while it begins."""
 
 
 def prepare(
@@ -50,11 +53,30 @@ def prepare(
     Errors: `FenceBusy` while another run copies. Nothing is created before the tables of both sides are checked. The
     slot comes last: it holds back the source's WAL, and everything else left by a failed start is empty and harmless.
     """
+    tries = 0
+    while True:
+        try:
+            return _prepare(config, source, target, queue=queue, copying=copying)
+        except SourceChanged as changed:
+            tries += 1
+            if tries == _TRIES:
+                raise
+            _logger.warning("prepare: beginning anew: %s", changed)
+
+
+def _prepare(
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    *,
+    queue: QueueEndpoint | None,
+    copying: Copying | None,
+) -> Prepared:
     with ExitStack() as stack:
         reading = stack.enter_context(closing(open_source(source, config)))
         writing = stack.enter_context(closing(open_session(target, config)))
         fence = _fence(writing)
-        relations = reading.relations()
+        relations = at_source = reading.relations()
         copy = None
         if fence is None and config.start is Start.COPY:
             copying_now = stack.enter_context(_initial_copy(config, source, target, relations, copying))
@@ -74,7 +96,7 @@ def prepare(
         check_routing(routing_of(config, writing.ties(config.tables)), relations)
         made_elsewhere = () if queue is None else tuple(f"queue: {line}" for line in prepare_queue(queue.dsn))
         created = (*writing.migrate(), *(prepare_queue(target.dsn) if queue is None else ()))
-        prepared = reading.prepare(copy.run if copy is not None else None)
+        prepared = reading.prepare(copy.run if copy is not None else None, checked=at_source)
         if copy is not None:
             copy.require_finished(prepared.log_id)
             created += tuple(copy.told)

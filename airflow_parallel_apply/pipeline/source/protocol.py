@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 
@@ -48,14 +49,23 @@ class Snapshot:
     log_id: str
 
 
+class SourceChanged(Unavailable):
+    """The tables are not those any more that were checked: look at them again and begin anew."""
+
+
 class Source(Protocol):
     """Errors: `Unavailable`, `SourceError`, `LogError`, `ConfigurationError`; nothing moved after any of them."""
 
-    def prepare(self, copy: Callable[[Snapshot], None] | None = None) -> Prepared:
+    def prepare(
+        self, copy: Callable[[Snapshot], None] | None = None, *, checked: Sequence[Relation] | None = None
+    ) -> Prepared:
         """Check the source, create publication, slot and log on the first run; check that they still fit on others.
 
         `copy` is called after the slot and before the log, so on a first run only; nothing is captured unless it
         returns. When it raises the slot is gone, and the next call begins anew.
+
+        `checked`: the definitions that the caller has compared with the target. A first run whose stream begins with
+        others is a `SourceChanged`, before anything is copied.
         """
         ...
 

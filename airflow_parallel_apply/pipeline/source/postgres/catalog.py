@@ -50,6 +50,11 @@ class SourceTable:
         """Quoted, for SQL."""
         return sql.Identifier(self.schema, self.table)
 
+    @property
+    def own_rows(self) -> sql.Composed:
+        """For SQL, without the rows of tables that inherit from it; a partitioned table's are its partitions'."""
+        return sql.SQL("{}" if self.is_partitioned else "ONLY {}").format(self.identifier)
+
 
 def list_tables(connection: psycopg.Connection[Any], publication: str) -> tuple[SourceTable, ...]:
     """Every table that can be followed or is published, by name."""
@@ -89,7 +94,7 @@ def matching(tables: tuple[SourceTable, ...], patterns: TablePatterns) -> tuple[
 
 def has_rows(connection: psycopg.Connection[Any], table: SourceTable) -> bool:
     """Whether a table has a row that the connection's transaction sees."""
-    found = connection.execute(sql.SQL("SELECT EXISTS (SELECT FROM {})").format(table.identifier)).fetchone()
+    found = connection.execute(sql.SQL("SELECT EXISTS (SELECT FROM {})").format(table.own_rows)).fetchone()
     return bool(found and found[0])
 
 
@@ -115,6 +120,16 @@ def wire_relation(connection: psycopg.Connection[Any], table: SourceTable, *, wi
             WireColumn(name=name, type_oid=type_oid, type_modifier=modifier, key=key)
             for name, type_oid, modifier, key in rows
         ),
+    )
+
+
+def describe_now(
+    connection: psycopg.Connection[Any], publication: str, tables: Sequence[SourceTable]
+) -> tuple[Relation, ...]:
+    """The tables' definitions as the catalog has them for this session, without ids, in order."""
+    generated = sends_generated(connection, publication, tables)
+    return tuple(
+        describe(connection, wire_relation(connection, table, with_generated=generated)).relation for table in tables
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,21 +12,22 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
 from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
-    describe,
+    describe_now,
     has_rows,
+    list_tables,
     listed,
-    sends_generated,
-    wire_relation,
+    matching,
 )
-from airflow_parallel_apply.pipeline.source.postgres.slot import PLUGIN, lsn_text
-from airflow_parallel_apply.pipeline.source.protocol import Snapshot
+from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
+from airflow_parallel_apply.pipeline.source.postgres.slot import lsn_text
+from airflow_parallel_apply.pipeline.source.protocol import Snapshot, SourceChanged
 
-LOCK_TIMEOUT: Final = "30s"
 WITH_GENERATED: Final = "publish_generated_columns = stored"
 """Where a table needs it, see `SourceTable.generated`; it holds for all tables of a publication."""
 
@@ -39,6 +40,7 @@ class FirstRun:
     config: PipelineConfig
     followed: Sequence[SourceTable]
     copy: Callable[[Snapshot], None] | None
+    checked: Sequence[Relation] | None
 
     def require_rows(self) -> None:
         """What the start asks of the rows that are there now. Errors: `ConfigurationError`."""
@@ -59,22 +61,12 @@ class FirstRun:
                 "is to be copied, and this step cannot copy", "Run the task capture, or use another start."
             )
         self.require_rows()
-        mine, connection = self.belongings, self._catalog()
+        mine = self.belongings
         identity = mine.first_log(server, record)
         if mine.slot.state() is not None:
             mine.slot.drop()
         self._publish(identity)
         start_lsn = self._create_slot(identity)
-        if not log_exists(mine.log_url):
-            create_log(mine.log_url, identity)
-        writer = open_writer(mine.log_url, expected=identity)
-        generated = sends_generated(connection, mine.publication, self.followed)
-        for table in self.followed:
-            # What a first change is sent with may be described when the catalog has gone on.
-            writer.relation_id(
-                describe(connection, wire_relation(connection, table, with_generated=generated)).relation
-            )
-        writer.commit(start_lsn)
         mine.set_record(Record(log_id=identity.log_id, is_ready=True))
         created = [
             f"Created publication {mine.publication} for {len(self.followed)} tables at {mine.session.place}.",
@@ -105,52 +97,59 @@ class FirstRun:
             self.belongings.set_record(Record(log_id=identity.log_id, is_ready=False))
 
     def _create_slot(self, identity: LogIdentity) -> int:
-        """The slot, and the LSN from which on it holds everything.
+        """The slot, what it does not bring, and a log that begins with it; the LSN from which on it holds everything.
 
         Its snapshot shows the tables exactly as they were then: a row in there is never captured, so either there is
-        none, or it is copied.
+        none, or it is copied. So do the definitions come from there, which its first changes are read with.
         """
-        slot = self.belongings.slot
-        with self._held(), self.belongings.session.replication() as replication:
-            replication.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
-            # The older syntax, which version 14 knows and later ones still take.
-            command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL {} EXPORT_SNAPSHOT").format(
-                sql.Identifier(slot.name), sql.SQL(PLUGIN)
-            )
-            result = replication.pgconn.exec_(command.as_string(replication).encode())
-            if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
-                raise psycopg.errors.error_from_result(result)
-            snapshot = (result.get_value(0, 2) or b"").decode()
+        session, slot = self.belongings.session, self.belongings.slot
+        # Who says that both sides are equal need not be able to read the tables.
+        held_tables = [] if self.config.start is Start.EQUAL else self.followed
+        with held(session, held_tables), new_slot(session, slot.name) as moment:
             try:
-                if self.config.start is Start.EMPTY:
-                    self._require_empty_in(snapshot)
+                with seen(session, moment.snapshot) as connection:
+                    relations = self._definitions(connection)
+                    if self.config.start is Start.EMPTY:
+                        self._require_empty(connection)
                 if self.copy is not None:
-                    self.copy(Snapshot(name=snapshot, log_id=identity.log_id))
+                    self.copy(Snapshot(name=moment.snapshot, log_id=identity.log_id))
+                self._begin_log(identity, relations, moment.lsn)
             except BaseException as error:
-                replication.close()
                 self._withdraw(error)
                 raise
-        state = slot.state()
-        if state is None:
-            raise self.belongings.missing(f"slot {slot.name} went while it was made")
-        return state.confirmed_lsn
+        return moment.lsn
 
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Keep tables from being rewritten, truncated or redefined between the slot's first moment and the last row of
-        the copy: none of that keeps to a snapshot.
-        """
-        if self.copy is None:
-            yield
-            return
-        with self.belongings.session.another() as holding:
-            holding.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
-            names = sql.SQL(", ").join(
-                sql.SQL("{}" if table.is_partitioned else "ONLY {}").format(table.identifier) for table in self.followed
+    def _definitions(self, connection: psycopg.Connection[Any]) -> tuple[Relation, ...]:
+        """What the stream begins with. `SourceChanged` where it is not what was listed and checked."""
+        mine = self.belongings
+        listed_then = matching(list_tables(connection, mine.publication), self.config.tables)
+        relations = describe_now(connection, mine.publication, listed_then)
+        then, now = {table.oid: table.name for table in listed_then}, {table.oid: table.name for table in self.followed}
+        changed = {name for oid, name in {*then.items()} ^ {*now.items()}}
+        if self.checked is not None:
+            known = {relation.name: relation for relation in self.checked}
+            found = {relation.name: relation for relation in relations}
+            changed |= {name for name in {*known, *found} if known.get(name) != found.get(name)}
+        if changed:
+            raise SourceChanged(
+                f"tables of the source {mine.session.place} were made, dropped or redefined while the first run "
+                f"began: {listed(sorted(changed))}",
+                op="prepare",
+                pipeline=self.config.pipeline,
+                hint="It begins anew by itself at the next try; let migrations end first.",
             )
-            with holding.transaction():
-                holding.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
-                yield
+        return relations
+
+    def _begin_log(self, identity: LogIdentity, relations: Sequence[Relation], start_lsn: int) -> None:
+        mine = self.belongings
+        if mine.slot.state() is None:
+            raise mine.missing(f"slot {mine.slot.name} went while it was made")
+        if not log_exists(mine.log_url):
+            create_log(mine.log_url, identity)
+        writer = open_writer(mine.log_url, expected=identity)
+        for relation in relations:
+            writer.relation_id(relation)
+        writer.commit(start_lsn)
 
     def _withdraw(self, error: BaseException) -> None:
         """A slot that nobody will read must not hold back the source's WAL. Where even that fails, the next run does
@@ -161,13 +160,6 @@ class FirstRun:
             if isinstance(error, ConfigurationError):
                 publication = sql.Identifier(self.belongings.publication)
                 self._catalog().execute(sql.SQL("DROP PUBLICATION {}").format(publication))
-
-    def _require_empty_in(self, snapshot: str) -> None:
-        connection = self._catalog()
-        with connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
-            self._require_empty(connection)
 
     def _require_empty(self, connection: psycopg.Connection[Any]) -> None:
         names = [table.name for table in self.followed if has_rows(connection, table)]

@@ -12,6 +12,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
+from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, refuse
 from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Server
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
@@ -22,7 +23,8 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     matching,
 )
 from airflow_parallel_apply.pipeline.source.postgres.check import server_findings, table_findings
-from airflow_parallel_apply.pipeline.source.postgres.first_run import LOCK_TIMEOUT, WITH_GENERATED, FirstRun
+from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED, FirstRun
+from airflow_parallel_apply.pipeline.source.postgres.moment import LOCK_TIMEOUT
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.protocol import Prepared, Snapshot
@@ -42,6 +44,7 @@ class Preparation:
     publication: str
     config: PipelineConfig
     copy: Callable[[Snapshot], None] | None = None
+    checked: Sequence[Relation] | None = None
 
     def run(self) -> Prepared:
         """Idempotent, from wherever an earlier one ended. Two at once: the second waits, bounded."""
@@ -104,7 +107,7 @@ class Preparation:
         )
 
     def _first_run(self, mine: Belongings, followed: Sequence[SourceTable]) -> FirstRun:
-        return FirstRun(belongings=mine, config=self.config, followed=followed, copy=self.copy)
+        return FirstRun(belongings=mine, config=self.config, followed=followed, copy=self.copy, checked=self.checked)
 
     def _as_finding(self, error: FatalError) -> Finding:
         """What only the publication's record, the slot or the log can tell."""

@@ -14,7 +14,7 @@ large, and a step is what readers of the log wait for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -31,11 +31,10 @@ from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogState, LogWriter, Overtaken
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     describe,
+    describe_now,
     list_tables,
     matching,
     numbered,
-    sends_generated,
-    wire_relation,
 )
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder, commit_ends
@@ -69,9 +68,11 @@ class PostgresSource:
         self._message_bytes: float | None = None
         """Of a message, on average; known after the first read."""
 
-    def prepare(self, copy: Callable[[Snapshot], None] | None = None) -> Prepared:
+    def prepare(
+        self, copy: Callable[[Snapshot], None] | None = None, *, checked: Sequence[Relation] | None = None
+    ) -> Prepared:
         with self._session.errors("prepare"):
-            return Preparation(self._session, self._slot, self._publication, self._config, copy).run()
+            return Preparation(self._session, self._slot, self._publication, self._config, copy, checked).run()
 
     def check(self) -> tuple[Finding, ...]:
         with self._session.errors("check"):
@@ -81,11 +82,7 @@ class PostgresSource:
         with self._session.errors("prepare"):
             connection = self._session.catalog()
             tables = matching(list_tables(connection, self._publication), self._config.tables)
-            generated = sends_generated(connection, self._publication, tables)
-            return tuple(
-                describe(connection, wire_relation(connection, table, with_generated=generated)).relation
-                for table in tables
-            )
+            return describe_now(connection, self._publication, tables)
 
     def current_lsn(self) -> int:
         """A commit under synchronous_commit=off is acknowledged before it is on disk, and only what is on disk can be
