@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from ipaddress import ip_address
 from typing import Final, NoReturn, cast
 from urllib.parse import quote
 
@@ -18,6 +17,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.queue.connect import is_loopback
 from airflow_parallel_apply.spark.cluster import Cluster
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK, SparkEndpoint
 
@@ -143,7 +143,7 @@ def _service_url(connection: Connection, parameter: str, protocol: str, extras: 
     host = (connection.host or "").strip("[]")
     if not host or "/" in host or "@" in host or connection.port is None:
         refuse("has no usable host and port", "Set its host to the service's name, and its port.")
-    if protocol == QueueProtocol.GRPC and not _is_loopback(host):
+    if protocol == QueueProtocol.GRPC and not is_loopback(host):
         refuse(
             f"speaks {protocol} to {host}: token and tasks would be open to the network",
             f"Set its protocol to {QueueProtocol.GRPCS}; without TLS the service is for its own host.",
@@ -154,13 +154,6 @@ def _service_url(connection: Connection, parameter: str, protocol: str, extras: 
     address = f"[{host}]" if ":" in host else host
     options = "&".join(f"{name}={quote(str(value), safe='/')}" for name, value in sorted(extras.items()))
     return f"{protocol}://{secret}{address}:{connection.port}" + (f"?{options}" if options else "")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _libpq(connection: Connection, parameter: str, extras: Mapping[str, object]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import Final
 
 from airflow_parallel_apply.queue.model import QueueMisconfigured
@@ -19,6 +20,14 @@ _SERVICE_SCHEMES: Final = ("grpc://", "grpcs://")
 def is_service(dsn: str) -> bool:
     """Whether the queue is behind a service, rather than in a PostgreSQL database."""
     return dsn.startswith(_SERVICE_SCHEMES)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host (an IPv6 address without brackets) is this one and nobody in between."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def open_queue(dsn: str, *, schema: str = "parallel_apply", deadline: timedelta = DEFAULT_DEADLINE) -> Queue:

@@ -321,3 +321,36 @@ def test_a_value_that_is_no_json_is_refused_and_nothing_is_done(queue: PostgresQ
     with pytest.raises(ValueError, match="JSON"):
         put(queue, Insert(queue="q"), Insert(queue="q", value=float("nan")))
     assert queue.queue_stats() == ()
+
+
+def test_the_first_tasks_of_a_queue_settle_its_kind_even_when_they_come_at_once(
+    queue: PostgresQueue, session: psycopg.Connection, target_dsn: str
+) -> None:
+    """A modify that has judged its strict task and is stopped before it commits; a spread one that comes meanwhile."""
+    session.execute("LOCK parallel_apply.task IN SHARE MODE")
+    strict = Insert(queue="q", sequence=1)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(put, queue, strict)
+        until(lambda: queue_sessions(target_dsn, waiting_for="Lock", last_statement="%INSERT INTO%") != [])
+        second = pool.submit(put, queue, Insert(queue="q"))
+        elsewhere = pool.submit(put, queue, Insert(queue="another"), Insert(queue="a third", sequence=1))
+        until(lambda: len(queue_sessions(target_dsn, waiting_for="Lock")) == 3)
+        session.rollback()
+        first.result(timeout=30)
+        elsewhere.result(timeout=30)
+        with pytest.raises(DependencyError, match="strict and spread"):
+            second.result(timeout=30)
+    assert [task.sequence for task in queue.tasks("q")] == [1]
+
+
+def test_spread_tasks_that_come_at_once_do_not_wait_for_each_other(
+    queue: PostgresQueue, session: psycopg.Connection
+) -> None:
+    with psycopg.connect(session.info.dsn, password=session.info.password) as other:
+        for connection in (session, other):
+            connection.execute(
+                Statements("parallel_apply")["settle_kinds"],
+                {"schema": "parallel_apply", "queues": ["q"], "sequences": [None]},
+            )
+        other.rollback()
+    put(queue, Insert(queue="q"))

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         ("grpcs://localhost:{port}?ca={other}", r"CERTIFICATE_VERIFY_FAILED.* Hint: ca must name the authority"),
         ("grpcs://127.0.0.1:{port}?ca={cert}", r"Hint: Its certificate is for another host"),
         ("grpc://127.0.0.1:1", r"[Cc]onnection refused"),
-        ("grpc://no-such-host.invalid:7", r"no-such-host"),
+        ("grpcs://no-such-host.invalid:7?ca={cert}", r"no-such-host"),
     ],
 )
 def test_who_gets_no_connection_is_told_why(
@@ -300,3 +301,31 @@ def test_an_address_that_is_none_is_refused_without_its_token(url: str) -> None:
     with pytest.raises(QueueMisconfigured, match="Hint") as refused:
         open_queue(url.replace("://", "://:hush@"))
     assert "hush" not in str(refused.value)
+
+
+def test_a_silent_connection_holds_up_neither_metrics_nor_the_end(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    served = ServedQueue(
+        tmp_path / "queue",
+        listen="localhost:0",
+        tls_certificate=certificate[0],
+        tls_key=certificate[1],
+        metrics_listen="localhost:0",
+    )
+    port = int(served.ready["metrics_port"])
+    trusting = ssl.create_default_context(cafile=certificate[0])
+    with ExitStack() as silent:
+        for _ in range(3):
+            silent.enter_context(socket.create_connection(("localhost", port)))
+        with urllib.request.urlopen(f"https://localhost:{port}/metrics", context=trusting, timeout=20) as answer:
+            assert b"queue_log_position" in answer.read()
+        served.stop()
+
+
+def test_an_address_without_tls_is_for_the_own_host() -> None:
+    """As in the connection's form; and the token is not repeated."""
+    for url in ("grpc://:s3cret@queue.example:7411", "grpc://10.0.0.7:7411", "grpc://[2001:db8::1]:7411"):
+        with pytest.raises(QueueMisconfigured, match="Write grpcs://") as refused:
+            open_queue(url)
+        assert "s3cret" not in str(refused.value)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from airflow_parallel_apply.queue.connect import is_loopback
 from airflow_parallel_apply.queue.model import QueueMisconfigured
 
 PLAIN: Final = "grpc"
@@ -43,6 +44,11 @@ class ServiceAddress:
         too_much = options.keys() - _FILES or parts.path.strip("/") or parts.fragment
         if parts.scheme not in (PLAIN, TLS) or not host or port is None or too_much:
             raise QueueMisconfigured(f"the address of the queue's service is not complete or has too much. {_HINT}")
+        if parts.scheme == PLAIN and not is_loopback(host):
+            raise QueueMisconfigured(
+                f"the address of the queue's service is {PLAIN}://, without TLS, and {host} is another host: token "
+                f"and tasks would be open to the network. Hint: Write {TLS}://."
+            )
         if options and parts.scheme != TLS:
             raise QueueMisconfigured(f"an authority and certificates are for {TLS}://. {_HINT}")
         if ("cert" in options) != ("key" in options):

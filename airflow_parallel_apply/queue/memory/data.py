@@ -4,6 +4,7 @@
 lock                    held by the process that has it open
 snapshot-<n>.tasks      all tasks as of segment n; the newest two
 log-<n>.wal             changes; from the older snapshot's segment on
+synced                  up to where the log was synced
 ```
 """
 
@@ -20,14 +21,17 @@ from pathlib import Path
 from typing import IO, Final
 
 from airflow_parallel_apply.queue.memory.engine import Engine
-from airflow_parallel_apply.queue.memory.log import SEGMENT_PATTERN, Disk, Log, SegmentLimits, number_of
-from airflow_parallel_apply.queue.memory.recovery import Recovered, mend, recover
+from airflow_parallel_apply.queue.memory.log import SEGMENT_PATTERN, Disk, Log, SegmentLimits, number_of, sync_directory
+from airflow_parallel_apply.queue.memory.recovery import Recovered, recover, settle
 from airflow_parallel_apply.queue.memory.snapshot import SNAPSHOT_PATTERN, UNFINISHED_PATTERN, take_snapshot
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 
 _LOCK_NAME: Final = "lock"
 _KEPT_SNAPSHOTS: Final = 2
 """The newest, and the one before it in case that it is damaged."""
+
+_SECURE_SECONDS: Final = 1.0
+"""How long the watermark may be in the kernel's memory only."""
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -65,13 +69,14 @@ class DataDirectory:
         disk: Disk | None = None,
     ) -> None:
         self.path = path
+        disk = disk or Disk()
         self._limits = limits or DataLimits()
         self._due, self._closing = threading.Event(), False
         self._snapshotting = threading.Lock()
         self._lock_file = _locked(path)
         try:
             self.recovered = recover(path)
-            mend(self.recovered)
+            settle(path, self.recovered, disk)
             for unfinished in path.glob(UNFINISHED_PATTERN):
                 unfinished.unlink()
             self.log = Log(
@@ -79,7 +84,7 @@ class DataDirectory:
                 segment=self.recovered.last_segment + 1,
                 position=self.recovered.position,
                 limits=self._limits.segment,
-                disk=disk or Disk(),
+                disk=disk,
                 on_rotated=self._due.set,
             )
         except OSError as error:
@@ -122,11 +127,12 @@ class DataDirectory:
 
     def _snapshot_when_due(self) -> None:
         while True:
-            self._due.wait()
+            due = self._due.wait(_SECURE_SECONDS)
             self._due.clear()
             if self._closing:
                 return
-            if self._is_snapshot_due():
+            self.log.secure()
+            if due and self._is_snapshot_due():
                 try:
                     self.snapshot()
                 except QueueError as error:
@@ -159,10 +165,18 @@ def check_data(path: Path) -> Recovered:
     return recover(path)
 
 
+def _make(path: Path) -> None:
+    """With its parents, as names that a power loss does not take away."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in missing:
+        sync_directory(folder.parent)
+
+
 def _locked(path: Path) -> IO[str]:
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = (path / _LOCK_NAME).open("a+")
+        _make(path)
+        file = os.fdopen(os.open(path / _LOCK_NAME, os.O_CREAT | os.O_APPEND | os.O_RDWR | os.O_CLOEXEC, 0o600), "a+")
     except OSError as error:
         raise QueueMisconfigured(f"the queue's directory {path} cannot be opened: {error}") from error
     try:

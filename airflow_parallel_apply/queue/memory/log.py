@@ -3,6 +3,8 @@
 A change is written before it is applied, whole or (on a full disk) not at all: then the file is cut back to where it
 was, and the caller is refused with nothing done. One caller syncs for all that wrote meanwhile. A sync that fails tells
 nothing about what is on the disk: from then on nothing is written any more, what was acknowledged before stays.
+
+A segment is durable before the header of the next one is written, so a power loss tears the last segment only.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Final, NamedTuple
 
 from airflow_parallel_apply.queue.memory.frames import HEADER_BYTES, Kind, encode_frame, encode_header
 from airflow_parallel_apply.queue.memory.records import encode_change
+from airflow_parallel_apply.queue.memory.watermark import Reached, Watermark
 from airflow_parallel_apply.queue.model import QueueFull, QueueUnavailable, Task, TaskId
 
 SEGMENT_PATTERN: Final = "log-*.wal"
@@ -31,6 +34,11 @@ def segment_path(directory: Path, number: int) -> Path:
 def number_of(path: Path) -> int:
     """The number in a file's name."""
     return int(path.stem.partition("-")[2])
+
+
+def private(name: str, flags: int) -> int:
+    """Opens a file that nobody else may read: tasks' values are nobody else's business."""
+    return os.open(name, flags | os.O_CLOEXEC, 0o600)
 
 
 def sync_directory(directory: Path) -> None:
@@ -60,6 +68,15 @@ class Disk:
 
     write: Callable[[int, bytes, int], int] = os.pwrite
     sync: Callable[[int], None] = os.fdatasync
+    sync_names: Callable[[Path], None] = sync_directory
+
+    def sync_file(self, path: Path) -> None:
+        """Make a file durable that somebody else wrote."""
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class _Tail(NamedTuple):
@@ -90,7 +107,7 @@ class Log:
     ) -> None:
         self._directory = directory
         self._limits = limits
-        self._disk = disk
+        self.disk = disk
         self._on_rotated = on_rotated
         self._appending = threading.Lock()
         self._syncing = threading.Lock()
@@ -100,6 +117,7 @@ class Log:
         self._synced_bytes = HEADER_BYTES
         self._broken: OSError | None = None
         self._tail = _Tail(self._create(segment, position), segment, position, HEADER_BYTES, 0)
+        self._watermark = Watermark(directory)
 
     @property
     def position(self) -> int:
@@ -125,7 +143,7 @@ class Log:
             tail = self._tail
             frame = encode_frame(tail.position + 1, self._synced_bytes, payload)
             try:
-                _write_all(self._disk.write, tail.descriptor, frame, tail.size_bytes)
+                _write_all(self.disk.write, tail.descriptor, frame, tail.size_bytes)
             except OSError as error:
                 self._cut_back(tail)
                 raise _full(error, self._directory) from error
@@ -159,6 +177,12 @@ class Log:
             self._rotate()
             return self._tail.segment
 
+    def secure(self) -> None:
+        """Make the watermark durable, too: from then on damage below it is told from a torn write even if the power
+        fails. Called now and then, by one thread; nobody waits for it.
+        """
+        self._watermark.sync()
+
     def close(self) -> None:
         """Make everything durable and let go. Errors: `QueueUnavailable`.
 
@@ -173,32 +197,31 @@ class Log:
             finally:
                 with self._syncing:
                     os.close(self._tail.descriptor)
+                    self._watermark.close()
                 self._broken = self._broken or OSError("closed")
 
     def _sync(self) -> None:
         with self._syncing:
             tail = self._tail
             try:
-                self._disk.sync(tail.descriptor)
+                self.disk.sync(tail.descriptor)
             except OSError as error:
                 self._break(error)
                 self._check_sound()
+            # Before anybody is told.
+            self._watermark.move(Reached(segment=tail.segment, size_bytes=tail.size_bytes))
             with self._synced_more:
                 self._synced_position = max(self._synced_position, tail.position)
                 self._synced_bytes = tail.size_bytes
 
     def _rotate(self) -> None:
-        """The new segment is there before the old one is left: on a full disk the old one stays."""
+        """The old segment is durable before the new one exists; on a full disk the old one stays in use."""
         old = self._tail
+        self._sync()
         try:
             descriptor = self._create(old.segment + 1, old.position)
         except OSError as error:
             raise _full(error, self._directory) from error
-        try:
-            self._sync()
-        except QueueUnavailable:
-            os.close(descriptor)
-            raise
         with self._syncing:
             os.close(old.descriptor)
             self._synced_bytes = HEADER_BYTES
@@ -209,9 +232,9 @@ class Log:
         path = segment_path(self._directory, segment)
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            _write_all(self._disk.write, descriptor, encode_header(Kind.LOG, segment, position + 1), 0)
-            self._disk.sync(descriptor)
-            sync_directory(self._directory)
+            _write_all(self.disk.write, descriptor, encode_header(Kind.LOG, segment, position + 1), 0)
+            self.disk.sync(descriptor)
+            self.disk.sync_names(self._directory)
         except OSError:
             os.close(descriptor)
             path.unlink()

@@ -3,7 +3,9 @@
 - A damaged snapshot is passed over for the one before it: the log goes back that far.
 - The end of the last segment may be torn, by a crash in the middle of a write that nobody was told of: it is dropped.
 - Anything else that is damaged, missing or out of order in the log is refused, by file and byte: to go on without it
-  would lose or tear what was acknowledged.
+  would lose or tear what was acknowledged. So is a log that ends below the watermark (`watermark`).
+- What was read may not be on the disk yet: a kill leaves it with the kernel. It is synced before anything is built on
+  it, since a power loss would otherwise take it away from below what is acknowledged from here on.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from airflow_parallel_apply.queue.memory.frames import HEADER_BYTES, FrameFile, Kind
-from airflow_parallel_apply.queue.memory.log import FIRST_SEGMENT, SEGMENT_PATTERN, number_of
+from airflow_parallel_apply.queue.memory.log import FIRST_SEGMENT, SEGMENT_PATTERN, Disk, number_of, segment_path
 from airflow_parallel_apply.queue.memory.records import decode_change
 from airflow_parallel_apply.queue.memory.snapshot import SNAPSHOT_PATTERN, read_snapshot
+from airflow_parallel_apply.queue.memory.watermark import WATERMARK_NAME, Reached, read_watermark
 from airflow_parallel_apply.queue.model import QueueCorrupt, Task
 
 _HINT: Final = "Hint: Restore the directory from a copy; nothing in it was changed."
@@ -46,6 +49,8 @@ class Recovered:
     log_bytes: int = 0
     """Of the segments that were read."""
     change_count: int = 0
+    segments: list[Path] = field(default_factory=list)
+    """Those that were read and are kept."""
     torn: list[Torn] = field(default_factory=list)
     damaged_snapshots: list[str] = field(default_factory=list)
 
@@ -53,6 +58,8 @@ class Recovered:
 def recover(directory: Path) -> Recovered:
     """Read everything, change nothing. Errors: `QueueCorrupt`."""
     recovered = Recovered()
+    # Before the segments: while a service writes, they only grow beyond it.
+    reached = read_watermark(directory)
     segments = {number_of(path): path for path in directory.glob(SEGMENT_PATTERN)}
     recovered.last_segment = max(segments, default=0)
     first = _load_snapshot(directory, recovered)
@@ -64,21 +71,24 @@ def recover(directory: Path) -> Recovered:
             f"{_because(recovered)}. {_HINT}"
         )
     _replay([segments[number] for number in wanted], recovered)
+    if reached is not None:
+        _check_reached(directory, recovered, reached)
     return recovered
 
 
-def mend(recovered: Recovered) -> None:
-    """Cut off what is torn, so that the log can go on behind it."""
+def settle(directory: Path, recovered: Recovered, disk: Disk) -> None:
+    """Cut off what is torn and sync what was read, so that the log can go on behind it. Errors: `OSError`."""
     for torn in recovered.torn:
         if torn.size_bytes == 0:
             torn.path.unlink()
-            continue
-        descriptor = os.open(torn.path, os.O_RDWR)
-        try:
-            os.ftruncate(descriptor, torn.size_bytes)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        else:
+            os.truncate(torn.path, torn.size_bytes)
+    for path in (*recovered.segments, *filter(None, [recovered.snapshot])):
+        disk.sync_file(path)
+    for path in directory.glob(SNAPSHOT_PATTERN):
+        # Older releases let everybody read them.
+        path.chmod(0o600)
+    disk.sync_names(directory)
 
 
 def _load_snapshot(directory: Path, recovered: Recovered) -> int:
@@ -96,8 +106,9 @@ def _load_snapshot(directory: Path, recovered: Recovered) -> int:
 
 def _replay(paths: Sequence[Path], recovered: Recovered) -> None:
     whole = list(paths)
-    if whole and (size := whole[-1].stat().st_size) < HEADER_BYTES:
+    if whole and _is_unbegun(whole[-1]):
         # A crash while the log turned to a new segment: the one before is the last.
+        size = whole[-1].stat().st_size
         recovered.torn.append(Torn(path=whole.pop(), size_bytes=0, dropped_bytes=size))
         recovered.last_segment -= 1
     if recovered.snapshot is not None and not whole:
@@ -111,6 +122,32 @@ def _replay(paths: Sequence[Path], recovered: Recovered) -> None:
             raise QueueCorrupt(f"{path} at byte 0: begins at {file.first_position} instead of {position + 1}. {_HINT}")
         position = _replay_segment(file, recovered, is_last=path == whole[-1])
     recovered.position = position or 0
+    recovered.segments = whole
+
+
+def _is_unbegun(path: Path) -> bool:
+    """Whether a segment's header is not durable: no frame follows it then. A power loss may leave the size of a write
+    without its content.
+    """
+    content = path.read_bytes() if path.stat().st_size <= HEADER_BYTES else None
+    return content is not None and (len(content) < HEADER_BYTES or not any(content))
+
+
+def _check_reached(directory: Path, recovered: Recovered, reached: Reached) -> None:
+    """Refuse a log that ends below the watermark. Segments in front of the last one are whole, or were refused."""
+    missing = reached.segment > recovered.last_segment
+    torn = next((torn.size_bytes for torn in recovered.torn if number_of(torn.path) == reached.segment), None)
+    size_bytes = torn if torn is not None else _size_of(recovered, reached.segment)
+    if missing or (size_bytes is not None and size_bytes < reached.size_bytes):
+        raise QueueCorrupt(
+            f"{segment_path(directory, reached.segment)} at byte {size_bytes or 0}: the queue's log ends here, and "
+            f"{reached.size_bytes} bytes of this segment had been synced and acknowledged. {_HINT} A copy that was "
+            f"made while the service ran has a newer {WATERMARK_NAME} than log: remove that file from the copy."
+        )
+
+
+def _size_of(recovered: Recovered, segment: int) -> int | None:
+    return next((path.stat().st_size for path in recovered.segments if number_of(path) == segment), None)
 
 
 def _replay_segment(file: FrameFile, recovered: Recovered, *, is_last: bool) -> int:

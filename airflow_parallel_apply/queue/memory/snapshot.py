@@ -8,7 +8,6 @@ what the walk may have met, so no crash leaves half of a modify.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Final
 
 from airflow_parallel_apply.queue.memory.engine import PAGE_TASKS, Engine
 from airflow_parallel_apply.queue.memory.frames import HEADER_BYTES, FrameFile, Kind, encode_frame, encode_header
-from airflow_parallel_apply.queue.memory.log import Log, sync_directory
+from airflow_parallel_apply.queue.memory.log import Log, private
 from airflow_parallel_apply.queue.memory.records import decode_change, encode_change
 from airflow_parallel_apply.queue.model import QueueCorrupt, Task
 
@@ -38,7 +37,7 @@ def take_snapshot(engine: Engine, log: Log, directory: Path) -> Path:
     path = snapshot_path(directory, number)
     unfinished = path.with_suffix(".unfinished")
     try:
-        with unfinished.open("wb") as file:
+        with open(unfinished, "wb", opener=private) as file:
             file.write(encode_header(Kind.SNAPSHOT, number, 1))
             count = 0
             for position, page in enumerate(_pages(engine), start=1):
@@ -46,13 +45,13 @@ def take_snapshot(engine: Engine, log: Log, directory: Path) -> Path:
                 count += len(page)
             file.write(encode_frame(0, 0, _FOOTER.pack(count)))
             file.flush()
-            os.fsync(file.fileno())
+            log.disk.sync(file.fileno())
         log.wait(log.position)
         unfinished.rename(path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    sync_directory(directory)
+    log.disk.sync_names(directory)
     return path
 
 

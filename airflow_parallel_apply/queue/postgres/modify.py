@@ -107,14 +107,15 @@ def _obstacles(
     """In the order of the arrivals; and the server's time, which means nothing where nothing arrives."""
     if not arrivals:
         return [], datetime.now(UTC)
+    places = {
+        "queues": text_array(arrival.queue for arrival in arrivals),
+        "sequences": plain_array(arrival.sequence for arrival in arrivals),
+    }
+    # A statement of its own: the next one then sees what was committed while this one waited.
+    connection.execute(statements["settle_kinds"], {"schema": statements.schema, **places})
     rows = connection.execute(
         statements["check_arrivals"],
-        {
-            "ids": id_array(arrival.task_ids[0] for arrival in arrivals),
-            "queues": text_array(arrival.queue for arrival in arrivals),
-            "sequences": plain_array(arrival.sequence for arrival in arrivals),
-            "leaving": id_array(leaving),
-        },
+        {"ids": id_array(arrival.task_ids[0] for arrival in arrivals), "leaving": id_array(leaving), **places},
     ).fetchall()
     return [Obstacle(version=version, taken=taken, mixed=mixed) for version, taken, mixed, _ in rows], rows[0][-1]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import json
 import logging
 import os
@@ -24,6 +23,7 @@ import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
+from airflow_parallel_apply.queue.connect import is_loopback
 from airflow_parallel_apply.queue.memory import DataDirectory, DataLimits
 from airflow_parallel_apply.queue.model import QueueMisconfigured
 from airflow_parallel_apply.queue.service.limits import ServiceLimits
@@ -66,7 +66,7 @@ class Serving:
             raise ValueError("a token is printable ASCII, and not empty")
         for address in filter(None, (self.listen, self.metrics_listen)):
             host, _ = split_address(address)
-            if not _is_loopback(host) and (self.tls_certificate is None or self.token is None):
+            if not is_loopback(host) and (self.tls_certificate is None or self.token is None):
                 raise ValueError(
                     f"{address} can be reached from elsewhere, so it needs TLS and a token. Hint: Give --tls-cert, "
                     "--tls-key and --token-file, or listen on 127.0.0.1."
@@ -199,12 +199,3 @@ def _say_ready(serving: Serving, ready: dict[str, object]) -> None:
     aside = serving.ready_file.with_name(serving.ready_file.name + ".new")
     aside.write_text(json.dumps(ready) + "\n")
     aside.replace(serving.ready_file)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
