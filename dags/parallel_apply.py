@@ -134,8 +134,8 @@ PARAMS = {
             "skip": "skip: pass over it, I change the target by hand",
         },
         title="DDL",
-        description_md="What a transactional logical message with the prefix **parallel_apply.ddl** does, and a change "
-        "of a table's columns.",
+        description_md="What DDL does that the source sends by **parallel_apply.send_ddl**, and a change of a table's "
+        "columns.",
         section=_FLOW,
     ),
     "consistency": Param(

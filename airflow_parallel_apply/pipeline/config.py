@@ -33,8 +33,8 @@ class Start(StrEnum):
 
 
 class DdlPolicy(StrEnum):
-    """What happens at a DDL message (`pg_logical_emit_message(true, 'parallel_apply.ddl', …)`), and where a table's
-    columns were changed at the source without one.
+    """What happens at a DDL message (`parallel_apply.send_ddl('…')` at the source), and where a table's columns were
+    changed there without one.
     """
 
     REFUSE = "refuse"

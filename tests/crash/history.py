@@ -16,6 +16,7 @@ from itertools import count
 import psycopg
 
 from tests.support.awkward_writer import Writer
+from tests.support.ddl_messages import install
 
 TABLES = (
     "CREATE TABLE hot (id integer PRIMARY KEY, n bigint, v text)",
@@ -86,6 +87,7 @@ class AwkwardHistory(History):
     """
 
     def __init__(self, dsn: str, seed: int) -> None:
+        install(dsn)
         self._connection = psycopg.connect(dsn)
         self._connection.execute("SET synchronous_commit = off")
         self._connection.commit()
@@ -106,6 +108,7 @@ class EverydayHistory(History):
     """Over `TABLES`."""
 
     def __init__(self, dsn: str, seed: int) -> None:
+        install(dsn)
         self._connection = psycopg.connect(dsn, autocommit=True)
         self._connection.execute("SET synchronous_commit = off")
         self._random = random.Random(seed)
@@ -128,7 +131,7 @@ class EverydayHistory(History):
             ddl = f"ALTER TABLE item ADD COLUMN c{self._columns} integer DEFAULT {self._columns}"
         with self._connection.transaction():
             self._connection.execute(ddl)
-            self._connection.execute("SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', %s)", [ddl])
+            self._connection.execute("SELECT parallel_apply.send_ddl(%s)", [ddl])
             for _ in range(self._random.randint(0, 3)):
                 self._connection.execute(self._statement())
 

@@ -18,6 +18,7 @@ from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
 from tests.support.awkward_tables import make_tables
 from tests.support.awkward_writer import Writer
+from tests.support.ddl_messages import install
 from tests.support.rig import Rig
 
 SEEDS = [int(seed) for seed in os.environ.get("AWKWARD_SEEDS", "1 2").split()]
@@ -69,6 +70,7 @@ def require_equal_after(rig: Rig, seed: int, *, runs: int, fences: bool) -> None
     """Most of a history with fences is replayed; one without brings channels into each other's way."""
     make_tables(rig)
     rig.prepare()
+    install(rig.source_dsn)
     with psycopg.connect(rig.source_dsn) as connection:
         writer = Writer(connection, seed, fences=fences)
         for _ in range(runs):

@@ -133,7 +133,7 @@ def test_columns_that_swapped_names_are_not_guessed(rig: Rig) -> None:
 def test_what_a_message_did_already_is_not_done_again(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     for ddl in ("ALTER TABLE t ADD COLUMN d integer DEFAULT 5", "ALTER TABLE t RENAME a TO e", "ALTER TABLE t DROP b"):
-        rig.transaction(ddl, f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{ddl}')")
+        rig.transaction(ddl, rig.ddl(ddl))
     write_on(rig)
     rig.run()
     assert_equal(rig)
@@ -152,8 +152,7 @@ def test_a_message_of_a_database_with_another_encoding_is_read_as_what_it_says(
     rig.write(_TABLE)
     rig.prepare()
     ddl = "ALTER TABLE t ADD COLUMN \"né\" text DEFAULT 'ü'"
-    quoted = ddl.replace("'", "''")
-    rig.transaction(ddl, f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{quoted}')")
+    rig.transaction(ddl, rig.ddl(ddl))
     write_on(rig)
     rig.run()
     assert_equal(rig)
@@ -166,7 +165,7 @@ def test_a_message_of_a_database_with_another_encoding_is_read_as_what_it_says(
 
 def test_a_refused_message_that_was_run_by_hand_is_skipped(rig: Rig) -> None:
     ddl = "ALTER TABLE t ADD COLUMN d integer DEFAULT 5"
-    rig.transaction(ddl, f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{ddl}')")
+    rig.transaction(ddl, rig.ddl(ddl))
     write_on(rig)
     with pytest.raises(FatalError, match="ddl=skip"):
         rig.run()
@@ -197,7 +196,7 @@ def test_a_name_that_another_column_has_by_now_is_that_of_the_column_of_then(rig
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.write("UPDATE t SET c = 1 WHERE id = 1")
     for ddl in ("ALTER TABLE t RENAME c TO d", "ALTER TABLE t ADD c numeric(6,2)"):
-        message = f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{ddl}')"
+        message = rig.ddl(ddl)
         rig.transaction(ddl, *([message] if told else []))
         rig.write("UPDATE t SET d = 2 WHERE id = 2")
     rig.run()

@@ -27,10 +27,6 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     return made
 
 
-def message(text: str) -> str:
-    return f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{text}')"
-
-
 def write_densely(rig: Rig) -> None:
     """Values handed on between channels around truncates and definitions, with small transactions in between."""
     rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 40) i", "INSERT INTO other VALUES (1)")
@@ -44,7 +40,7 @@ def write_densely(rig: Rig) -> None:
         rig.transaction("UPDATE t SET u = u + 1000", "UPDATE t SET u = (u - 999) % 41")
         rig.write(f"DELETE FROM t WHERE u = {step}", f"INSERT INTO t VALUES ({1000 + step}, {step}, 'new')")
     ddl = "ALTER TABLE t ADD COLUMN w integer DEFAULT 7"
-    rig.transaction(ddl, message(ddl), "UPDATE t SET v = 'b' WHERE id % 2 = 0")
+    rig.transaction(ddl, rig.ddl(ddl), "UPDATE t SET v = 'b' WHERE id % 2 = 0")
     rig.write("UPDATE t SET w = id", "TRUNCATE other", "INSERT INTO other VALUES (9)", "UPDATE t SET id = -id")
 
 
@@ -95,7 +91,7 @@ def test_settings_of_a_ddl_s_text_do_not_reach_the_transactions_behind_it(rig: R
     rig.write(
         "INSERT INTO t VALUES (1)",
         "TRUNCATE other",
-        message("SET session_replication_role = origin"),
+        rig.ddl("SET session_replication_role = origin"),
         "INSERT INTO t VALUES (2)",
     )
     rig.run()

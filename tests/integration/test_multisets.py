@@ -144,7 +144,7 @@ def test_rows_of_before_a_key_was_made_are_still_told_apart_by_all_their_values(
         "DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag WHERE a = 1)",
     )
     key = "ALTER TABLE bag ADD PRIMARY KEY (a)"
-    rig.transaction(key, f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{key}')")
+    rig.transaction(key, rig.ddl(key))
     rig.write("UPDATE bag SET b = 'z' WHERE a = 2", "UPDATE bag SET a = 3 WHERE a = 1")
     rig.run()
     assert rig.rows("SELECT a, b FROM bag ORDER BY a") == [(2, "z"), (3, "x")]

@@ -299,7 +299,7 @@ def test_a_shard_column_that_is_dropped_makes_its_table_critical(rig: Rig) -> No
     rig.prepare()
     rig.write("INSERT INTO events VALUES ('a', 'x')")
     ddl = "ALTER TABLE events DROP COLUMN tenant"
-    rig.transaction(f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{ddl}')", ddl)
+    rig.transaction(rig.ddl(ddl), ddl)
     rig.write("INSERT INTO events VALUES ('y')")
     rig.write("INSERT INTO events VALUES ('z')")
     rig.run()

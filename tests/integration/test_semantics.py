@@ -156,7 +156,7 @@ def test_columns_that_are_generated_always_as_identity_take_other_values(rig: Ri
         "CREATE TABLE bag (n integer GENERATED ALWAYS AS IDENTITY, v text)",
         "ALTER TABLE bag REPLICA IDENTITY FULL",
     )
-    critical = ["SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', 'SELECT 1')"] if serial else []
+    critical = [rig.ddl("SELECT 1")] if serial else []
 
     def write() -> None:
         rig.write(
@@ -245,7 +245,7 @@ def test_ddl_messages_run_on_the_target(rig: Rig) -> None:
         rig.write("INSERT INTO t VALUES (1, 'a')")
         rig.transaction(
             ddl,
-            f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{ddl}')",
+            rig.ddl(ddl),
             "INSERT INTO t VALUES (2, 'b', 3)",
         )
         rig.write("INSERT INTO t VALUES (3, 'c', 4)", "UPDATE t SET w = 0 WHERE id = 1")
@@ -257,7 +257,7 @@ def test_refused_ddl_stops_there_and_goes_on_once_it_is_allowed(rig: Rig) -> Non
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     rig.prepare()
     rig.write("INSERT INTO t VALUES (1)")
-    rig.transaction("SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', 'CREATE TABLE made ()')")
+    rig.transaction(rig.ddl("CREATE TABLE made ()"))
     rig.write("INSERT INTO t VALUES (2)")
     with pytest.raises(FatalError, match="refuses: CREATE TABLE made"):
         rig.run()

@@ -201,7 +201,7 @@ def test_a_table_that_a_transaction_wrote_is_truncated_or_altered_by_it(rig: Pla
     definition = "ALTER TABLE public.child ADD COLUMN note text"
     statements = {
         "truncate": ["TRUNCATE child"],
-        "message": [f"SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', '{definition}')", definition],
+        "message": [rig.ddl(definition), definition],
         "columns": [definition],
     }[change]
     rig.transaction(

@@ -362,7 +362,7 @@ class Writer:
         self._connection.execute("SAVEPOINT ddl")
         self._connection.execute(ddl)  # type: ignore[arg-type]
         if told:
-            self._connection.execute("SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', %s)", [ddl])
+            self._connection.execute("SELECT parallel_apply.send_ddl(%s)", [ddl])
         self._defined()
         if pick.random() < 0.3:
             self._connection.execute("ROLLBACK TO ddl")

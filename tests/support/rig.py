@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying, CopyP
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.source.protocol import Prepared
 from airflow_parallel_apply.router.plan import plan
+from tests.support.ddl_messages import ddl, install
 from tests.support.local_copier import LocalCopier
 from tests.support.local_stage import LocalStage
 
@@ -68,6 +69,11 @@ class Rig:
     def write(self, *statements: str) -> None:
         """Each in a transaction of its own, at the source."""
         execute(self.source_dsn, *statements)
+
+    def ddl(self, text: str) -> str:
+        """The statement by which the source sends DDL; it can from now on."""
+        install(self.source_dsn)
+        return ddl(text)
 
     def transaction(self, *statements: str) -> None:
         """All in one transaction, at the source."""

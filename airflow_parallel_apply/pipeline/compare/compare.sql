@@ -27,7 +27,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS key ON true
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
-  AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'parallel_apply')
 GROUP BY n.nspname, c.relname
 ORDER BY n.nspname, c.relname;
 

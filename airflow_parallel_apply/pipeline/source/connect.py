@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
+from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import install_ddl_capture
 from airflow_parallel_apply.pipeline.source.postgres.drop import drop_commands, drop_source
 from airflow_parallel_apply.pipeline.source.postgres.prepare import slot_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
@@ -24,6 +27,16 @@ def drop_at_source(endpoint: Endpoint, pipeline: str, *, force: bool) -> Removal
     try:
         with session.errors("drop"):
             return drop_source(session, slot_name(pipeline), force=force)
+    finally:
+        session.close()
+
+
+def install_ddl_capture_at(endpoint: Endpoint, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:
+    """Let DDL messages of a database prove who sent them. Errors: `Unavailable`, `ConfigurationError`."""
+    session = Session(endpoint, application_name="parallel_apply install-ddl-capture")
+    try:
+        with session.errors("install-ddl-capture"):
+            return install_ddl_capture(session, grant_to=grant_to)
     finally:
         session.close()
 

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from tests.integration.source.conftest import EVERYTHING, Scene
+from tests.support.ddl_messages import ddl, install
 
 EXACT = "-c datestyle=ISO,YMD -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex"
 
@@ -212,11 +213,12 @@ def test_a_key_without_canonical_text_keeps_its_table_in_one_bucket(scene: Scene
 
 
 def test_ddl_messages_truncates_and_redefinitions_are_marked(scene: Scene) -> None:
+    install(scene.dsn)
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
     scene.source().prepare()
     scene.execute("INSERT INTO t VALUES (1)", "INSERT INTO other VALUES (1)")
     scene.transaction(
-        "SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', 'ALTER TABLE t ADD v int')",
+        ddl("ALTER TABLE t ADD v int"),
         "ALTER TABLE t ADD v int",
     )
     scene.execute(

@@ -79,7 +79,8 @@ class _Cursor:
 
     def text(self) -> str:
         end = self._data.index(b"\0", self._at)
-        value = self._data[self._at : end].decode()
+        # A message's prefix is whatever somebody wrote; what it cannot be is ours.
+        value = self._data[self._at : end].decode(errors="replace")
         self._at = end + 1
         return value
 

@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.event import Mark, Operation
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.source.postgres.cells import Wire
 from airflow_parallel_apply.pipeline.source.postgres.messages import (
+    WireMessage,
     WireRelation,
     parse_message,
     parse_relation,
@@ -32,7 +33,6 @@ from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, Fo
 
 Numbers = npt.NDArray[np.int64]
 
-DDL_PREFIX: Final = "parallel_apply.ddl"
 _POSTGRES_EPOCH_MICROSECONDS: Final = 946_684_800_000_000
 _BEGIN, _COMMIT, _INSERT, _UPDATE, _DELETE = (ord(letter) for letter in "BCIUD")
 _FREQUENT: Final = np.isin(np.arange(256), [_BEGIN, _COMMIT, _INSERT, _UPDATE, _DELETE])
@@ -79,7 +79,8 @@ class Decoder:
     """Decodes one read of a slot, from its first message. Not thread-safe.
 
     `table` turns a relation message, and the id of the transaction that it was sent in, into a followed table, and
-    tells whether its definition differs from the one the log had for it. `text` makes UTF-8 of a message's bytes.
+    tells whether its definition differs from the one the log had for it. `ddl` gives the text of a message, and of the
+    transaction's id, that counts as DDL; None for any other.
     Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
     """
 
@@ -88,10 +89,10 @@ class Decoder:
         *,
         next_seqno: int,
         table: Callable[[WireRelation, int], tuple[FollowedTable, bool]],
-        text: Callable[[bytes], bytes],
+        ddl: Callable[[int, WireMessage], bytes | None],
     ) -> None:
         self._table = table
-        self._text = text
+        self._ddl = ddl
         self._types: dict[int, str] = {}
         self._tables: dict[int, FollowedTable] = {}
         self._next_seqno = next_seqno
@@ -150,8 +151,9 @@ class Decoder:
                     if not message.transactional:
                         # Everything that committed before it was sent before it, so a read of nothing else moves on.
                         self.safe_lsn = max(self.safe_lsn, message.lsn + 1)
-                    elif message.prefix == DDL_PREFIX:
-                        texts = (message.prefix.encode(), self._text(message.content))
+                    text = self._ddl(self._xid(wire, kinds, index) if message.transactional else 0, message)
+                    if text is not None:
+                        texts = (message.prefix.encode(), text)
                         found.statements.append(
                             _Statement(
                                 message=index, operation=Operation.MESSAGE, relation_ids=(NO_RELATION,), texts=texts

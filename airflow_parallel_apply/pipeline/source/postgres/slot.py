@@ -10,7 +10,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
-from airflow_parallel_apply.pipeline.source.postgres.pgoutput import DDL_PREFIX
+from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DDL_PREFIX
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 
 PLUGIN: Final = "pgoutput"

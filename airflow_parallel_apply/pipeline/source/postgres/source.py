@@ -36,6 +36,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     matching,
     numbered,
 )
+from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DdlMessages
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder, commit_ends
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
@@ -141,7 +142,9 @@ class PostgresSource:
                     hint="The server was replaced or restored: changes may be missing.",
                 )
             decoder = Decoder(
-                next_seqno=before.last_seqno + 1, table=partial(self._followed, writer), text=self._message_text
+                next_seqno=before.last_seqno + 1,
+                table=partial(self._followed, writer),
+                ddl=DdlMessages(self._session).text,
             )
             step_changes = step_changes or max_changes
             bounded = max(step_changes, self._bounded_changes(max_changes, until_lsn - before.captured_lsn))
@@ -210,11 +213,6 @@ class PostgresSource:
         table = describe(self._session.catalog(), wire, known=known, xid=xid)
         relation_id, is_redefined = writer.relation_id(table.relation)
         return numbered(table, relation_id), is_redefined
-
-    def _message_text(self, content: bytes) -> bytes:
-        """Names and values are sent in our encoding, a message's content as it lies there, in its database's."""
-        found = self._session.catalog().execute("SELECT convert_from(%s, getdatabaseencoding())", [content]).fetchone()
-        return str(found[0]).encode() if found else b""
 
     def _inserted_lsn(self) -> int:
         """Where the WAL ends. At the start of a page it points behind the page's header, which nothing flushes."""

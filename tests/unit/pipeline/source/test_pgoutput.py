@@ -13,7 +13,7 @@ from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.event import Column, Relation
 from airflow_parallel_apply.pipeline.line import line_widths
 from airflow_parallel_apply.pipeline.partition.key import KeyKind
-from airflow_parallel_apply.pipeline.source.postgres.messages import WireRelation
+from airflow_parallel_apply.pipeline.source.postgres.messages import WireMessage, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
 from tests.log_batches import spelled
@@ -55,8 +55,13 @@ class Definitions:
         return FollowedTable(relation=relation, kinds=kinds), bool(known) and known[-1] is not relation
 
 
+def ddl_of(xid: int, message: WireMessage) -> bytes | None:
+    """Stands for the server, which verifies that somebody sent it who may."""
+    return message.content if message.transactional and message.prefix == "parallel_apply.ddl" else None
+
+
 def decode(batches: list[list[bytes]], *, definitions: Definitions | None = None) -> tuple[pa.Table, pa.Table, Decoder]:
-    decoder = Decoder(next_seqno=0, table=(definitions or Definitions()).table, text=bytes)
+    decoder = Decoder(next_seqno=0, table=(definitions or Definitions()).table, ddl=ddl_of)
     made = [decoder.decode(pa.array(batch, pa.binary())) for batch in batches if batch]
     return (
         pa.Table.from_batches([rows for rows, _ in made]),

@@ -1,0 +1,30 @@
+"""`parallel-apply install-ddl-capture`: which DDL messages of a source count."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from airflow_parallel_apply.cli.addresses import database_at
+from airflow_parallel_apply.cli.app import SourceOption, app
+from airflow_parallel_apply.pipeline.options import told
+
+
+@app.command("install-ddl-capture")
+def install_ddl_capture(
+    source: SourceOption,
+    grant_to: Annotated[
+        list[str], typer.Option("--grant-to", help="A role that may send DDL to targets; may be repeated.")
+    ] = [],  # noqa: B006
+) -> None:
+    """Install parallel_apply.send_ddl at a source: what it sends counts as DDL, anybody else's messages do not.
+
+    Pipelines with ddl=apply run what is sent as the target's role, so grant it to whom you would give that role. It may
+    be run again; what was sent before stays valid.
+    """
+    from airflow_parallel_apply.pipeline.source.connect import install_ddl_capture_at
+
+    with told():
+        for line in install_ddl_capture_at(database_at(source, "source"), grant_to=grant_to):
+            typer.echo(line)

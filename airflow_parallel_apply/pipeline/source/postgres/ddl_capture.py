@@ -1,0 +1,70 @@
+"""Installing, at a source, what lets DDL messages prove who sent them: `ddl_capture.sql`.
+
+`pg_logical_emit_message` is open to every login, and what it writes reaches every slot of the database. A pipeline with
+ddl=apply runs the text of a message as the target's role; so a message counts only if `parallel_apply.send_ddl` wrote
+it, which its owner grants to whom he likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+
+_OBJECT_COUNT: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlObject:
+    """A function or table of `ddl_capture.sql` that is there."""
+
+    name: str
+    owner: str
+    is_trusted: bool
+    is_ours: bool
+
+
+def ddl_objects(connection: psycopg.Connection[Any]) -> tuple[DdlObject, ...]:
+    """Those that are there, by name."""
+    return tuple(
+        DdlObject(name=name, owner=owner, is_trusted=is_trusted, is_ours=is_ours)
+        for name, owner, is_trusted, is_ours in connection.execute(statement("ddl_objects")).fetchall()
+    )
+
+
+def can_verify(found: Sequence[DdlObject]) -> bool:
+    """Whether all of it is there, and belongs to roles that may decide what a target runs."""
+    return len(found) == _OBJECT_COUNT and all(one.is_trusted for one in found)
+
+
+def install_ddl_capture(session: Session, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:
+    """Make or renew it, and let roles send DDL; says what was done. Keys that are there stay.
+
+    Errors: `ConfigurationError` where a part of it belongs to another role, which could read what we sign with; the
+    drivers' own.
+    """
+    connection = session.catalog()
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('parallel_apply ddl capture', 0))")
+        others = [one for one in ddl_objects(connection) if not one.is_ours]
+        if others:
+            raise ConfigurationError(
+                f"the source {session.place} has {others[0].name} already, and it belongs to {others[0].owner}",
+                op="install-ddl-capture",
+                hint=f"Install as {others[0].owner} if you trust that role; else drop what it made and try again.",
+            )
+        connection.execute(statement("ddl_capture"))
+        for role in grant_to:
+            connection.execute(
+                sql.SQL("GRANT EXECUTE ON FUNCTION parallel_apply.send_ddl(text) TO {}").format(sql.Identifier(role))
+            )
+    return (
+        f"Installed parallel_apply.send_ddl at {session.place}: what it sends counts as DDL of this database.",
+        *(f"Role {role} may send." for role in grant_to),
+    )

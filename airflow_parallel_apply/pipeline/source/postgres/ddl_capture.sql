@@ -1,0 +1,54 @@
+-- What lets a DDL message prove that somebody sent it who may: `parallel_apply.send_ddl` signs it with keys that only
+-- these functions read, and names the transaction in what it signs, so that a message cannot be sent a second time.
+-- H(outer || H(inner || text)) with two independent keys as long as a block of SHA-256, each from the server's own
+-- random numbers: 122 bits in every 16 bytes.
+CREATE SCHEMA IF NOT EXISTS parallel_apply;
+GRANT USAGE ON SCHEMA parallel_apply TO PUBLIC;
+
+CREATE TABLE IF NOT EXISTS parallel_apply.ddl_key (
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    inner_key bytea NOT NULL,
+    outer_key bytea NOT NULL
+);
+REVOKE ALL ON parallel_apply.ddl_key FROM PUBLIC;
+INSERT INTO parallel_apply.ddl_key (inner_key, outer_key)
+SELECT
+    pg_catalog.string_agg(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()), '' ORDER BY part),
+    pg_catalog.string_agg(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()), '' ORDER BY part)
+FROM pg_catalog.generate_series(1, 4) AS part
+ON CONFLICT DO NOTHING;
+
+CREATE OR REPLACE FUNCTION parallel_apply.ddl_signature(transaction text, prefix text, content bytea) RETURNS bytea
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT sha256(outer_key || sha256(inner_key || convert_to(transaction || ' ' || prefix || ' ', 'UTF8') || content))
+    FROM parallel_apply.ddl_key
+$$;
+REVOKE ALL ON FUNCTION parallel_apply.ddl_signature(text, text, bytea) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION parallel_apply.ddl_is_signed(transaction text, prefix text, message bytea) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT coalesce(
+        octet_length(message) >= 32
+        AND substring(message FROM 1 FOR 32)
+            = parallel_apply.ddl_signature(transaction, prefix, substring(message FROM 33)),
+        false
+    )
+$$;
+GRANT EXECUTE ON FUNCTION parallel_apply.ddl_is_signed(text, text, bytea) TO PUBLIC;
+
+CREATE OR REPLACE FUNCTION parallel_apply.send_ddl(statement text) RETURNS void
+LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pg_logical_emit_message(
+        true,
+        'parallel_apply.ddl',
+        parallel_apply.ddl_signature(
+            pg_current_xact_id()::xid::text, 'parallel_apply.ddl', convert_to(statement, getdatabaseencoding())
+        ) || convert_to(statement, getdatabaseencoding())
+    )
+$$;
+REVOKE ALL ON FUNCTION parallel_apply.send_ddl(text) FROM PUBLIC;
+COMMENT ON FUNCTION parallel_apply.send_ddl(text) IS
+    'Sends SQL to the targets that follow this database, in the place of the calling transaction.';
