@@ -99,7 +99,7 @@ class Decoder:
         self._open: _OpenTransaction | None = None
         self._is_redefined = False
         self.safe_lsn = 0
-        """Everything that committed below it has been decoded."""
+        """Every commit whose record begins below it has been decoded: what a slot that stands there does not send."""
         self.message_count = 0
         self.byte_count = 0
         """Of messages."""
@@ -149,8 +149,9 @@ class Decoder:
                 case "M":
                     message = parse_message(data)
                     if not message.transactional:
-                        # Everything that committed before it was sent before it, so a read of nothing else moves on.
-                        self.safe_lsn = max(self.safe_lsn, message.lsn + 1)
+                        # Its LSN is the end of its record, where the commit behind it may begin. What committed
+                        # before it was sent before it, so a read of nothing else moves on.
+                        self.safe_lsn = max(self.safe_lsn, message.lsn)
                     text = self._ddl(self._xid(wire, kinds, index) if message.transactional else 0, message)
                     if text is not None:
                         texts = (message.prefix.encode(), text)

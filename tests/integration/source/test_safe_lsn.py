@@ -1,0 +1,58 @@
+"""A captured LSN never passes over the start of a commit that was not decoded, whatever lies around it in the WAL."""
+
+from __future__ import annotations
+
+import random
+
+import psycopg
+import pytest
+
+from tests.integration.source.conftest import Scene
+
+MESSAGE = "SELECT pg_logical_emit_message(false, 'beat', '')"
+WITHIN = "SELECT pg_logical_emit_message(true, 'other', '')"
+
+
+@pytest.fixture
+def followed(scene: Scene) -> Scene:
+    scene.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)", "CREATE SCHEMA unfollowed", "CREATE TABLE unfollowed.t (a int)"
+    )
+    scene.source().prepare()
+    return scene
+
+
+@pytest.mark.parametrize("max_changes", [1, 2, 3])
+def test_a_commit_right_behind_a_message_is_captured(followed: Scene, max_changes: int) -> None:
+    for number in range(6):
+        followed.transaction(f"INSERT INTO t VALUES ({number})", MESSAGE)
+    followed.capture(max_changes=max_changes)
+    assert [row["key"] for row in followed.rows()] == [str(number) for number in range(6)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_nothing_around_a_commit_hides_it(followed: Scene, seed: int) -> None:
+    random_ = random.Random(seed)
+    committed = []
+    for number in range(60):
+        inside = [random_.choice([MESSAGE, WITHIN, "INSERT INTO unfollowed.t VALUES (1)"]) for _ in range(2)]
+        if random_.random() < 0.6:
+            inside.insert(random_.randrange(3), f"INSERT INTO t VALUES ({number})")
+        with psycopg.connect(followed.dsn) as connection:
+            for statement in inside:
+                connection.execute(statement)
+            end = random_.choice(["COMMIT", "COMMIT", "COMMIT", "ROLLBACK", "prepared", "rolled back prepared"])
+            if "prepared" in end:
+                connection.execute(f"PREPARE TRANSACTION '{followed.slot}'")
+                connection.autocommit = True
+                if random_.random() < 0.5:
+                    connection.execute(MESSAGE)
+                connection.execute(f"{'COMMIT' if end == 'prepared' else 'ROLLBACK'} PREPARED '{followed.slot}'")
+            else:
+                connection.execute(end)
+        if end in ("COMMIT", "prepared"):
+            committed += [str(number)] * (len(inside) == 3)
+        if random_.random() < 0.3:
+            followed.capture(max_changes=random_.choice([1, 2]))
+    followed.capture(max_changes=1)
+    assert [row["key"] for row in followed.rows()] == committed
