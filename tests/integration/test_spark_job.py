@@ -203,3 +203,15 @@ def test_spark_sql_finds_the_bucket_that_capture_wrote(session, files):
 def test_workers_import_the_installed_pyspark_which_is_compiled_already(session):
     found = session.range(0, 2, 1, 2).mapInArrow(_where_pyspark_is, "path string").toArrow()
     assert found.column("path").to_pylist() == [pyspark.__file__] * 2
+
+
+def test_relations_that_an_older_rule_ordered_are_sorted_by_their_keys(session: Any, files: tuple[str, ...]) -> None:
+    branch = Branch(files=files, after_seqno=-1, last_seqno=99, condition=None, unordered=(0, 1, 2, 3))
+    for exchange_rows in (1000, 100):
+        job = build_job(session, unit(None, 1, last=99, rows=400), branch, exchange_rows=exchange_rows)
+        keys = [
+            (row["relation_id"], row["key"], row["seqno"]) for row in job.ordered.toArrow().to_pylist() if row["key"]
+        ]
+        assert len(keys) >= 300
+        if exchange_rows == 1000:
+            assert keys == sorted(keys)

@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.apply.loader import LoadOrder, StagingLoader
-from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, StoreName
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.store.open import open_store
 
 _attempts = count()
 
@@ -47,6 +48,11 @@ class LocalStage:
         if unit.channel is not None or unit.after_seqnos is not None:
             before = pc.less_equal(rows.column("previous_seqno"), pa.array(after))
             rows = rows.filter(pc.or_(before, pc.greater(rows.column("next_seqno"), unit.last_seqno)))
+        unordered = open_store(StoreName.LOG, self._log).branch(unit).unordered
+        if unordered:
+            doubtful = pc.is_in(rows.column("relation_id"), pa.array(unordered, pa.int32()))
+            place = rows.schema.get_field_index("key_order")
+            rows = rows.set_column(place, "key_order", pc.if_else(doubtful, 0, rows.column("key_order")))
         order = ["key_order", "relation_id", "key", "seqno", "fragno"]
         rows = rows.sort_by([(name, "ascending") for name in order])
         loader = StagingLoader(

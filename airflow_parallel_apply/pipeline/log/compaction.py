@@ -66,6 +66,7 @@ def merge(directory: LogDirectory, run: Run, name: str, *, bucket_count: int) ->
         pa.concat_tables([read_transactions(directory, segment) for segment in run]),
         bucket_count=bucket_count,
         expected_file_bytes=sum(segment.file_bytes for segment in run),
+        order_version=min(segment.order_version for segment in run),
     )
 
 

@@ -259,6 +259,7 @@ def _segment_to_json(segment: Segment) -> dict[str, Any]:
         "file_bytes": segment.file_bytes,
         "checksum": segment.checksum,
         "last_commit_time": segment.last_commit_time.isoformat(),
+        "order_version": segment.order_version,
         "row_groups": [[group.first_bucket, group.last_bucket, group.row_count] for group in segment.row_groups],
     }
 

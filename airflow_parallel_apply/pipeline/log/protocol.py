@@ -21,6 +21,11 @@ class Overtaken(LogError):
     """Another writer published first: open a new writer and begin anew behind what it wrote."""
 
 
+KEY_ORDER_VERSION: Final = 1
+"""Of what `partition.key.key_order` returns. Under 0 the number of a time could depend on its batch; numbers of
+different versions do not make neighbours of one key's rows. A segment that says nothing of it is of 0.
+"""
+
 LOG_FORMAT: Final = 2
 """What this version writes and reads. 1, which says nothing of itself, had a row's values as a list."""
 
@@ -67,6 +72,8 @@ class Segment:
     last_commit_time: datetime
     """The greatest commit time up to its end, as in `LogState`."""
     row_groups: tuple[RowGroup, ...]
+    order_version: int = 0
+    """Of the rule by which the least recent of its rows got their `key_order`."""
 
     @property
     def is_cut(self) -> bool:

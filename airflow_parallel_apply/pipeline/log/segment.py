@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.log.clustering import cluster
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, write_durable
 from airflow_parallel_apply.pipeline.log.links import link
 from airflow_parallel_apply.pipeline.log.options import rows_memory_bytes
-from airflow_parallel_apply.pipeline.log.protocol import RowGroup, Segment
+from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, RowGroup, Segment
 from airflow_parallel_apply.pipeline.log.schema import ROWS, TRANSACTIONS
 
 LINK_COLUMNS: Final = ("previous_seqno", "next_seqno")
@@ -71,6 +71,7 @@ def write_segment(
     *,
     bucket_count: int,
     expected_file_bytes: int,
+    order_version: int = KEY_ORDER_VERSION,
 ) -> Segment:
     """Write and sync both files of a segment; their names are not synced yet.
 
@@ -104,6 +105,7 @@ def write_segment(
         checksum=rows_digest + _CHECKSUM_SEPARATOR + xxhash.xxh3_128_hexdigest(content),
         last_commit_time=span.last_commit_time,
         row_groups=groups,
+        order_version=order_version,
     )
 
 

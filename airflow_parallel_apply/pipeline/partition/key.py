@@ -32,6 +32,9 @@ _P2: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3: Final = np.uint64(0x165667B19E3779F9)
 _P4: Final = np.uint64(0x85EBCA77C2B2AE63)
 _P5: Final = np.uint64(0x27D4EB2F165667C5)
+_USUAL_TIME: Final = r"^\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?(\+00)?)?$"
+_NO_TIME: Final = "1970-01-01"
+_EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
 _UUID_DIGITS: Final = np.r_[0:8, 9:13, 14:18]
 _UUID_LENGTH: Final = 36
 
@@ -125,7 +128,11 @@ def keyless_buckets(seqno: Numbers, fragno: Numbers) -> Numbers:
 
 
 def key_order(kinds: Sequence[KeyKind], columns: Sequence[pa.StringArray]) -> Numbers:
-    """A number that sorts about as the target's index does. Of several columns the first two count, 32 bits each."""
+    """A number that sorts about as the target's index does. Of several columns the first two count, 32 bits each.
+
+    A function of each value alone, never of the batch that it came in: rows of one key are told by being neighbours
+    in this order. Whoever changes what it returns raises `KEY_ORDER_VERSION`.
+    """
     if len(columns) == 1:
         return _order(kinds[0], columns[0])
     first, second = (
@@ -146,14 +153,11 @@ def _order(kind: KeyKind, texts: pa.StringArray) -> Numbers:
         case KeyKind.INTEGER:
             return _numbers(texts.cast(pa.int64()))
         case KeyKind.NUMERIC | KeyKind.FLOAT:
-            return _float_order(texts.cast(pa.float64()).to_numpy())
+            return _float_order(_floats(texts))
         case KeyKind.UUID:
             return _uuid_order(texts)
         case KeyKind.TIME:
-            try:
-                return _numbers(texts.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()))
-            except pa.ArrowInvalid:  # without a zone, infinity, BC: the year's digits sort well enough
-                return _prefix_order(texts)
+            return _time_order(texts)
         case _:
             return _prefix_order(texts)
 
@@ -174,6 +178,25 @@ def _order_32(kind: KeyKind, texts: pa.StringArray, order: Numbers) -> Numbers:
 def _float_order(values: npt.NDArray[np.float64]) -> Numbers:
     bits = np.ascontiguousarray(values).view(np.int64)
     return np.where(bits >= 0, bits, bits ^ np.int64((1 << 63) - 1))
+
+
+def _floats(texts: pa.StringArray) -> npt.NDArray[np.float64]:
+    """Values beyond a double's range, which a numeric may have, are as far as a double reaches."""
+    try:
+        values = texts.cast(pa.float64())
+    except pa.ArrowInvalid:
+        values = pa.array([float(text) for text in texts.to_pylist()], pa.float64())
+    return values.to_numpy()  # type: ignore[no-any-return]
+
+
+def _time_order(texts: pa.StringArray) -> Numbers:
+    """Microseconds, with what Arrow cannot read (infinity, BC, five-digit years) at the ends."""
+    is_usual = pc.match_substring_regex(texts, _USUAL_TIME)
+    late = pc.or_(pc.equal(texts, "infinity"), pc.match_substring_regex(texts, r"^\d{5}.*[^C]$"))
+    usual = pc.replace_substring_regex(pc.if_else(is_usual, texts, _NO_TIME), r"\+00$", "")
+    micros = usual.cast(pa.timestamp("us")).cast(pa.int64())
+    ends = pc.if_else(late, _LATEST, _EARLIEST)
+    return _numbers(pc.if_else(is_usual, micros, ends))
 
 
 def _uuid_order(texts: pa.StringArray) -> Numbers:

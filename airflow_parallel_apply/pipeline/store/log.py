@@ -8,14 +8,22 @@ that together they read about one scan; with any other each of them reads all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader, Segment
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.protocol import Branch, StoreStats
+
+_NO_TIMES: Final = frozenset(
+    {
+        "smallint", "integer", "bigint", "numeric", "real", "double precision", "text", "character varying",
+        "character", "uuid", "boolean", "bytea",
+    }
+)  # fmt: skip
 
 
 class LogStore:
@@ -50,6 +58,7 @@ class LogStore:
             last_seqno=unit.last_seqno,
             condition=None if unit.channel is None else self._condition(unit, unit.channel, state.relations),
             committed=None if unit.after_seqnos is None else self._committed(unit, state.relations),
+            unordered=_unordered(segments, state.relations),
         )
 
     def _condition(self, unit: Unit, channel: int, relations: Sequence[Relation]) -> str:
@@ -75,3 +84,15 @@ class LogStore:
 
     def close(self) -> None:
         """Holds nothing."""
+
+
+def _unordered(segments: Sequence[Segment], relations: Sequence[Relation]) -> tuple[int, ...]:
+    """Where an older rule ordered rows: relations whose key is one column that may be a time, or a domain over one."""
+    if all(segment.order_version == KEY_ORDER_VERSION for segment in segments):
+        return ()
+    return tuple(relation.relation_id for relation in relations if _may_be_time(relation))
+
+
+def _may_be_time(relation: Relation) -> bool:
+    key = [column.type_name for column in relation.columns if column.key]
+    return len(key) == 1 and key[0].partition("(")[0] not in _NO_TIMES

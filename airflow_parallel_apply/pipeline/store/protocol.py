@@ -17,7 +17,8 @@ class Branch:
     """Where a unit's rows are: Parquet files, and the filters that leave only its rows of them.
 
     `condition`: Spark SQL over the log's columns; None where the unit takes every channel's rows. `committed`, of a
-    merge point: the seqno that the row's channel has committed before, in Spark SQL too.
+    merge point: the seqno that the row's channel has committed before, in Spark SQL too. `unordered`: relations whose
+    `key_order` does not bring rows of one key together, see `KEY_ORDER_VERSION`; their keys' texts do.
     """
 
     files: tuple[str, ...]
@@ -25,6 +26,7 @@ class Branch:
     last_seqno: int
     condition: str | None
     committed: str | None = None
+    unordered: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,9 @@ def test_uuids_sort_by_their_first_64_bits(values: list[object]) -> None:
         (KeyKind.FLOAT, ["-Infinity", "-2", "-1e-10", "0", "1e-10", "1e+20", "Infinity", "NaN"]),
         (KeyKind.TIME, ["1999-12-31 23:59:59", "2024-02-29 00:00:00", "2024-02-29 00:00:00.5"]),
         (KeyKind.TIME, ["1999-12-31", "2024-02-29", "infinity"]),
+        (KeyKind.TIME, ["-infinity", "0001-01-01 00:00:00", "9999-12-31 23:59:59", "10000-01-01 00:00:00"]),
+        (KeyKind.TIME, ["10000-01-01 00:00:00+00 BC", "0044-03-15 00:00:00+00 BC", "0044-03-15 00:00:00+00"]),
+        (KeyKind.NUMERIC, ["-Infinity", "-1" + 400 * "0", "-1", "0", "1", "1" + 400 * "0", "Infinity", "NaN"]),
         (KeyKind.TIME, ["2024-02-29 00:00:00+00", "2024-02-29 00:00:01+00"]),
     ],
 )
@@ -138,3 +141,47 @@ def test_composite_keys_sort_by_their_first_column_then_by_their_second() -> Non
     order = key_order(kinds, [texts(*(left for left, _ in pairs)), texts(*(right for _, right in pairs))]).tolist()
     assert order == sorted(order)
     assert len(set(order)) == len(order)
+
+
+_MOMENTS = st.datetimes().map(lambda found: found.isoformat(" "))
+_TIMES = st.one_of(
+    st.sampled_from(
+        ["infinity", "-infinity", "0044-03-15 BC", "294276-12-31 23:59:59.999999", "4713-01-01 00:00:00 BC"]
+    ),
+    _MOMENTS,
+    _MOMENTS.map(lambda text: text + "+00"),
+    st.dates().map(str),
+)
+_VALUES = {
+    KeyKind.INTEGER: st.integers(-(2**63), 2**63 - 1).map(str),
+    KeyKind.NUMERIC: st.one_of(
+        st.sampled_from(["NaN", "Infinity", "-Infinity", "9" * 400, "-" + "9" * 400, "0." + "0" * 400 + "1"]),
+        _DECIMALS.map(lambda number: format(number, "f")),
+    ),
+    KeyKind.FLOAT: st.floats().map(lambda number: {"nan": "NaN", "inf": "Infinity"}.get(repr(number), repr(number))),
+    KeyKind.TEXT: _TEXTS,
+    KeyKind.BLANK_PADDED: _TEXTS.map(lambda text: text.ljust(12)),
+    KeyKind.UUID: st.uuids().map(str),
+    KeyKind.TIME: _TIMES,
+    KeyKind.OTHER_EXACT: st.one_of(st.sampled_from(["t", "f"]), st.binary().map(lambda found: "\\x" + found.hex())),
+    KeyKind.NOT_CANONICAL: _TEXTS,
+}
+
+
+def test_there_are_values_of_every_kind() -> None:
+    assert _VALUES.keys() == set(KeyKind)
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_a_values_order_does_not_depend_on_its_batch(data: st.DataObject) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(KeyKind), min_size=1, max_size=3))
+    keys = data.draw(st.lists(st.tuples(*(_VALUES[kind] for kind in kinds)), min_size=1, max_size=8))
+
+    def order(*batch: tuple[str, ...]) -> list[int]:
+        return key_order(
+            kinds,
+            [canonical(kind, texts(*column)) for kind, column in zip(kinds, zip(*batch, strict=True), strict=True)],
+        ).tolist()
+
+    assert order(*keys) == [number for key in keys for number in order(key)]
