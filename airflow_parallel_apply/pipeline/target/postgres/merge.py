@@ -15,8 +15,9 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.target.postgres.cascades import find_acting_keys
+from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, bring_in, has_changes_of, move_out
 from airflow_parallel_apply.pipeline.target.postgres.multiset import Multiset
 from airflow_parallel_apply.pipeline.target.postgres.parts import Part, same_key, sent_value
@@ -24,6 +25,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection, 
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, drop_staging
 
 _SHOWN_KEYS: Final = 3
+_EVENTS: Final = {"I": INSERT, "U": UPDATE, "D": DELETE}
 
 
 class MissingRows(Exception):
@@ -45,9 +47,8 @@ def merge_parts(connection: Connection, session: Session, parts: Sequence[Part],
     _require_staging(connection, session, parts)
     if not moving.as_replica:
         _require_what_happened(connection, session, parts)
-    multisets = _multisets(session, parts)
-    for multiset in multisets:
-        multiset.delete(connection)
+    multisets = _multisets(session, parts, as_replica=moving.as_replica)
+    deleted = [multiset.delete(connection) for multiset in multisets]
     counted = {multiset.table.relation.relation_id for multiset in multisets}
     keyed = [part for part in parts if part.table.relation.relation_id not in counted]
     connection.execute(session.sql("merge", "settings"))
@@ -63,8 +64,8 @@ def merge_parts(connection: Connection, session: Session, parts: Sequence[Part],
             raise MissingRows(part, "U", part.staged.updates, part.staged.updates - count)
     if multisets:
         connection.execute(session.sql("merge", "default_settings"))
-    for multiset in multisets:
-        multiset.insert(connection)
+    for multiset, count in zip(multisets, deleted, strict=True):
+        multiset.insert(connection, deleted=count)
     if parts:
         connection.execute(drop_staging(session.schema, [part.staged.staging for part in parts]))
 
@@ -82,8 +83,20 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
             f"staging table {part.staged.staging} lost rows, as a crash of the target does",
             hint="The unit is staged again.",
         )
+
+    def refused() -> TargetError:
+        return turned_away(
+            connection,
+            part.table,
+            _EVENTS[found.operation],
+            expected=found.expected,
+            found=found.found,
+            schema=session.schema,
+            as_replica=may_be_replica(connection, session),
+        )
+
     if found.operation == "I":
-        return turned_away(part.table.relation.name, found.expected, found.found)
+        return refused()
     keys = [column.name for column in part.table.relation.columns if column.key]
     names = sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(name)) for name in keys)
     missing = connection.execute(
@@ -100,7 +113,13 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
             wanted=sql.Literal(found.operation),
         )
     ).fetchall()
-    verb = "delete" if found.operation == "D" else "update"
+    verb = _EVENTS[found.operation]
+    if not missing:
+        twice = _staged_twice(connection, session, found, keys)
+        if twice is not None:
+            return twice
+    if not missing and found.found < found.expected:
+        return refused()
     if not missing:
         return TargetError(
             f"{found.found} rows were changed for {found.expected} keys to {verb}: a key is not unique",
@@ -115,12 +134,23 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
     )
 
 
-def turned_away(table: str, expected: int, found: int) -> TargetError:
-    """What to say of insertions that changed nothing."""
-    return TargetError(
-        f"of {expected} rows to insert the target took {found}",
-        table=table,
-        hint="A trigger or a rule of the target's table turns rows away: `parallel-apply check` names it.",
+def _staged_twice(
+    connection: Connection, session: Session, found: MissingRows, keys: Sequence[str]
+) -> ParallelApplyError | None:
+    """Whether changes of one key came apart on their way here, so that each part became a net change of its own."""
+    row = connection.execute(
+        sql.SQL("SELECT {texts} FROM {staging} GROUP BY {names} HAVING count(*) > 1 LIMIT 1").format(
+            texts=sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in keys),
+            names=sql.SQL(", ").join(sql.Identifier(name) for name in keys),
+            staging=sql.Identifier(session.schema, found.part.staged.staging),
+        )
+    ).fetchone()
+    if row is None:
+        return None
+    return LogError(
+        f"changes of one key were not neighbours when they were staged: {key_text(keys, row)}",
+        table=found.part.table.relation.name,
+        hint="The order of the log's rows is at fault; report it. With channels=1 the unit is replayed instead.",
     )
 
 
@@ -154,14 +184,19 @@ def may_be_replica(connection: Connection, session: Session) -> bool:
     return allowed is not None and bool(allowed[0])
 
 
-def _multisets(session: Session, parts: Sequence[Part]) -> tuple[Multiset, ...]:
+def _multisets(session: Session, parts: Sequence[Part], *, as_replica: bool) -> tuple[Multiset, ...]:
     """The tables without a key of which rows are to be deleted; with insertions alone there is nothing to count."""
     of_table: dict[int, list[Part]] = {}
     for part in parts:
         if part.table.relation.by_image:
             of_table.setdefault(part.table.relation.relation_id, []).append(part)
     return tuple(
-        Multiset(table=found[0].table, staged=tuple(part.staged for part in found), schema=session.schema)
+        Multiset(
+            table=found[0].table,
+            staged=tuple(part.staged for part in found),
+            schema=session.schema,
+            as_replica=as_replica,
+        )
         for found in of_table.values()
         if any(part.staged.deletes for part in found)
     )

@@ -20,6 +20,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
+from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
@@ -36,9 +37,12 @@ class Multiset:
     table: TargetTable
     staged: tuple[StagedTable, ...]
     schema: str
+    as_replica: bool
 
-    def delete(self, connection: Connection) -> None:
-        """Errors: `TargetError` that names rows which are not there; `Unavailable` when staging lost rows."""
+    def delete(self, connection: Connection) -> int:
+        """How many rows went. Errors: `TargetError` that names rows which are not there, or what turns rows away;
+        `Unavailable` when staging lost rows.
+        """
         expected = sum(one.inserts + one.deletes for one in self.staged)
         (counted,) = connection.execute(self._sql("staged")).fetchone() or (0,)
         if counted != expected:
@@ -46,13 +50,30 @@ class Multiset:
                 f"staging of {self.table.relation.name} lost rows, as a crash of the target does",
                 hint="The unit is staged again.",
             )
-        missing, images = connection.execute(self._sql("delete")).fetchone() or (0, None)
+        missing, images, wanted, gone = connection.execute(self._sql("delete")).fetchone() or (0, None, 0, 0)
         if missing:
             raise missing_images(self.table, int(missing), images)
+        if gone != wanted:
+            raise self._turned_away(connection, DELETE, int(wanted), gone)
+        return int(gone)
 
-    def insert(self, connection: Connection) -> None:
-        """Errors: psycopg's own."""
-        connection.execute(self._sql("insert"))
+    def insert(self, connection: Connection, *, deleted: int) -> None:
+        """`deleted`: what `delete` returned. Errors: `TargetError` that names what turns rows away; psycopg's own."""
+        expected = sum(one.inserts - one.deletes for one in self.staged) + deleted
+        found = connection.execute(self._sql("insert")).rowcount
+        if found != expected:
+            raise self._turned_away(connection, INSERT, expected, found)
+
+    def _turned_away(self, connection: Connection, event: str, expected: int, found: int) -> TargetError:
+        return turned_away(
+            connection,
+            self.table,
+            event,
+            expected=expected,
+            found=found,
+            schema=self.schema,
+            as_replica=self.as_replica,
+        )
 
     def _sql(self, name: str) -> sql.Composed:
         written = [

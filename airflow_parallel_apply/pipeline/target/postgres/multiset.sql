@@ -19,13 +19,15 @@ WITH surplus AS MATERIALIZED (
     WHERE t.ctid = f.place AND t.tableoid = f.part AND f.number <= f.wanted
     RETURNING f.image
 ), missing AS (
-    SELECT s.image, s.number - count(g.image) AS number
+    SELECT s.image, s.number - count(f.image) AS number
     FROM surplus s
-    LEFT JOIN gone g USING (image)
+    LEFT JOIN found f ON f.image = s.image AND f.number <= f.wanted
     GROUP BY s.image, s.number
-    HAVING count(g.image) < s.number
+    HAVING count(f.image) < s.number
 )
-SELECT coalesce(sum(number), 0), (array_agg(left(image, {shown_letters}) ORDER BY image))[:{shown_rows}] FROM missing;
+SELECT coalesce(sum(number), 0), (array_agg(left(image, {shown_letters}) ORDER BY image))[:{shown_rows}],
+       (SELECT coalesce(sum(number), 0) FROM surplus), (SELECT count(*) FROM gone)
+FROM missing;
 
 -- name: insert
 INSERT INTO {target} ({columns}) OVERRIDING SYSTEM VALUE

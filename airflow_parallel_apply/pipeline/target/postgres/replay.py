@@ -1,34 +1,34 @@
 """Exact replay: change by change in source order. Slower than a merge, and right whatever the constraints are.
 
-Values go as text of unknown type, so that the server reads them by its columns' own input functions, as COPY does.
-Statements are sent through the protocol's pipeline, some hundreds at a time, with the server's own parameter marks: a
-name may hold any character.
+Statements (see `replay_statements`) are sent through the protocol's pipeline, some hundreds at a time, with the
+server's own parameter marks: a name may hold any character.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
 from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
-from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import LogError, TargetError
+from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.event import Operation, Relation
 from airflow_parallel_apply.pipeline.line import values_of
-from airflow_parallel_apply.pipeline.target.postgres.cascades import ActingKey, Cascades, Reached, find_acting_keys
+from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, Reached, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
-from airflow_parallel_apply.pipeline.target.postgres.merge import key_text, turned_away
+from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, turned_away
+from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
-from airflow_parallel_apply.pipeline.target.postgres.multiset import image, missing_images
+from airflow_parallel_apply.pipeline.target.postgres.multiset import missing_images
+from airflow_parallel_apply.pipeline.target.postgres.replay_statements import build, is_there
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
 
 _PIPELINED: Final = 500
 _SHOWN_LETTERS: Final = 200
+_EVENTS: Final = {Operation.INSERT: INSERT, Operation.DELETE: DELETE}
 
 _COLUMNS: Final = ("seqno", "relation_id", "operation", "values", "unsent", "old_key")
 
@@ -100,12 +100,28 @@ class Replay:
             raise _located(error, sent) from error
         for one in sent:
             if one.cursor.rowcount != 1 and not (one.may_be_done and one.cursor.rowcount == 0):
-                if one.operation is Operation.INSERT:
-                    raise turned_away(one.relation.name, 1, one.cursor.rowcount).at(seqno=one.seqno)
-                if one.relation.by_image:
-                    found = missing_images(self._table(one.relation.relation_id), 1, [_row_text(one.key)])
-                    raise found.at(seqno=one.seqno)
-                raise self._missing(one)
+                raise self._unlike(one).at(seqno=one.seqno)
+
+    def _unlike(self, one: _Sent) -> ParallelApplyError:
+        """Why a statement changed another number of rows than one."""
+        table = self._table(one.relation.relation_id)
+        event = _EVENTS.get(one.operation, UPDATE)
+        if event == INSERT or (one.cursor.rowcount == 0 and self._is_there(table, one.key)):
+            return turned_away(
+                self._connection,
+                table,
+                event,
+                expected=1,
+                found=one.cursor.rowcount,
+                schema=self._schema,
+                as_replica=self._moving.as_replica,
+            )
+        if one.relation.by_image:
+            return missing_images(table, 1, [_row_text(one.key)])
+        return self._missing(one)
+
+    def _is_there(self, table: TargetTable, key: Sequence[object]) -> bool:
+        return psycopg.RawCursor(self._connection).execute(is_there(table), list(key)).fetchone() is not None
 
     def _missing(self, one: _Sent) -> TargetError:
         names = [column.name for column in one.relation.columns if column.key]
@@ -149,7 +165,7 @@ class Replay:
         cursor = psycopg.RawCursor(self._connection)
         place = (relation.relation_id, operation, unsent, at_new_key, moves, bool(reached.between))
         if place not in self._statements:
-            statement = _build(table, operation, kept, at_new_key=at_new_key, moves=moves, between=reached.between)
+            statement = build(table, operation, kept, at_new_key=at_new_key, moves=moves, between=reached.between)
             self._statements[place] = statement.as_bytes(self._connection)
         cursor.execute(self._statements[place], parameters)
         # A row that has its new key already is found by that, but for one that is between two of its key's references.
@@ -204,133 +220,6 @@ def _written(table: TargetTable, operation: Operation, *, moves: bool) -> list[i
         for index, column in enumerate(columns)
         if not column.generated and (moves or operation is Operation.INSERT or not column.identity_always)
     ]
-
-
-def _build(
-    table: TargetTable,
-    operation: Operation,
-    kept: Sequence[int],
-    *,
-    at_new_key: bool,
-    moves: bool,
-    between: Sequence[ActingKey],
-) -> sql.Composed:
-    """`at_new_key`: the row may have its new key already, and then is the one to update. `moves`: delete, insert it.
-    `between`: references that are passed over where they name nothing.
-    """
-    columns = [sql.Identifier(table.relation.columns[index].name) for index in kept]
-    marks = (sql.SQL(f"${number}") for number in count(1))
-    if operation is Operation.INSERT:
-        return sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE VALUES ({})").format(
-            table.identifier, sql.SQL(", ").join(columns), sql.SQL(", ").join(islice(marks, len(columns)))
-        )
-    final: dict[str, sql.Composable] = {}
-    if moves:
-        final.update(
-            (name, sql.Identifier("t", name)) for name, column in table.columns.items() if not column.generated
-        )
-        sent = [table.relation.columns[index].name for index in kept]
-        final.update((name, _typed(table, name, marks)) for name in sent)
-    values = []
-    if operation is not Operation.DELETE and not moves:
-        given = {table.relation.columns[index].name: next(marks) for index in kept}
-        values = [
-            sql.SQL("{} = {}").format(sql.Identifier(name), _unless_nothing(table, name, given, between))
-            for name in given
-        ]
-    if table.relation.by_image:
-        return _build_image(table, values, final, marks)
-    operators = table.key_operators()
-    names = [column.name for column in table.relation.columns if column.key]
-
-    def has_key() -> sql.Composed:
-        return sql.SQL(" AND ").join(
-            sql.SQL("{} {} {}").format(sql.Identifier(name), operators[name], _typed(table, name, marks))
-            for name in names
-        )
-
-    same = has_key()
-    if operation is Operation.DELETE:
-        return sql.SQL("DELETE FROM {} WHERE {}").format(table.own_rows, same)
-    if moves:
-        return _moved(table, sql.SQL("DELETE FROM {} AS t WHERE {}").format(table.own_rows, same), final)
-    if at_new_key:
-        same = sql.SQL("({new}) OR (({old}) AND NOT EXISTS (SELECT FROM {table} WHERE {new}))").format(
-            new=has_key(), old=same, table=table.own_rows
-        )
-    if not values:
-        first = sql.Identifier(names[0])
-        values = [sql.SQL("{} = {}").format(first, first)]
-    for name in table.fixed:
-        # It may not be moved, so it must have the value that it is to have.
-        same += sql.SQL(" AND {} = {}").format(sql.Identifier(name), _typed(table, name, marks))
-    return sql.SQL("UPDATE {} AS t SET {} WHERE {}").format(table.own_rows, sql.SQL(", ").join(values), same)
-
-
-def _unless_nothing(
-    table: TargetTable, column: str, given: Mapping[str, sql.SQL], between: Sequence[ActingKey]
-) -> sql.Composable:
-    """The value given to a column, or its own in a row that this transaction changed, if it refers to nothing."""
-    tests = []
-    for key in between:
-        if column in key.columns and given.keys() >= set(key.columns):
-            values = [
-                sql.SQL("{}::{}").format(given[name], sql.SQL(table.columns[name].type_sql)) for name in key.columns
-            ]
-            same = [
-                sql.SQL("p.{} {} {}").format(sql.Identifier(name), sql.SQL(operator), value)
-                for name, operator, value in zip(key.referenced, key.operators, values, strict=True)
-            ]
-            tests.append(
-                sql.SQL("({} OR EXISTS (SELECT FROM {} AS p WHERE {}))").format(
-                    sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(value) for value in values),
-                    sql.SQL(key.parent_name),
-                    sql.SQL(" AND ").join(same),
-                )
-            )
-    if not tests:
-        return given[column]
-    return sql.SQL("CASE WHEN t.xmin <> pg_current_xact_id()::xid OR {} THEN {}::{} ELSE t.{} END").format(
-        sql.SQL(" AND ").join(tests), given[column], sql.SQL(table.columns[column].type_sql), sql.Identifier(column)
-    )
-
-
-def _moved(table: TargetTable, deletion: sql.Composed, final: Mapping[str, sql.Composable]) -> sql.Composed:
-    """A row deleted and inserted in its final form, in one statement that counts what it inserts."""
-    return sql.SQL(
-        "WITH gone AS ({deletion} RETURNING {final}) INSERT INTO {table} ({names}) OVERRIDING SYSTEM VALUE"
-        " SELECT * FROM gone"
-    ).format(
-        deletion=deletion,
-        final=sql.SQL(", ").join(final.values()),
-        table=table.identifier,
-        names=sql.SQL(", ").join(sql.Identifier(name) for name in final),
-    )
-
-
-def _build_image(
-    table: TargetTable,
-    values: Sequence[sql.Composed],
-    final: Mapping[str, sql.Composable],
-    marks: Iterator[sql.SQL],
-) -> sql.Composed:
-    """Change, move to its `final` form, or without either delete one of the rows that have an image: whichever comes
-    first.
-    """
-    wanted = sql.SQL(", ").join(_typed(table, column.name, marks) for column in table.relation.columns)
-    one = sql.SQL(
-        "(SELECT t.tableoid, t.ctid FROM {rows} AS t WHERE {image} = ROW({wanted})::text LIMIT 1) AS one"
-        " WHERE t.tableoid = one.tableoid AND t.ctid = one.ctid"
-    ).format(rows=table.own_rows, image=image(table, "t"), wanted=wanted)
-    if not values:
-        deletion = sql.SQL("DELETE FROM {} AS t USING {}").format(table.own_rows, one)
-        return _moved(table, deletion, final) if final else deletion
-    return sql.SQL("UPDATE {} AS t SET {} FROM {}").format(table.own_rows, sql.SQL(", ").join(values), one)
-
-
-def _typed(table: TargetTable, column: str, marks: Iterator[sql.SQL]) -> sql.Composed:
-    """A value that is compared: an operator alone would not tell the type of each."""
-    return sql.SQL("{}::{}").format(next(marks), sql.SQL(table.columns[column].type_sql))
 
 
 def _row_text(values: Sequence[object]) -> str:

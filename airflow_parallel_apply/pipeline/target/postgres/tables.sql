@@ -6,6 +6,7 @@ WITH RECURSIVE below (domain, oid, typmod) AS (
 )
 SELECT wanted.ordinal - 1 AS index, c.oid, c.relkind::text AS kind,
        a.attname AS column, format_type(coalesce(base.oid, a.atttypid), coalesce(base.typmod, a.atttypmod)) AS type_sql,
+       format_type(coalesce(base.oid, a.atttypid), -1) AS plain_type_sql,
        coalesce(base.oid, a.atttypid)::bigint AS type_oid,
        a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
        a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,

@@ -1,0 +1,74 @@
+"""Triggers and rules of the target that act on applied rows, by name: they may turn a row away or change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg import sql
+from psycopg.rows import class_row
+
+from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+
+INSERT: Final = "insert"
+UPDATE: Final = "update"
+DELETE: Final = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """A BEFORE trigger for each row, or a rule. `place`: the table that has it, as SQL; it may be a partition."""
+
+    kind: str
+    name: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+def find_guards(
+    connection: Connection, table: TargetTable, events: Sequence[str], *, schema: str, as_replica: bool
+) -> tuple[Guard, ...]:
+    """Those that act on a change of the table's rows, also where it changes a partition. Errors: psycopg's own."""
+    cursor = connection.cursor(row_factory=class_row(Guard))
+    cursor.execute(
+        statement("guards", "find", schema=schema),
+        {"oid": table.oid, "events": list(events), "enabled": ["A", "R"] if as_replica else ["A", "O"]},
+    )
+    return tuple(cursor)
+
+
+def turned_away(
+    connection: Connection, table: TargetTable, event: str, *, expected: int, found: int, schema: str, as_replica: bool
+) -> TargetError:
+    """The error for rows that the target took without a word and did not change. Errors: psycopg's own."""
+    guards = find_guards(connection, table, [event], schema=schema, as_replica=as_replica)
+    text = f"of {expected} rows to {event} the target took {found}"
+    if not guards:
+        hint = "Nothing that `parallel-apply check` knows turns rows away: look for rules and triggers at the target."
+        return TargetError(text, table=table.relation.name, hint=hint)
+    names = ", ".join(f"the {guard}" for guard in guards)
+    return TargetError(
+        f"{text}: {names} of the target's table turns rows away",
+        table=table.relation.name,
+        hint=_hint(connection, guards, as_replica=as_replica),
+    )
+
+
+def _hint(connection: Connection, guards: Sequence[Guard], *, as_replica: bool) -> str:
+    """SQL that keeps the guards from applied rows."""
+    word = "ENABLE" if as_replica else "DISABLE"
+    commands = ", ".join(
+        sql.SQL("ALTER TABLE {} {} {} {}")
+        .format(sql.SQL(guard.place), sql.SQL(word), sql.SQL(guard.kind.upper()), sql.Identifier(guard.name))
+        .as_string(connection)
+        for guard in guards
+    )
+    if as_replica:
+        return f"Run {commands}; so it acts on other sessions' rows alone. Then run again."
+    return f"Run {commands}; or let the role set session_replication_role. Then run again."

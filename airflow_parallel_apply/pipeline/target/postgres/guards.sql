@@ -1,0 +1,26 @@
+-- name: find
+-- A trigger's type has a bit for each row (1), before (2), insert (4), delete (8), update (16).
+WITH held AS (
+    SELECT %(oid)s::oid AS oid
+    UNION
+    SELECT relid FROM pg_class c CROSS JOIN LATERAL pg_partition_tree(c.oid) WHERE c.oid = %(oid)s::oid AND c.relkind = 'p'
+), wanted (bits, letters) AS (
+    SELECT coalesce(bit_or(bit), 0), array_agg(letter)
+    FROM (VALUES ('insert', 4, '3'), ('delete', 8, '4'), ('update', 16, '2')) AS known (event, bit, letter)
+    WHERE event = ANY (%(events)s::text[])
+)
+SELECT 'trigger' AS kind, g.tgname::text AS name, g.tgrelid::regclass::text AS place
+FROM held
+JOIN pg_trigger g ON g.tgrelid = held.oid
+CROSS JOIN wanted
+WHERE NOT g.tgisinternal AND NOT EXISTS (
+      SELECT FROM pg_trigger p JOIN held h ON h.oid = p.tgrelid WHERE p.oid = g.tgparentid
+  ) AND g.tgenabled::text = ANY (%(enabled)s::text[])
+  AND g.tgtype & 3 = 3 AND g.tgtype & bits <> 0
+UNION ALL
+SELECT 'rule', r.rulename::text, r.ev_class::regclass::text
+FROM held
+JOIN pg_rewrite r ON r.ev_class = held.oid
+CROSS JOIN wanted
+WHERE r.ev_enabled::text = ANY (%(enabled)s::text[]) AND r.ev_type::text = ANY (letters)
+ORDER BY 1, 2, 3;

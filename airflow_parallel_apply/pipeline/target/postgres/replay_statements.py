@@ -1,0 +1,171 @@
+"""The statements of a replay: one change of one row, with the server's own parameter marks.
+
+Values go as text of unknown type, so that the server reads them by its columns' own input functions, as COPY does, and
+assigns them: nothing is cast to what would cut it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, islice
+
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.event import Operation
+from airflow_parallel_apply.pipeline.target.postgres.cascades import ActingKey
+from airflow_parallel_apply.pipeline.target.postgres.multiset import image
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+
+
+def build(
+    table: TargetTable,
+    operation: Operation,
+    kept: Sequence[int],
+    *,
+    at_new_key: bool,
+    moves: bool,
+    between: Sequence[ActingKey],
+) -> sql.Composed:
+    """The statement of one change, which writes the columns `kept`.
+
+    `at_new_key`: the row may have its new key already, and then is the one to update. `moves`: delete, insert it.
+    `between`: references that are passed over where they name nothing.
+    """
+    columns = [sql.Identifier(table.relation.columns[index].name) for index in kept]
+    marks = (sql.SQL(f"${number}") for number in count(1))
+    if operation is Operation.INSERT:
+        return sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE VALUES ({})").format(
+            table.identifier, sql.SQL(", ").join(columns), sql.SQL(", ").join(islice(marks, len(columns)))
+        )
+    final: dict[str, sql.Composable] = {}
+    if moves:
+        final.update(
+            (name, sql.Identifier("t", name)) for name, column in table.columns.items() if not column.generated
+        )
+        sent = [table.relation.columns[index].name for index in kept]
+        final.update((name, _typed(table, name, marks)) for name in sent)
+    values = []
+    if operation is not Operation.DELETE and not moves:
+        given = {table.relation.columns[index].name: next(marks) for index in kept}
+        values = [
+            sql.SQL("{} = {}").format(sql.Identifier(name), _unless_nothing(table, name, given, between))
+            for name in given
+        ]
+    if table.relation.by_image:
+        return _build_image(table, values, final, marks)
+    same = found_by(table, marks)
+    if operation is Operation.DELETE:
+        return sql.SQL("DELETE FROM {} WHERE {}").format(table.own_rows, same)
+    if moves:
+        return _moved(table, sql.SQL("DELETE FROM {} AS t WHERE {}").format(table.own_rows, same), final)
+    if at_new_key:
+        same = sql.SQL("({new}) OR (({old}) AND NOT EXISTS (SELECT FROM {table} WHERE {new}))").format(
+            new=found_by(table, marks), old=same, table=table.own_rows
+        )
+    if not values:
+        first = sql.Identifier(next(column.name for column in table.relation.columns if column.key))
+        values = [sql.SQL("{} = {}").format(first, first)]
+    for name in table.fixed:
+        # It may not be moved, so it must have the value that it is to have.
+        same += sql.SQL(" AND {} = {}").format(sql.Identifier(name), _typed(table, name, marks))
+    return sql.SQL("UPDATE {} AS t SET {} WHERE {}").format(table.own_rows, sql.SQL(", ").join(values), same)
+
+
+def found_by(table: TargetTable, marks: Iterator[sql.SQL]) -> sql.Composed:
+    """The condition that a row `t` has a key, or where all its values are the key, an image."""
+    if table.relation.by_image:
+        wanted = sql.SQL(", ").join(_as_stored(table, column.name, marks) for column in table.relation.columns)
+        return sql.SQL("{} = ROW({})::text").format(image(table, "t"), wanted)
+    operators = table.key_operators()
+    return sql.SQL(" AND ").join(
+        sql.SQL("{} {} {}").format(sql.Identifier(name), operators[name], _typed(table, name, marks))
+        for name in (column.name for column in table.relation.columns if column.key)
+    )
+
+
+def is_there(table: TargetTable) -> sql.Composed:
+    """A query that has a row where a key, or an image, is in the table."""
+    marks = (sql.SQL(f"${number}") for number in count(1))
+    return sql.SQL("SELECT FROM {} AS t WHERE {} LIMIT 1").format(table.own_rows, found_by(table, marks))
+
+
+def _unless_nothing(
+    table: TargetTable, column: str, given: Mapping[str, sql.SQL], between: Sequence[ActingKey]
+) -> sql.Composable:
+    """The value given to a column, or its own in a row that this transaction changed, if it refers to nothing."""
+    tests = []
+    for key in between:
+        if column in key.columns and given.keys() >= set(key.columns):
+            values = [
+                sql.SQL("{}::{}").format(given[name], sql.SQL(table.columns[name].plain_type_sql))
+                for name in key.columns
+            ]
+            same = [
+                sql.SQL("p.{} {} {}").format(sql.Identifier(name), sql.SQL(operator), value)
+                for name, operator, value in zip(key.referenced, key.operators, values, strict=True)
+            ]
+            tests.append(
+                sql.SQL("({} OR EXISTS (SELECT FROM {} AS p WHERE {}))").format(
+                    sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(value) for value in values),
+                    sql.SQL(key.parent_name),
+                    sql.SQL(" AND ").join(same),
+                )
+            )
+    if not tests:
+        return given[column]
+    return sql.SQL("CASE WHEN t.xmin <> pg_current_xact_id()::xid OR {} THEN {}::{} ELSE t.{} END").format(
+        sql.SQL(" AND ").join(tests),
+        given[column],
+        sql.SQL(table.columns[column].plain_type_sql),
+        sql.Identifier(column),
+    )
+
+
+def _moved(table: TargetTable, deletion: sql.Composed, final: Mapping[str, sql.Composable]) -> sql.Composed:
+    """A row deleted and inserted in its final form, in one statement that counts what it inserts."""
+    return sql.SQL(
+        "WITH gone AS ({deletion} RETURNING {final}) INSERT INTO {table} ({names}) OVERRIDING SYSTEM VALUE"
+        " SELECT * FROM gone"
+    ).format(
+        deletion=deletion,
+        final=sql.SQL(", ").join(final.values()),
+        table=table.identifier,
+        names=sql.SQL(", ").join(sql.Identifier(name) for name in final),
+    )
+
+
+def _build_image(
+    table: TargetTable,
+    values: Sequence[sql.Composed],
+    final: Mapping[str, sql.Composable],
+    marks: Iterator[sql.SQL],
+) -> sql.Composed:
+    """Change, move to its `final` form, or without either delete one of the rows that have an image: whichever comes
+    first.
+    """
+    one = sql.SQL(
+        "(SELECT t.tableoid, t.ctid FROM {rows} AS t WHERE {same} LIMIT 1) AS one"
+        " WHERE t.tableoid = one.tableoid AND t.ctid = one.ctid"
+    ).format(rows=table.own_rows, same=found_by(table, marks))
+    if not values:
+        deletion = sql.SQL("DELETE FROM {} AS t USING {}").format(table.own_rows, one)
+        return _moved(table, deletion, final) if final else deletion
+    return sql.SQL("UPDATE {} AS t SET {} FROM {}").format(table.own_rows, sql.SQL(", ").join(values), one)
+
+
+def _typed(table: TargetTable, column: str, marks: Iterator[sql.SQL]) -> sql.Composed:
+    """A value that is compared, or assigned later: an operator alone would not tell the type of each."""
+    return sql.SQL("{}::{}").format(next(marks), sql.SQL(table.columns[column].plain_type_sql))
+
+
+def _as_stored(table: TargetTable, column: str, marks: Iterator[sql.SQL]) -> sql.Composed:
+    """A value whose text is compared: rounded and padded as the column does it, and never cut."""
+    found = table.columns[column]
+    if found.type_sql.startswith("character(") and not found.type_sql.endswith("]"):
+        mark = next(marks)
+        width = sql.SQL(found.type_sql.removeprefix("character("))
+        return sql.SQL("rpad({mark}::text, greatest(char_length({mark}::text), {width})::bpchar").format(
+            mark=mark, width=width
+        )
+    is_cut = found.type_sql.startswith(("character", "bit"))
+    return sql.SQL("{}::{}").format(next(marks), sql.SQL(found.plain_type_sql if is_cut else found.type_sql))

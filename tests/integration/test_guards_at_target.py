@@ -1,0 +1,132 @@
+"""Triggers and rules of the target that turn applied rows away, and types that would cut them: never in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.plain_rig import PlainRig, plain_rig
+from tests.support.rig import Rig, execute
+
+OTHER = "CREATE TABLE other (id int PRIMARY KEY)"
+REPLAYED = "TRUNCATE other"
+"""Makes a small transaction one that is replayed change by change."""
+SWALLOW = "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        start=Start.EMPTY,
+        channels=2,
+        tables=TablePatterns(include=("public.*",)),
+    )
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+
+
+@pytest.fixture
+def plain(source_dsn: str, target_dsn: str, tmp_path: Path) -> Iterator[PlainRig]:
+    with plain_rig(source_dsn, target_dsn, tmp_path) as made:
+        yield made
+
+
+def refused(rig: Rig, *says: str) -> str:
+    """A run is red and tells all of it."""
+    with pytest.raises(FatalError) as caught:
+        rig.run()
+    for word in (*says, "Hint: "):
+        assert word in str(caught.value)
+    return str(caught.value)
+
+
+TABLES = {
+    "a key": "CREATE TABLE t (id int PRIMARY KEY, v text)",
+    "no key": "CREATE TABLE t (id int, v text)",
+}
+CHANGES = {
+    "INSERT": ["INSERT INTO t VALUES (8, 'new'), (9, 'new')", "DELETE FROM t WHERE id = 1"],
+    "UPDATE": ["UPDATE t SET v = 'changed' WHERE id = 2"],
+    "DELETE": ["DELETE FROM t WHERE id > 3"],
+}
+
+
+IN_SHORT = {("no key", "INSERT", "merge"), ("a key", "UPDATE", "merge"), ("a key", "DELETE", "replay")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "event", "way"),
+    [
+        pytest.param(*case, id=", ".join(case), marks=() if case in IN_SHORT else pytest.mark.long)
+        for case in product(TABLES, CHANGES, ("merge", "replay"))
+    ],
+)
+def test_a_trigger_that_turns_rows_away_is_named_and_its_hint_leads_on(
+    rig: Rig, kind: str, event: str, way: str
+) -> None:
+    rig.both(TABLES[kind], OTHER)
+    if kind == "no key":
+        rig.both("ALTER TABLE t REPLICA IDENTITY FULL")
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT n, 'old' FROM generate_series(1, 5) n")
+    rig.run()
+    acts_on = "INSERT OR UPDATE OR DELETE" if (kind, event) == ("no key", "UPDATE") else event
+    execute(
+        rig.target_dsn,
+        SWALLOW,
+        f'CREATE TRIGGER "Guard" BEFORE {acts_on} ON t FOR EACH ROW EXECUTE FUNCTION swallow()',
+        'ALTER TABLE t ENABLE ALWAYS TRIGGER "Guard"',
+    )
+    changes = CHANGES[event]
+    rig.transaction(*([REPLAYED] * (way == "replay")), *changes)
+    told = refused(rig, "trigger Guard", "public.t")
+    hint = told.split("Hint: ")[1]
+    execute(rig.target_dsn, hint.split("Run ")[1].split(";")[0])
+    rig.run()
+    assert rig.comparison().equal
+
+
+NARROW = {
+    "character varying(3)": ("character varying(6)", "abc", "abcdef"),
+    "character(3)": ("character(6)", "abc   ", "abcdef"),
+    "bit(3)": ("bit varying(6)", "101", "101101"),
+    "bit varying(3)": ("bit varying(6)", "101", "101101"),
+    "character varying(3)[]": ("character varying(6)[]", "{abc}", "{abcdef}"),
+}
+
+
+@pytest.mark.parametrize(
+    "narrow", [pytest.param(one, marks=pytest.mark.long if index else ()) for index, one in enumerate(NARROW)]
+)
+def test_a_replay_never_cuts_a_value_to_the_targets_narrower_type(rig: Rig, narrow: str) -> None:
+    """A column that only insertions fill makes an update a deletion and an insertion of the row's final form."""
+    wide, short, long = NARROW[narrow]
+    execute(rig.source_dsn, f"CREATE TABLE t (id int PRIMARY KEY, n int, v {wide})")
+    execute(rig.target_dsn, f"CREATE TABLE t (id int PRIMARY KEY, n int GENERATED ALWAYS AS IDENTITY, v {narrow})")
+    rig.both(OTHER)
+    rig.prepare()
+    rig.write(f"INSERT INTO t VALUES (1, 1, '{short}')")
+    rig.run()
+    rig.transaction(REPLAYED, f"UPDATE t SET n = 7, v = '{long}'")
+    refused(rig, "public.t", "type")
+    execute(rig.target_dsn, f"ALTER TABLE t ALTER v TYPE {wide}")
+    rig.run()
+    assert rig.rows("SELECT n, v::text FROM t") == [(7, long)]
+
+
+def test_a_replay_finds_rows_without_a_key_as_the_targets_types_print_them(rig: Rig) -> None:
+    execute(rig.source_dsn, "CREATE TABLE bag (a char(2), b numeric(5, 1))", "ALTER TABLE bag REPLICA IDENTITY FULL")
+    execute(rig.target_dsn, "CREATE TABLE bag (a char(4), b numeric(6, 3))")
+    rig.both(OTHER)
+    rig.prepare()
+    rig.write("INSERT INTO bag VALUES ('a', 1.5), ('b', 2.5), ('', NULL)")
+    rig.run()
+    rig.transaction(REPLAYED, "DELETE FROM bag WHERE a = 'a' OR b IS NULL", "UPDATE bag SET b = 3.5")
+    rig.run()
+    assert rig.rows("SELECT a, b::text FROM bag") == [("b   ", "3.500")]
