@@ -53,6 +53,9 @@ class Manifest:
     last_seqno: int
     last_commit_time: datetime | None
     purged_time: datetime | None = None
+    registration: str | None = None
+    """None where it is that of the version before."""
+    registered_lsn: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +126,8 @@ def advance(view: LogView, manifest: Manifest) -> LogView:
             segments=segments,
             relations=relations,
             purged_time=manifest.purged_time or view.state.purged_time,
+            registration=view.state.registration if manifest.registration is None else manifest.registration,
+            registered_lsn=max(manifest.registered_lsn, view.state.registered_lsn),
         ),
         retired=retired,
     )
@@ -147,6 +152,9 @@ def read_manifest(directory: LogDirectory, version: int) -> Manifest:
             last_commit_time=_time_from_json(body["last_commit_time"]),
             # Older versions of the software did not purge.
             purged_time=_time_from_json(body.get("purged_time")),
+            # Older versions of the software did not register tables.
+            registration=body.get("registration"),
+            registered_lsn=body.get("registered_lsn", 0),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"{path} is not a manifest of this version of the software: {error!r}") from error
@@ -171,6 +179,8 @@ def manifest_bytes(manifest: Manifest) -> bytes:
             "last_seqno": manifest.last_seqno,
             "last_commit_time": manifest.last_commit_time.isoformat() if manifest.last_commit_time else None,
             "purged_time": manifest.purged_time.isoformat() if manifest.purged_time else None,
+            "registration": manifest.registration,
+            "registered_lsn": manifest.registered_lsn,
         }
     )
 
@@ -183,6 +193,8 @@ def as_checkpoint(manifest: Manifest, view: LogView, *, retired_after: datetime)
         added=view.state.segments,
         relations=view.state.relations,
         purged_time=view.state.purged_time,
+        registration=view.state.registration,
+        registered_lsn=view.state.registered_lsn,
         retired=tuple(retired for retired in view.retired if retired.since > retired_after),
     )
 

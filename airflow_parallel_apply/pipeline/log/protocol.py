@@ -92,6 +92,10 @@ class LogState:
     relations: tuple[Relation, ...]
     purged_time: datetime | None = None
     """The greatest commit time of what was purged; None of a log that was never purged."""
+    registration: str | None = None
+    """What the source recorded of its tables; only the source reads it. None of a log that knows of none."""
+    registered_lsn: int = 0
+    """Up to here the source is known to have been as `registration` says."""
 
     @property
     def purged_seqno(self) -> int:
@@ -176,6 +180,10 @@ class LogWriter(Protocol):
         new and the same table had another definition before. A definition that comes back after another one is new
         again. Durable with the next commit.
         """
+        ...
+
+    def register(self, registration: str, registered_lsn: int) -> None:
+        """Replace the source's registration. Durable with the next commit, which it alone is reason enough for."""
         ...
 
     def append(self, rows: pa.RecordBatch, transactions: pa.RecordBatch) -> None:

@@ -54,6 +54,7 @@ class DirectoryLogWriter:
         self._writer = uuid.uuid4().hex[:12]
         self._segment_number = 0
         self._refused: str | None = None
+        self._registration: str | None = None
         self._view = load(directory)
         written = [segment for segment in self._view.state.segments[-1:] if segment.row_count]
         self._file_ratio = _ratio(written[0]) if written else _FIRST_FILE_RATIO
@@ -78,6 +79,11 @@ class DirectoryLogWriter:
     def _known(self) -> list[Relation]:
         return [*self._view.state.relations, *self._relations]
 
+    def register(self, registration: str, registered_lsn: int) -> None:
+        state = self._view.state
+        self._registration = registration if registration != state.registration else None
+        self._registered_lsn = max(registered_lsn, state.registered_lsn)
+
     def append(self, rows: pa.RecordBatch, transactions: pa.RecordBatch) -> None:
         self._check_alive()
         rows = rows.select(UNLINKED.names)
@@ -100,9 +106,14 @@ class DirectoryLogWriter:
             )
         if not self._buffer.is_empty:
             self._close_segment(ended_below=self._buffer.next_seqno)
-        if self._segments or self._relations or captured_lsn != state.captured_lsn:
+        is_registered = self._registration is None and self._registered_lsn in (0, state.registered_lsn)
+        if self._segments or self._relations or captured_lsn != state.captured_lsn or not is_registered:
             published = self._publish(
-                added=tuple(self._segments), relations=tuple(self._relations), captured_lsn=captured_lsn
+                added=tuple(self._segments),
+                relations=tuple(self._relations),
+                captured_lsn=captured_lsn,
+                registration=self._registration,
+                registered_lsn=self._registered_lsn,
             )
             if not published:
                 raise self._refuse()
@@ -143,6 +154,8 @@ class DirectoryLogWriter:
     def _forget(self) -> None:
         self._failed = False
         self._relations: list[Relation] = []
+        self._registration = None
+        self._registered_lsn = 0
         self._names: list[str] = []
         self._segments: list[Segment] = []
         self._buffer = SegmentBuffer(self._view.state)
@@ -210,6 +223,8 @@ class DirectoryLogWriter:
         relations: tuple[Relation, ...] = (),
         captured_lsn: int,
         purged_time: datetime | None = None,
+        registration: str | None = None,
+        registered_lsn: int = 0,
     ) -> bool:
         """Make the next version; False when another writer has made it, and then nothing has changed."""
         state = self._view.state
@@ -228,6 +243,8 @@ class DirectoryLogWriter:
             last_seqno=last.last_seqno if last else state.last_seqno,
             last_commit_time=last.last_commit_time if last else state.last_commit_time,
             purged_time=purged_time,
+            registration=registration,
+            registered_lsn=registered_lsn,
         )
         view = advance(self._view, manifest)
         if manifest.version % self._options.checkpoint_every == 0:

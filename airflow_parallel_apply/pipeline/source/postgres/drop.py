@@ -14,6 +14,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.finding import Side, quoted
 from airflow_parallel_apply.pipeline.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatch, watch_name
 
 _PATIENCE_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.1
@@ -26,7 +27,7 @@ def drop_commands(name: str) -> tuple[str, ...]:
     slot = sql.Literal(name).as_string()
     return (
         f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = {slot}",
-        f"DROP PUBLICATION IF EXISTS {quoted(name)}",
+        f"DROP PUBLICATION IF EXISTS {quoted(name)}, {quoted(watch_name(name))}",
     )
 
 
@@ -77,6 +78,7 @@ def _drop_publication(connection: psycopg.Connection[Any], name: str, place: str
     if not found[0].startswith(_OURS):
         return _left(f"publication {name} was made or changed by somebody else; it stays", command)
     try:
+        unwatch(connection, name)
         connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
     except psycopg.errors.InsufficientPrivilege as error:
         return _left(f"publication {name} at {place}: {error.diag.message_primary}", command)

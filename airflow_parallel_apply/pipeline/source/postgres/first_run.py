@@ -25,7 +25,10 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     matching,
 )
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
+from airflow_parallel_apply.pipeline.source.postgres.observed import observe
+from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.slot import lsn_text
+from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatch, watch
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot, SourceChanged
 
 WITH_GENERATED: Final = "publish_generated_columns = stored"
@@ -95,6 +98,13 @@ class FirstRun:
                 )
             )
             self.belongings.set_record(Record(log_id=identity.log_id, is_ready=False))
+            self._watch_partitions(connection)
+
+    def _watch_partitions(self, connection: psycopg.Connection[Any]) -> None:
+        """Before there is a slot, which reads the publications as they were when its changes were made."""
+        publication = self.belongings.publication
+        unwatch(connection, publication)
+        watch(connection, publication, observe(connection, publication).registered())
 
     def _create_slot(self, identity: LogIdentity) -> int:
         """The slot, what it does not bring, and a log that begins with it; the LSN from which on it holds everything.
@@ -109,11 +119,12 @@ class FirstRun:
             try:
                 with seen(session, moment.snapshot) as connection:
                     relations = self._definitions(connection)
+                    registration = observe(connection, self.belongings.publication).registration()
                     if self.config.start is Start.EMPTY:
                         self._require_empty(connection)
                 if self.copy is not None:
                     self.copy(Snapshot(name=moment.snapshot, log_id=identity.log_id))
-                self._begin_log(identity, relations, moment.lsn)
+                self._begin_log(identity, relations, registration, moment.lsn)
             except BaseException as error:
                 self._withdraw(error)
                 raise
@@ -140,7 +151,9 @@ class FirstRun:
             )
         return relations
 
-    def _begin_log(self, identity: LogIdentity, relations: Sequence[Relation], start_lsn: int) -> None:
+    def _begin_log(
+        self, identity: LogIdentity, relations: Sequence[Relation], registration: Registration, start_lsn: int
+    ) -> None:
         mine = self.belongings
         if mine.slot.state() is None:
             raise mine.missing(f"slot {mine.slot.name} went while it was made")
@@ -149,6 +162,7 @@ class FirstRun:
         writer = open_writer(mine.log_url, expected=identity)
         for relation in relations:
             writer.relation_id(relation)
+        writer.register(registration.to_text(), start_lsn)
         writer.commit(start_lsn)
 
     def _withdraw(self, error: BaseException) -> None:
@@ -160,6 +174,7 @@ class FirstRun:
             if isinstance(error, ConfigurationError):
                 publication = sql.Identifier(self.belongings.publication)
                 self._catalog().execute(sql.SQL("DROP PUBLICATION {}").format(publication))
+                unwatch(self._catalog(), self.belongings.publication)
 
     def _require_empty(self, connection: psycopg.Connection[Any]) -> None:
         names = [table.name for table in self.followed if has_rows(connection, table)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,9 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, refuse
-from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Server
+from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.protocol import Overtaken
+from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
     has_rows,
@@ -25,9 +27,15 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
 from airflow_parallel_apply.pipeline.source.postgres.check import server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED, FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.moment import LOCK_TIMEOUT
+from airflow_parallel_apply.pipeline.source.postgres.observed import observe
+from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
+from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
+from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
 from airflow_parallel_apply.pipeline.source.protocol import Prepared, Snapshot
+
+_ATTEMPTS = 20
 
 
 def slot_name(pipeline: str) -> str:
@@ -63,8 +71,11 @@ class Preparation:
             record = mine.record(server)
             if record is not None and record.is_ready:
                 identity = mine.known_log(server, record)
+                self._prove(mine)
                 self._refuse_unmatched(tables, followed)
-                created = self._follow(connection, [table for table in followed if not table.is_published])
+                created = self._follow(connection, mine, record, [one for one in followed if not one.is_published])
+                if created:
+                    self._prove(mine)
             else:
                 identity, created = self._first_run(mine, followed).begin(server, record)
         return Prepared(
@@ -90,12 +101,40 @@ class Preparation:
             record = mine.record(server)
             if record is not None and record.is_ready:
                 mine.known_log(server, record)
+                findings += self._proof(mine).findings(self.config)
                 self._refuse_unmatched(tables, followed)
             else:
                 self._first_run(mine, followed).require_rows()
         except FatalError as error:
             return (*findings, self._as_finding(error))
         return findings
+
+    def _prove(self, mine: Belongings) -> None:
+        """That the log gets all that happened to the tables; register them as they are. Errors: `SourceError`."""
+        registration = self._proof(mine).require(self.config, "prepare")
+        if any(table.kind == PARTITIONED and table.watched is None for table in registration.tables):
+            # Without the right to make it, the slot tells less, and a rewritten partition counts as truncated.
+            with suppress(psycopg.errors.InsufficientPrivilege):
+                watch(self.session.catalog(), self.publication, registration.tables)
+                registration = self._proof(mine).require(self.config, "prepare")
+        for _ in range(_ATTEMPTS):
+            writer = open_writer(self.config.log_url)
+            writer.register(registration.to_text(), 0)
+            with suppress(Overtaken):
+                writer.commit(writer.state().captured_lsn)
+                return
+        raise Unavailable("other captures go on with the log all the time", op="prepare", hint="It is tried again.")
+
+    def _proof(self, mine: Belongings) -> Proof:
+        registered = open_reader(self.config.log_url).state().registration
+        connection = self.session.catalog()
+        registration = (
+            # A log of an older version: what was done before cannot be told any more.
+            observe(connection, self.publication).registration()
+            if registered is None
+            else Registration.from_text(registered)
+        )
+        return prove(connection, mine.slot.name, self.publication, self.config, registration)
 
     def _belongings(self) -> Belongings:
         return Belongings(
@@ -142,12 +181,17 @@ class Preparation:
             if not connection.broken:
                 connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [key])
 
-    def _follow(self, connection: psycopg.Connection[Any], tables: Sequence[SourceTable]) -> list[str]:
-        """Tables that are new. Writers are held off for the moment, so that no row falls between."""
+    def _follow(
+        self, connection: psycopg.Connection[Any], mine: Belongings, record: Record, tables: Sequence[SourceTable]
+    ) -> list[str]:
+        """Tables that are new. Writers are held off for the moment, so that no row falls between. The comment is
+        written in the same transaction: what a crash leaves unregistered is known as ours by that.
+        """
         if not tables:
             return []
         publication = sql.Identifier(self.publication)
         with connection.transaction():
+            mine.set_record(record)
             if any(table.generated for table in tables):
                 connection.execute(
                     sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, sql.SQL(WITH_GENERATED))

@@ -40,6 +40,8 @@ from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DdlMess
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder, commit_ends
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
+from airflow_parallel_apply.pipeline.source.postgres.proof import is_as_registered, prove
+from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, lsn_text
@@ -119,7 +121,11 @@ class PostgresSource:
         """Lets a slot that a crash left behind move up to `captured_lsn` first: what is below is in the log."""
         with self._unless_overtaken("sense", lambda: captured_lsn):
             self._slot.advance(captured_lsn)
-            return self._slot.has_changes()
+            registered = open_reader(self._config.log_url).state().registration
+            return self._slot.has_changes() or (
+                registered is not None
+                and not is_as_registered(self._session.catalog(), self._publication, Registration.from_text(registered))
+            )
 
     def capture(
         self, until_lsn: int, *, max_changes: int, step_changes: int | None = None, cancelled: Callable[[], bool]
@@ -131,6 +137,8 @@ class PostgresSource:
         if before.captured_lsn >= until_lsn:
             with self._unless_overtaken("capture", lambda: writer.state().captured_lsn):
                 self._slot.advance(before.captured_lsn)
+                if self._prove(writer, until_lsn):
+                    writer.commit(before.captured_lsn)
             yield _step(before, before, until_lsn=until_lsn, row_count=0, began=began)
             return
         with self._unless_overtaken("capture", lambda: writer.state().captured_lsn):
@@ -141,6 +149,7 @@ class PostgresSource:
                     op="capture",
                     hint="The server was replaced or restored: changes may be missing.",
                 )
+            self._prove(writer, until_lsn)
             decoder = Decoder(
                 next_seqno=before.last_seqno + 1,
                 table=partial(self._followed, writer),
@@ -201,6 +210,20 @@ class PostgresSource:
 
     def close(self) -> None:
         self._session.close()
+
+    def _prove(self, writer: LogWriter, until_lsn: int) -> bool:
+        """That the slot holds all that happened to the followed tables up to an LSN; whether that is to be committed.
+        Errors: `SourceError`.
+        """
+        state = writer.state()
+        if state.registration is None or until_lsn <= state.registered_lsn:
+            return False
+        # Read before the catalog is looked at, which then shows all that committed below.
+        flushed = self._slot.flushed_lsn()
+        registration = Registration.from_text(state.registration)
+        proof = prove(self._session.catalog(), self._slot.name, self._publication, self._config, registration)
+        writer.register(proof.require(self._config, "capture").to_text(), flushed)
+        return True
 
     def _bounded_changes(self, max_changes: int, wal_bytes: int) -> int:
         """How many changes have about `_READ_BYTES`, by those of the last read; 0 where nothing tells."""

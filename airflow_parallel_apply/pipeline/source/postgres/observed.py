@@ -1,0 +1,139 @@
+"""What the catalog says now of a pipeline's publication and its tables: `observe`, two statements for any number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, Final
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.source.postgres.registration import Partition, RegisteredTable, Registration
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.truncations import watch_name
+
+_FIRST_WITH_SCHEMAS: Final = 150000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedTable:
+    """A table that is published or asked for. `added_by`: the transaction that made its entry in the publication."""
+
+    registered: RegisteredTable
+    added_by: int | None
+    has_filter: bool
+    has_list: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """`publication`: the `xmin` of it; None where it is gone. `ours`: the transaction of our last change to it.
+    `wrong`: what it should send and does not, or the other way round, for people.
+    """
+
+    server: str
+    publication: int | None
+    ours: int | None
+    wrong: tuple[str, ...]
+    tables: Mapping[int, ObservedTable]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, ObservedTable]:
+        """The same tables; a name is one table's at a time."""
+        return {table.registered.name: table for table in self.tables.values()}
+
+    def registered(self) -> tuple[RegisteredTable, ...]:
+        """The published tables as they are now, by oid."""
+        members = [table.registered for table in self.tables.values() if table.registered.membership is not None]
+        return tuple(sorted(members, key=lambda table: table.oid))
+
+    def registration(self) -> Registration:
+        """All published tables, taken on trust."""
+        return Registration(server=self.server, tables=self.registered())
+
+
+def observe(connection: psycopg.Connection[Any], publication: str, known: Sequence[RegisteredTable] = ()) -> Observed:
+    """`known`: tables that are asked for by oid and name, whether they are published or not. Errors: psycopg's own."""
+    found = connection.execute(statement("publication"), {"publication": publication}).fetchone()
+    if found is None:
+        return Observed(server="", publication=None, ours=None, wrong=(), tables={})
+    server, xmin, ours, unpublished, via_root = found
+    wrong = [f"does not publish {', '.join(unpublished)}"] if unpublished else []
+    if not via_root:
+        wrong.append("does not publish partitions as their root")
+    if _has_schemas(connection, publication):
+        wrong.append("publishes whole schemas")
+    rows = connection.execute(
+        statement("observed"),
+        {
+            "publication": publication,
+            "watch": watch_name(publication),
+            "oids": [table.oid for table in known],
+            "schemas": [table.schema for table in known],
+            "tables": [table.table for table in known],
+        },
+    ).fetchall()
+    tables = [_table(list(group), xmin) for _, group in groupby(rows, key=lambda row: row[0])]
+    return Observed(
+        server=server,
+        publication=xmin,
+        ours=ours,
+        wrong=tuple(wrong),
+        tables={table.registered.oid: table for table in tables},
+    )
+
+
+def registered_anew(
+    connection: psycopg.Connection[Any], publication: str, text: str | None, oids: Iterable[int]
+) -> str:
+    """What the log is to register once these tables were copied as this session sees them. `text`: what it has
+    registered. Errors: psycopg's own.
+    """
+    now = observe(connection, publication)
+    if text is None:
+        return now.registration().to_text()
+    wanted = {*oids}
+    copied = (table for table in now.registered() if table.oid in wanted)
+    return Registration.from_text(text).having(*copied).to_text()
+
+
+def unborn(connection: psycopg.Connection[Any], partitions: Iterable[Partition]) -> frozenset[int]:
+    """Those that were not made as partitions of what they are in now, but attached, be it long after they were made."""
+    oids = [partition.oid for partition in partitions]
+    born = connection.execute(statement("born"), {"oids": oids}).fetchall() if oids else []
+    return frozenset(oids) - {oid for (oid,) in born}
+
+
+def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
+    (
+        (_, oid, _, _, schema, table, kind, is_partition, _, membership, added_by, has_filter, has_list, watched),
+        *parts,
+    ) = rows
+    registered = RegisteredTable(
+        oid=oid,
+        schema=schema,
+        table=table,
+        kind=kind,
+        is_partition=is_partition,
+        membership=membership,
+        publication=publication,
+        watched=watched,
+        partitions=tuple(
+            Partition(oid=oid, parent=parent, schema=schema, table=table, kind=kind, link=link, filenode=filenode)
+            for _, oid, parent, link, schema, table, kind, _, filenode, *_ in parts
+        ),
+    )
+    return ObservedTable(registered=registered, added_by=added_by, has_filter=has_filter, has_list=has_list)
+
+
+def _has_schemas(connection: psycopg.Connection[Any], publication: str) -> bool:
+    if connection.info.server_version < _FIRST_WITH_SCHEMAS:
+        return False
+    found = connection.execute(
+        "SELECT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid "
+        "WHERE p.pubname = %s)",
+        [publication],
+    ).fetchone()
+    return bool(found and found[0])

@@ -1,0 +1,58 @@
+-- What the catalog says now about the tables of a publication, those of some oids and those of some names: one row for
+-- each of them, without a parent, and one for each of its partitions at any depth. A partition whose concurrent
+-- detaching is under way is none any more. Versions before 15 know neither row filters nor column lists.
+WITH RECURSIVE publication AS (
+    SELECT p.oid FROM pg_catalog.pg_publication p WHERE p.pubname = %(publication)s
+), member AS (
+    SELECT
+        r.prrelid,
+        r.oid,
+        r.xmin::text::bigint AS xmin,
+        to_jsonb(r) ->> 'prqual' IS NOT NULL AS has_filter,
+        to_jsonb(r) ->> 'prattrs' IS NOT NULL AS has_list
+    FROM pg_catalog.pg_publication_rel r
+    JOIN publication ON publication.oid = r.prpubid
+), watched AS (
+    SELECT r.prrelid, r.oid
+    FROM pg_catalog.pg_publication_rel r
+    JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
+    WHERE p.pubname = %(watch)s AND p.pubtruncate AND NOT p.pubviaroot
+), tree (root, oid, parent, link) AS (
+    SELECT oid, oid, 0::oid, 0::bigint
+    FROM (
+        SELECT prrelid FROM member
+        UNION
+        SELECT unnest(%(oids)s::oid[])
+        UNION
+        SELECT c.oid
+        FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS named (schema, name)
+        JOIN pg_catalog.pg_namespace n ON n.nspname = named.schema
+        JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = named.name AND c.relkind IN ('r', 'p')
+    ) AS wanted (oid)
+    UNION ALL
+    SELECT tree.root, i.inhrelid, i.inhparent, i.xmin::text::bigint
+    FROM tree
+    JOIN pg_catalog.pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending
+)
+SELECT
+    t.root::bigint,
+    t.oid::bigint,
+    t.parent::bigint,
+    t.link,
+    n.nspname,
+    c.relname,
+    c.relkind::text,
+    c.relispartition,
+    CASE WHEN c.relkind = 'r' THEN c.relfilenode::bigint ELSE 0 END,
+    m.oid::bigint,
+    m.xmin,
+    coalesce(m.has_filter, false),
+    coalesce(m.has_list, false),
+    w.oid::bigint
+FROM tree t
+JOIN pg_catalog.pg_class c ON c.oid = t.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN member m ON m.prrelid = t.oid AND t.parent = 0
+LEFT JOIN watched w ON w.prrelid = t.oid AND t.parent = 0
+ORDER BY t.root, t.parent <> 0, t.oid

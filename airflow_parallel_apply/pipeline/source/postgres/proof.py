@@ -1,0 +1,279 @@
+"""Whether everything that happened to the followed tables is in the slot's stream: `prove`, or why not.
+
+What is proven is registered anew, so that the next capture compares with it. What is not stays as it was registered,
+and is told again until it is mended: a table that is copied anew is registered as it then is.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding, quoted
+from airflow_parallel_apply.pipeline.source.postgres.catalog import listed
+from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe, unborn
+from airflow_parallel_apply.pipeline.source.postgres.registration import (
+    PARTITIONED,
+    RegisteredTable,
+    Registration,
+)
+from airflow_parallel_apply.pipeline.source.postgres.truncations import truncated_alone
+
+_SHOWN_TABLES: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """What the stream does not tell of a table. `note`: instead of copying it anew."""
+
+    table: str
+    what: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What is known now, and what is in doubt."""
+
+    registration: Registration
+    doubts: tuple[Doubt, ...]
+
+    def findings(self, config: PipelineConfig) -> tuple[Finding, ...]:
+        """For `check`."""
+        return tuple(
+            replace(
+                new_finding(Side.SOURCE, doubt.table, doubt.what, note=_remedy([doubt], config)),
+                is_table=True,
+            )
+            for doubt in self.doubts
+        )
+
+    def require(self, config: PipelineConfig, op: str) -> Registration:
+        """The registration. Errors: `SourceError` that names every doubt, or as many as fit."""
+        if not self.doubts:
+            return self.registration
+        raise SourceError(
+            listed([doubt.what for doubt in self.doubts]),
+            op=op,
+            pipeline=config.pipeline,
+            table=self.doubts[0].table,
+            hint=_remedy(self.doubts, config),
+        )
+
+
+def prove(
+    connection: psycopg.Connection[Any], slot: str, publication: str, config: PipelineConfig, registration: Registration
+) -> Proof:
+    """Compare the catalog with what is registered. Errors: psycopg's own."""
+    now = observe(connection, publication, registration.tables)
+    if now.publication is None:
+        doubts = [Doubt(table=publication, what=f"publication {publication} is gone")]
+        return Proof(registration=registration, doubts=tuple(doubts))
+    # Oids and transaction ids of another server are not compared: whoever adopted it vouches for the time before.
+    is_same_server = now.server == registration.server
+    known = {table.oid: table for table in registration.tables}
+    proven: dict[int, RegisteredTable] = {}
+    doubts = [*_publication_doubts(publication, now, known, is_same_server=is_same_server)]
+    unsure = {doubt.table for doubt in doubts}
+    changed: list[tuple[RegisteredTable, RegisteredTable]] = []
+    for table in registration.tables:
+        found = now.tables.get(table.oid)
+        if found is not None and found.registered.membership is None and not _is_followed(found, config):
+            continue
+        proven[table.oid] = table
+        if table.name in unsure:
+            continue
+        doubt = _table_doubt(table, found, now, known, is_same_server=is_same_server)
+        if doubt is not None:
+            doubts.append(doubt)
+        elif found is not None:
+            proven[table.oid] = found.registered
+            if is_same_server and _files(table) != _files(found.registered):
+                changed.append((table, found.registered))
+    for table_doubt, table in _partition_doubts(connection, slot, publication, changed):
+        doubts.append(table_doubt)
+        proven[table.oid] = table
+    for oid, found in now.tables.items():
+        if oid not in known and found.registered.membership is not None:
+            doubt = _addition_doubt(publication, found, now)
+            if doubt is None:
+                proven[oid] = found.registered
+            else:
+                doubts.append(doubt)
+    tables = tuple(sorted(proven.values(), key=lambda table: table.oid))
+    return Proof(registration=Registration(server=now.server, tables=tables), doubts=tuple(doubts))
+
+
+def is_as_registered(connection: psycopg.Connection[Any], publication: str, registration: Registration) -> bool:
+    """Whether nothing is to be proven, told or registered anew. Errors: psycopg's own."""
+    now = observe(connection, publication, registration.tables)
+    known = {table.oid: table for table in registration.tables}
+    gone = {table.name for table in known.values() if table.oid not in now.tables}
+    return now.server == registration.server and all(
+        table.registered == known.get(oid)
+        for oid, table in now.tables.items()
+        if oid in known or table.registered.membership is not None or table.registered.name in gone
+    )
+
+
+def _publication_doubts(
+    publication: str, now: Observed, known: Mapping[int, RegisteredTable], *, is_same_server: bool
+) -> Iterator[Doubt]:
+    """Of every table under whose registration the publication was another, unless we altered it ourselves."""
+    is_ours = now.ours == now.publication
+    for table in known.values():
+        if now.wrong:
+            yield Doubt(table=table.name, what=f"publication {publication} {' and '.join(now.wrong)}: {table.name}")
+        elif is_same_server and not is_ours and table.publication != now.publication:
+            what = f"publication {publication} was altered, so changes of {table.name} may be missing"
+            yield Doubt(table=table.name, what=what)
+
+
+def _table_doubt(
+    table: RegisteredTable,
+    found: ObservedTable | None,
+    now: Observed,
+    known: Mapping[int, RegisteredTable],
+    *,
+    is_same_server: bool,
+) -> Doubt | None:
+    if found is None:
+        namesake = now.by_name.get(table.name)
+        if namesake is None or namesake.registered.oid in known:
+            return None
+        return Doubt(table=table.name, what=f"{table.name} was dropped and created again")
+    name = found.registered.name
+    if found.registered.membership is None:
+        return Doubt(table=name, what=f"{name} was dropped from the publication")
+    if found.has_filter or found.has_list:
+        kind = "row filter" if found.has_filter else "column list"
+        return Doubt(table=name, what=f"{name} has a {kind} in the publication")
+    if is_same_server and found.registered.membership != table.membership:
+        return Doubt(table=name, what=f"{name} was dropped from the publication and added again")
+    return None
+
+
+def _addition_doubt(publication: str, found: ObservedTable, now: Observed) -> Doubt | None:
+    """Of a published table that is not registered: it was added by us, who died just then, or by somebody else."""
+    if now.ours is not None and found.added_by == now.ours:
+        return None
+    name = found.registered.name
+    return Doubt(
+        table=name,
+        what=f"{name} was added to publication {publication} by somebody else",
+        note=f"Run ALTER PUBLICATION {quoted(publication)} DROP TABLE "
+        f"{quoted(found.registered.schema, found.registered.table)}; the next run follows the table, if it is to.",
+    )
+
+
+def _partition_doubts(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Of tables whose partitions are others, or have other files, with what was registered of them."""
+    if not changed:
+        return
+    fresh = {
+        part.oid: part
+        for before, after in changed
+        for part in after.partitions
+        if (part.oid, part.parent, part.link) not in {(one.oid, one.parent, one.link) for one in before.partitions}
+    }
+    attached = unborn(connection, fresh.values())
+    truncated = _truncated(connection, slot, publication, changed)
+    for before, after in changed:
+        told = [
+            *_detached(before, after),
+            *_filled(connection, after, attached),
+            *(f"{part.name} was truncated" for part in before.partitions if part.oid in truncated),
+            *(f"{part.name} was truncated" for part in after.partitions if part.oid in truncated & fresh.keys()),
+        ]
+        if told:
+            what = f"partitions of {after.name} changed in a way that the slot does not send: {listed(told)}"
+            yield Doubt(table=after.name, what=what), before
+
+
+def _detached(before: RegisteredTable, after: RegisteredTable) -> Iterator[str]:
+    kept = {part.oid: part for part in after.partitions}
+    for part in before.partitions:
+        now = kept.get(part.oid)
+        if now is None and part.kind != PARTITIONED:
+            yield f"{part.name} was detached or dropped"
+        elif now is not None and (now.parent, now.link) != (part.parent, part.link):
+            yield f"{part.name} was detached and attached again"
+
+
+def _filled(
+    connection: psycopg.Connection[Any],
+    table: RegisteredTable,
+    attached: Collection[int],
+) -> Iterator[str]:
+    """Partitions that came, be it with a partitioned one above them, and have rows that may have come with them."""
+    parents = {part.oid: part.parent for part in table.partitions}
+    for part in table.partitions:
+        if part.kind == PARTITIONED:
+            continue
+        above = [part.oid]
+        while above[-1] in parents:
+            above.append(parents[above[-1]])
+        if not any(oid in attached for oid in above):
+            continue
+        try:
+            has_rows = connection.execute(
+                sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(part.schema, part.table))
+            ).fetchone()
+        except psycopg.errors.InsufficientPrivilege:
+            has_rows = (True,)
+        if has_rows is None or has_rows[0]:
+            yield f"{part.name} was attached with rows"
+
+
+def _truncated(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
+) -> frozenset[int]:
+    """Partitions that were truncated alone. Where the slot cannot tell, all that have a new file."""
+    if all(before.watched is not None and before.watched == after.watched for before, after in changed):
+        with suppress(psycopg.errors.UndefinedObject):
+            both = [table for pair in changed for table in pair]
+            return truncated_alone(connection, slot, publication, both)
+    files = {part.oid: part.filenode for before, _ in changed for part in before.partitions}
+    return frozenset(
+        part.oid
+        for _, after in changed
+        for part in after.partitions
+        if files.get(part.oid, part.filenode) != part.filenode
+    )
+
+
+def _files(table: RegisteredTable) -> frozenset[tuple[int, int, int, int]]:
+    return frozenset((part.oid, part.parent, part.link, part.filenode) for part in table.partitions)
+
+
+def _is_followed(found: ObservedTable, config: PipelineConfig) -> bool:
+    return config.tables.matches(found.registered.schema, found.registered.table)
+
+
+def _remedy(doubts: Sequence[Doubt], config: PipelineConfig) -> str:
+    names = [doubt.table for doubt in doubts if not doubt.note]
+    options = " ".join(f"--table {shlex.quote(name)}" for name in names[:_SHOWN_TABLES])
+    words = [doubt.note for doubt in doubts if doubt.note][:_SHOWN_TABLES]
+    if names:
+        words.append(
+            f"Run `parallel-apply recopy --pipeline {config.pipeline} {options}`"
+            + (f" with a --table for each of the {len(names)} tables" if len(names) > _SHOWN_TABLES else "")
+            + ": it publishes and copies what may be missing anew."
+        )
+    return " ".join(words)

@@ -1,0 +1,120 @@
+"""The registration: what the followed tables were when capture last looked at them, as the log keeps it.
+
+A slot sends neither the rows that an ATTACH brings nor those that a DETACH, a DROP or the TRUNCATE of one partition
+removes, and nothing of a table that is out of the publication. So each capture compares the catalog with the
+registration. Two facts make equality a proof that nothing was done and undone in between: a row of the catalog that was
+dropped and made again has another oid, and one that was updated has another `xmin`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+PARTITIONED = "p"
+"""The `relkind` of a table that stands for its partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A partition at any depth. `link`: the `xmin` of its entry in `pg_inherits`. `filenode`: of its rows' file, which
+    a TRUNCATE replaces; 0 of one that is partitioned itself.
+    """
+
+    oid: int
+    parent: int
+    schema: str
+    table: str
+    kind: str
+    link: int
+    filenode: int
+
+    @property
+    def name(self) -> str:
+        """`schema.table`, for people."""
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredTable:
+    """A followed table. `membership`: the oid of its entry in the publication; None where it has none.
+    `publication`: the `xmin` of the publication under which its rows are known to have been sent. `watched`: the oid of
+    its entry in the publication that tells when partitions are truncated (see `truncations.py`).
+    """
+
+    oid: int
+    schema: str
+    table: str
+    kind: str
+    is_partition: bool
+    membership: int | None
+    publication: int
+    watched: int | None = None
+    partitions: tuple[Partition, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`schema.table`, for people."""
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """`server`: the system identifier, since oids and transaction ids of another server mean something else."""
+
+    server: str
+    tables: tuple[RegisteredTable, ...]
+
+    def having(self, *tables: RegisteredTable) -> Registration:
+        """With these tables as they are given, instead of what was registered of them, and of others of their names."""
+        given, names = {table.oid for table in tables}, {table.name for table in tables}
+        kept = (table for table in self.tables if table.oid not in given and table.name not in names)
+        return replace(self, tables=tuple(sorted((*kept, *tables), key=lambda table: table.oid)))
+
+    def to_text(self) -> str:
+        """The form that the log keeps; equal registrations have equal texts."""
+        return json.dumps(
+            {"server": self.server, "tables": [_table_to_json(table) for table in self.tables]}, separators=(",", ":")
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Registration:
+        """Inverse of `to_text`."""
+        value = json.loads(text)
+        return cls(server=value["server"], tables=tuple(_table_from_json(table) for table in value["tables"]))
+
+
+def _table_to_json(table: RegisteredTable) -> list[Any]:
+    return [
+        table.oid,
+        table.schema,
+        table.table,
+        table.kind,
+        table.is_partition,
+        table.membership,
+        table.publication,
+        table.watched,
+        [
+            [part.oid, part.parent, part.schema, part.table, part.kind, part.link, part.filenode]
+            for part in table.partitions
+        ],
+    ]
+
+
+def _table_from_json(value: list[Any]) -> RegisteredTable:
+    oid, schema, table, kind, is_partition, membership, publication, watched, partitions = value
+    return RegisteredTable(
+        oid=oid,
+        schema=schema,
+        table=table,
+        kind=kind,
+        is_partition=is_partition,
+        membership=membership,
+        publication=publication,
+        watched=watched,
+        partitions=tuple(
+            Partition(oid=oid, parent=parent, schema=schema, table=table, kind=kind, link=link, filenode=filenode)
+            for oid, parent, schema, table, kind, link, filenode in partitions
+        ),
+    )

@@ -1,0 +1,74 @@
+"""The TRUNCATE of a single partition, which no publication sends that sends partitions as their root.
+
+A second publication of the partitioned tables, of truncations alone and under the partitions' own names, lets the slot
+tell. It is asked only where a partition has a new file or is new itself, since the server then decodes its WAL again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.source.postgres.messages import parse_truncate
+from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, RegisteredTable
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
+
+
+def watch_name(publication: str) -> str:
+    """The second publication's name, which is no pipeline's: theirs have no dot."""
+    return f"{publication}.parts"
+
+
+def watch(connection: psycopg.Connection[Any], publication: str, tables: Iterable[RegisteredTable]) -> None:
+    """Have the truncations of these tables' partitions told from now on. Errors: psycopg's own."""
+    missing = [table for table in tables if table.kind == PARTITIONED and table.watched is None]
+    if not missing:
+        return
+    name = sql.Identifier(watch_name(publication))
+    names = sql.SQL(", ").join(sql.SQL("ONLY {}").format(sql.Identifier(t.schema, t.table)) for t in missing)
+    found = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", [watch_name(publication)]).fetchone()
+    if found is None:
+        create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'truncate')")
+        connection.execute(create.format(name, names))
+    else:
+        connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, names))
+
+
+def unwatch(connection: psycopg.Connection[Any], publication: str) -> None:
+    """Remove the second publication, if there is one. Errors: psycopg's own."""
+    connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(watch_name(publication))))
+
+
+def truncated_alone(
+    connection: psycopg.Connection[Any], slot: str, publication: str, tables: Sequence[RegisteredTable]
+) -> frozenset[int]:
+    """The oids of partitions of these tables that a transaction above the slot's position truncated without the table
+    itself. Errors: psycopg's own.
+    """
+    with connection.transaction():
+        # A slot is read up to what is on disk, and the catalog shows commits that are not there yet.
+        connection.execute("SET LOCAL synchronous_commit = local")
+        connection.execute("SELECT pg_logical_emit_message(true, 'parallel_apply', '')")
+    roots = {part.oid: table.oid for table in tables for part in table.partitions}
+    told = [
+        (lsn, oid)
+        for lsn, oids in _truncations(connection, slot, watch_name(publication))
+        for oid in oids
+        if oid in roots
+    ]
+    # One record of the WAL says all that one command truncated, to both publications.
+    whole = dict(_truncations(connection, slot, publication)) if told else {}
+    return frozenset(oid for lsn, oid in told if roots[oid] not in whole.get(lsn, ()))
+
+
+def _truncations(
+    connection: psycopg.Connection[Any], slot: str, publication: str
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    query = sql.SQL(statement("truncations")).format(
+        slot=sql.Literal(slot), publication=sql.Literal(f'"{publication}"')
+    )
+    for lsn, data in connection.execute(query).fetchall():
+        yield lsn, parse_truncate(data).oids

@@ -1,0 +1,168 @@
+"""What a slot does not send of a followed table stops a capture, whatever was undone meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.errors import SourceError
+from tests.integration.source.conftest import Scene
+
+PARTITIONED = (
+    "CREATE TABLE r (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+    "CREATE TABLE r1 PARTITION OF r FOR VALUES FROM (0) TO (10)",
+    "CREATE TABLE r2 PARTITION OF r FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id)",
+    "CREATE TABLE r21 PARTITION OF r2 FOR VALUES FROM (10) TO (15)",
+)
+ATTACHED = "CREATE TABLE r3 (LIKE r INCLUDING ALL)"
+ATTACH = "ALTER TABLE r ATTACH PARTITION r3 FOR VALUES FROM (20) TO (30)"
+
+FOLLOWED = {
+    "a new partition": ["CREATE TABLE r3 PARTITION OF r DEFAULT", "INSERT INTO r VALUES (25)"],
+    "a new partition below another": [
+        "CREATE TABLE r22 PARTITION OF r2 FOR VALUES FROM (15) TO (20)",
+        "INSERT INTO r VALUES (15)",
+    ],
+    "a new partition that is partitioned": [
+        "CREATE TABLE r3 PARTITION OF r DEFAULT PARTITION BY LIST (id)",
+        "CREATE TABLE r31 PARTITION OF r3 DEFAULT",
+        "INSERT INTO r VALUES (25)",
+    ],
+    "an empty table attached": [ATTACHED, ATTACH],
+    "all of it truncated": ["TRUNCATE r", "INSERT INTO r VALUES (3)"],
+    "a partition rewritten": ["VACUUM FULL r1"],
+    "a type changed": ["ALTER TABLE r ALTER v TYPE varchar(20)", "ALTER TABLE r ALTER v TYPE char(8)"],
+    "a new index": ["CREATE INDEX ON r (v)", "ANALYZE r"],
+}
+
+STOPS = {
+    "attached with rows": ([ATTACHED, "INSERT INTO r3 VALUES (20)", ATTACH], "r3 was attached with rows"),
+    "made, filled and attached at once": (
+        [f"BEGIN; {ATTACHED}; INSERT INTO r3 VALUES (20); {ATTACH}; COMMIT"],
+        "r3 was attached with rows",
+    ),
+    "attached below another": (
+        [
+            "CREATE TABLE r22 (LIKE r INCLUDING ALL)",
+            "INSERT INTO r22 VALUES (15)",
+            "ALTER TABLE r2 ATTACH PARTITION r22 FOR VALUES FROM (15) TO (20)",
+        ],
+        "r22 was attached with rows",
+    ),
+    "attached with partitions": (
+        [
+            "CREATE TABLE s (LIKE r INCLUDING ALL) PARTITION BY RANGE (id)",
+            "CREATE TABLE s1 PARTITION OF s DEFAULT",
+            "INSERT INTO s VALUES (20)",
+            "ALTER TABLE r ATTACH PARTITION s FOR VALUES FROM (20) TO (30)",
+        ],
+        "s1 was attached with rows",
+    ),
+    "detached": (["ALTER TABLE r DETACH PARTITION r1"], "r1 was detached or dropped"),
+    "detached by another way": (["ALTER TABLE r DETACH PARTITION r1 CONCURRENTLY"], "r1 was detached or dropped"),
+    "dropped": (["DROP TABLE r2"], "r21 was detached or dropped"),
+    "detached and attached": (
+        ["ALTER TABLE r DETACH PARTITION r1", "ALTER TABLE r ATTACH PARTITION r1 FOR VALUES FROM (0) TO (10)"],
+        "r1 was detached and attached again",
+    ),
+    "truncated": (["TRUNCATE r21"], "r21 was truncated"),
+    "truncated with all before": (["BEGIN; TRUNCATE r; INSERT INTO r VALUES (1); TRUNCATE r1; COMMIT"], "r1 was trunc"),
+    "truncated and rewritten": (["TRUNCATE r1", "VACUUM FULL r1"], "r1 was truncated"),
+    "a new one truncated": (
+        ["BEGIN; CREATE TABLE r3 PARTITION OF r DEFAULT; INSERT INTO r VALUES (25); TRUNCATE r3; COMMIT"],
+        "r3 was truncated",
+    ),
+    "dropped and created": (["DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, v text)"], "t was dropped and cre"),
+    "not published any more": (["ALTER PUBLICATION {p} DROP TABLE t"], "t was dropped from the publication"),
+    "published again": (
+        ["ALTER PUBLICATION {p} DROP TABLE t", "INSERT INTO t VALUES (7)", "ALTER PUBLICATION {p} ADD TABLE t"],
+        "t was dropped from the publication and added again",
+    ),
+    "a row filter": (["ALTER PUBLICATION {p} SET TABLE r, t WHERE (id > 2)"], "t has a row filter"),
+    "a column list": (["ALTER PUBLICATION {p} SET TABLE r, t (id)"], "t has a column list"),
+    "a row filter that was there": (
+        ["ALTER PUBLICATION {p} SET TABLE r, t WHERE (id > 2)", "ALTER PUBLICATION {p} SET TABLE r, t"],
+        "t was dropped from the publication and added again",
+    ),
+    "insertions alone": (["ALTER PUBLICATION {p} SET (publish = 'insert')"], "does not publish update, delete, trunc"),
+    "insertions alone for a while": (
+        [
+            "ALTER PUBLICATION {p} SET (publish = 'insert')",
+            "ALTER PUBLICATION {p} SET (publish = 'insert, update, delete, truncate')",
+        ],
+        "was altered, so changes of public.r may be missing",
+    ),
+    "partitions by themselves": (
+        ["ALTER PUBLICATION {p} SET (publish_via_partition_root = false)"],
+        "does not publish partitions as their root",
+    ),
+    "a table of somebody's": (
+        ["CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO u VALUES (1)", "ALTER PUBLICATION {p} ADD TABLE u"],
+        "u was added to publication {p} by somebody else",
+    ),
+}
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    scene.execute(*PARTITIONED, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    scene.source().prepare()
+    scene.execute("INSERT INTO r SELECT i FROM generate_series(0, 14) i", "INSERT INTO t VALUES (1), (2)")
+    scene.capture()
+    return scene
+
+
+def written(scene: Scene, statements: list[str]) -> None:
+    scene.execute(*(statement.format(p=scene.slot) for statement in statements))
+
+
+@pytest.mark.parametrize("case", FOLLOWED)
+def test_what_the_slot_sends_is_followed(begun: Scene, case: str) -> None:
+    written(begun, FOLLOWED[case])
+    assert begun.source().check() == ()
+    begun.capture()
+    begun.source().prepare()
+    for table in ("r", "t"):
+        with psycopg.connect(begun.dsn) as connection:
+            rows = connection.execute(f"SELECT id::text FROM {table} ORDER BY 1").fetchall()
+        assert sorted(row[:1] for row in begun.contents().get(f"public.{table}", [])) == rows
+    assert not begun.source().has_changes(begun.state().captured_lsn)
+
+
+@pytest.mark.parametrize("case", STOPS)
+def test_what_the_slot_does_not_send_stops_a_capture(begun: Scene, case: str) -> None:
+    statements, what = STOPS[case]
+    what = what.format(p=begun.slot)
+    written(begun, statements)
+    assert begun.source().has_changes(begun.state().captured_lsn)
+    before = begun.state()
+    for look in (begun.capture, begun.source().prepare):
+        with pytest.raises(SourceError) as caught:
+            look()
+        assert what in caught.value.message
+        assert caught.value.hint
+    assert any(what in finding.what for finding in begun.source().check())
+    assert begun.state().last_seqno == before.last_seqno
+
+
+def test_a_change_behind_what_is_asked_for_is_told_by_the_next_capture(begun: Scene) -> None:
+    begun.execute("INSERT INTO t VALUES (3)")
+    source = begun.source()
+    until = source.current_lsn()
+    list(source.capture(until, max_changes=1, cancelled=lambda: False))
+    begun.execute("ALTER TABLE r DETACH PARTITION r1")
+    list(source.capture(until, max_changes=10, cancelled=lambda: False))
+    with pytest.raises(SourceError, match="r1 was detached"):
+        begun.capture()
+
+
+def test_a_table_that_was_dropped_is_told_when_it_comes_back(begun: Scene, tmp_path: Path) -> None:
+    begun.execute("DROP TABLE t")
+    begun.source().prepare()
+    begun.capture()
+    assert not begun.source().has_changes(begun.state().captured_lsn)
+    begun.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    with pytest.raises(SourceError, match=r"public\.t was dropped and created again"):
+        begun.source().prepare()
