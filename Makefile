@@ -46,6 +46,10 @@ test: java $(INSTALLED) ## The test suite, as continuous integration runs it (PY
 test-long: java $(INSTALLED) ## What `make test` leaves out, since each takes a minute or more
 	@$(BIN)/python -m pytest tests -m long --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
 
+.PHONY: hunt
+hunt: $(INSTALLED) ## Random histories, each run judged by one rule: green means equal (HUNT_SECONDS, HUNT_SEED, HUNT_TRIAL, HUNT_STEPS)
+	@exec $(BIN)/python -m tests.hunt
+
 .PHONY: bench
 bench: java $(INSTALLED) ## Ratios against PostgreSQL's own replication, from one run on one history
 	@$(BIN)/python -m benchmarks
@@ -77,7 +81,7 @@ lock-check: $(INSTALLED)
 .PHONY: clean
 clean: ## Remove .venv, caches and what the demo left
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m airflow_parallel_apply.demo stop || true; fi
-	@rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse artifacts
+	@rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .hunt .import_linter_cache build dist spark-warehouse artifacts
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: java

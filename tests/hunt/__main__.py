@@ -1,0 +1,77 @@
+"""`make hunt`: trials until the time is up, each finding shrunk to a script; exit 1 when something was found.
+
+Variables: HUNT_SECONDS (600), HUNT_SEED (random; the same one goes on where it was), HUNT_TRIAL (plays one trial and
+tells it), HUNT_STEPS (plays a script), HUNT_DIRECTORY (.hunt: state and scripts), HUNT_SHRINK_SECONDS (90).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from tests.hunt.grammar import trial as trial_of
+from tests.hunt.hunter import Hunter
+from tests.hunt.shrink import script, shrink
+from tests.hunt.state import State, signature
+from tests.hunt.step import Trial
+
+DIRECTORY: Final = ".hunt"
+
+
+def main() -> int:
+    """The exit status."""
+    directory = Path(os.environ.get("HUNT_DIRECTORY") or DIRECTORY)
+    directory.mkdir(parents=True, exist_ok=True)
+    hunter = Hunter()
+    try:
+        if path := os.environ.get("HUNT_STEPS"):
+            return _one(hunter, Trial.load(Path(path)))
+        if seed := os.environ.get("HUNT_TRIAL"):
+            return _one(hunter, trial_of(seed))
+        seed_given = int(os.environ["HUNT_SEED"]) if os.environ.get("HUNT_SEED") else None
+        state = State.load(directory / "state.json", seed_given) if seed_given is not None else None
+        state = state or State(path=directory / "state.json", seed=seed_given or random.SystemRandom().randrange(10**9))
+        hunt(hunter, state, directory, seconds=float(os.environ.get("HUNT_SECONDS") or 600))
+        print(state.report())
+        return 1 if state.findings else 0
+    finally:
+        hunter.close()
+
+
+def hunt(hunter: Hunter, state: State, directory: Path, *, seconds: float, say: Callable[[str], None] = print) -> None:
+    """Trials of the state's seed, from where it stands."""
+    until = monotonic() + seconds
+    shrinking = float(os.environ.get("HUNT_SHRINK_SECONDS") or 90)
+    say(f"HUNT_SEED={state.seed} HUNT_SECONDS={seconds:.0f}, from trial {state.done}")
+    while monotonic() < until:
+        trial = trial_of(f"{state.seed}.{state.done}")
+        outcome = hunter.play(trial)
+        if outcome.kind:
+            say(f"HUNT_TRIAL={trial.seed}: {outcome.kind}: {outcome.what[:600]}")
+            if known := state.known(trial, outcome):
+                known["trials"].append(trial.seed)
+            else:
+                found = signature(outcome)
+                small = shrink(trial, lambda one: signature(hunter.play(one)) == found, seconds=shrinking)  # noqa: B023
+                path = directory / f"finding-{state.seed}-{state.done}.json"
+                small.save(path)
+                state.add(small, outcome, path)
+                say(f"shrunk, HUNT_STEPS={path}\n{script(small)}")
+        state.count(trial, outcome)
+        state.save()
+
+
+def _one(hunter: Hunter, trial: Trial) -> int:
+    outcome = hunter.play(trial, is_told=True)
+    print(f"{outcome.kind}: {outcome.what}" if outcome.kind else "nothing was found")
+    return 1 if outcome.kind else 0
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.exit(main())

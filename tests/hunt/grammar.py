@@ -1,0 +1,108 @@
+"""A seed's trial: an ordinary workload over a few tables of every kind, and one to three exotic things in it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.hunt.events import EVENTS
+from tests.hunt.migrations import RECIPES, ROWS, Recipe
+from tests.hunt.moves import MOVES
+from tests.hunt.step import Step, Trial
+from tests.hunt.tables import KINDS, Table
+from tests.hunt.values import TYPES
+
+
+def trial(seed: str) -> Trial:
+    """The same for the same seed, on every machine."""
+    dice = random.Random(f"hunt {seed}")
+    parameters = _parameters(dice)
+    tables = [KINDS[kind](dice, f"t{number}") for number, kind in enumerate(dice.sample(sorted(KINDS), 3))]
+    steps = [Step(do="both" if parameters["start"] != "copy" else "source", sql=TYPES)]
+    for table in tables:
+        steps += [Step(do=steps[0].do, sql=tuple(table.create))]
+    if parameters["start"] == "copy":
+        steps += [Step(do="source", sql=(table.insert(dice, 6),)) for table in tables]
+    steps += [Step(do="run"), *(Step(do="source", sql=tuple(table.more)) for table in tables if table.more)]
+    for _ in range(dice.choice((1, 1, 1, 2, 2, 3))):
+        steps += _ordinary(dice, tables, dice.randint(0, 2))
+        steps += _exotic(dice, tables, parameters)
+        steps += _ordinary(dice, tables, dice.randint(0, 2))
+        if dice.random() < 0.5:
+            steps += [Step(do="run")]
+    # A definition travels with the next row: without this the two sides may differ in columns that hold nothing yet.
+    steps += [Step(do="touch", sql=(table.insert(dice, 2),), options={"table": table.path}) for table in tables]
+    return Trial(seed=seed, parameters=parameters, steps=(*steps, Step(do="run"), Step(do="run")))
+
+
+def _parameters(dice: random.Random) -> dict[str, Any]:
+    return {
+        "start": dice.choice(("copy", "copy", "copy", "empty")),
+        "ddl": dice.choice(("refuse", "apply", "apply")),
+        "channels": dice.choice((1, 2, 3, 8)),
+        "epoch_max_changes": dice.choice((1, 7, 40, 100_000)),
+        "unit_max_bytes": dice.choice((300, 2**28)),
+        "step_changes": dice.choice((1, 10, 200_000)),
+        "role": dice.choice(("postgres", "postgres", "plain")),
+        "queue": dice.choice(("target", "target", "elsewhere")),
+    }
+
+
+def _ordinary(dice: random.Random, tables: list[Table], count: int) -> list[Step]:
+    steps = []
+    for _ in range(count):
+        statements = tuple(dice.choice(tables).change(dice) for _ in range(dice.randint(1, 4)))
+        do = dice.choice(("source", "transaction"))
+        options = {"rollback": True} if do == "transaction" and dice.random() < 0.1 else {}
+        steps.append(Step(do=do, sql=statements, options=options))
+    return steps
+
+
+def _exotic(dice: random.Random, tables: list[Table], parameters: dict[str, Any]) -> list[Step]:
+    which = dice.random()
+    live = [table for table in tables if table.schema == "public"] or tables
+    if which < 0.4:
+        kind = dice.choice(sorted(RECIPES))
+        able = [table for table in live if len(table.plain()) >= 2]
+        if not able:
+            return []
+        table = dice.choice(able)
+        recipe = RECIPES[kind](dice, table)
+        recipe.names = [name for name in recipe.names if name] and [*recipe.names, table.name]
+        return _performed(dice, kind, recipe, [table], parameters)
+    if which < 0.7:
+        kind = dice.choice(sorted(MOVES))
+        return _performed(dice, kind, MOVES[kind](dice, live), live, parameters)
+    kind = dice.choice(sorted(EVENTS))
+    return EVENTS[kind](dice, live)
+
+
+def _performed(
+    dice: random.Random, kind: str, recipe: Recipe, tables: list[Table], parameters: dict[str, Any]
+) -> list[Step]:
+    """In one transaction or one after the other; with messages or without."""
+    message = "SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', $message${}$message$)"
+    with_messages = dice.random() < (0.5 if parameters["ddl"] == "apply" else 0.1)
+    together = dice.random() < 0.4 and not recipe.alone
+    groups: list[list[str]] = []
+    for statement in recipe.statements:
+        if statement == ROWS:
+            groups.append([dice.choice(tables).insert(dice, 2) if dice.random() < 0.7 else tables[0].change(dice)])
+        elif statement in recipe.by_hand and with_messages and not statement.startswith(("VACUUM", "CLUSTER")):
+            groups.append([statement, message.format(statement)])
+        else:
+            groups.append([statement])
+    names = tuple(dict.fromkeys((*recipe.names, *(("message", "DDL") if with_messages else ()))))
+    by_hand = tuple(recipe.by_hand)
+    kind = f"{kind}{', told' if with_messages else ''}"
+    if together:
+        sql = tuple(statement for group in groups for statement in group)
+        return [Step(do="transaction", sql=sql, kind=kind, names=names, by_hand=by_hand)]
+    steps = []
+    for group in groups:
+        done = tuple(statement for statement in by_hand if statement in group)
+        do = "transaction" if len(group) > 1 else "source"
+        steps.append(Step(do=do, sql=tuple(group), kind=kind, names=names, by_hand=done))
+        if dice.random() < 0.15:
+            steps.append(Step(do="run"))
+    return steps

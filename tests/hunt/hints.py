@@ -1,0 +1,194 @@
+"""Follows hints as a careful person without an idea would: the commands that are printed, else the known phrases."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import typer.testing
+
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
+from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.finding import Side, errors
+from tests.support.rig import execute
+
+if TYPE_CHECKING:
+    from tests.hunt.player import Player
+
+_SQL: Final = re.compile(
+    r"\b(?:ALTER|CREATE|DROP|GRANT|INSERT INTO|UPDATE|DELETE FROM|TRUNCATE)"
+    r"\s+[A-Z\"a-z].*?(?=;|\), then|\. |\.$|, then|, or |$)"
+)
+_COMMAND: Final = re.compile(
+    r"`?(parallel-apply (?:recopy|adopt-source|install-ddl-capture|resync)[^`;.]*(?:\.[^`;. ]+)*)`?"
+)
+
+
+_BY_HAND: Final = re.compile(
+    r"(?i)change the target|make the target|make it|create it there|by hand|on both sides|add the column|"
+    r"the target has a|turns rows away"
+)
+
+
+class Follower:
+    """Of one run that is red until it is green. `done`: what was executed so far."""
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+        self._by_hand = 0
+        self.done: list[str] = []
+        self._told: list[str] = []
+
+    def follow(self, error: Exception) -> str:
+        """Do what is said; in which way. Errors: `Caught`, where nothing is said that can be done."""
+        from tests.hunt.player import Caught
+
+        told = str(error)
+        hint = told.partition("Hint:")[2]
+        is_repeated = self._told[-2:] == [told, told]
+        self._told.append(told)
+        if is_repeated:
+            raise Caught("hints lead nowhere", told)
+        for way in (self._shell, self._sql, self._check, self._parameters, self._change, self._anew, self._again):
+            if how := way(error, hint):
+                self._player.say(f"    followed: {how}")
+                return how
+        kind = "red without a hint" if not hint else "a hint that nobody can follow"
+        raise Caught(kind, told)
+
+    def _shell(self, error: Exception, hint: str) -> str:
+        found = _COMMAND.search(hint)
+        if found is None:
+            return ""
+        return self.command(found.group(1))
+
+    def command(self, text: str) -> str:
+        """Of `parallel-apply`, with the pipeline's options where it leaves them out."""
+        from airflow_parallel_apply.cli import app
+
+        player, words = self._player, shlex.split(text.strip())[1:]
+        config = player.rig.config
+        options: dict[str, list[str]] = {
+            "--pipeline": [config.pipeline], "--source": [player.rig.source_dsn],
+            "--target": [player.rig.target_dsn], "--log-url": [config.log_url],
+            "--tables": list(config.tables.include), "--ddl": [config.ddl.value],
+            "--channels": [str(config.channels)],
+            **({} if player.rig.queue is None else {"--queue": [player.rig.queue.dsn]}),
+        }  # fmt: skip
+        runner = typer.testing.CliRunner()
+        usage = re.sub(r"\x1b\[[0-9;]*m", "", runner.invoke(app, [words[0], "--help"], env={"COLUMNS": "250"}).output)
+        for name, values in options.items():
+            if name in usage and name not in words:
+                words += [word for value in values for word in (name, value)]
+        words += ["--yes"] if "--yes" in usage and "--yes" not in words else []
+        result = runner.invoke(app, words)
+        self.done.append(text)
+        return f"{text}: {result.exit_code} {result.output.strip()[-200:]}"
+
+    def _sql(self, error: Exception, hint: str) -> str:
+        statements = [found.strip() for found in _SQL.findall(hint) if "…" not in found and "<" not in found]
+        if not statements:
+            return ""
+        at_source = isinstance(error, SourceError) or "at the source" in hint or str(error).startswith("the source")
+        return self._execute(Side.SOURCE if at_source else Side.TARGET, statements)
+
+    def _execute(self, side: Side, statements: list[str]) -> str:
+        rig = self._player.rig_of_owner
+        ran = []
+        for statement in statements:
+            try:
+                execute(rig.source_dsn if side is Side.SOURCE else rig.target_dsn, statement)
+                ran.append(f"{side}: {statement}")
+            except psycopg.Error as failure:
+                ran.append(f"{side}: {statement} FAILED {failure.diag.message_primary}")
+        self.done += ran
+        return "; ".join(ran)
+
+    def _check(self, error: Exception, hint: str) -> str:
+        """What `check` says, where it has commands."""
+        rig = self._player.rig
+        checked = check_pipeline(rig.config, rig.source, rig.target, queue=rig.queue)
+        done = [
+            self._execute(finding.side, list(finding.mend))
+            for finding in (checked.findings if "parallel-apply check" in hint else errors(checked.findings))
+            if finding.mend and finding.side in (Side.SOURCE, Side.TARGET)
+        ]
+        return "; ".join(done)
+
+    def _parameters(self, error: Exception, hint: str) -> str:
+        """`Run with ddl=apply`: for this run."""
+        if "former parameters" in hint:
+            return self._former()
+        found = re.search(r"[Rr]un with ddl=(apply|skip)", hint)
+        policy = self._player.rig.config.ddl
+        if found is None or policy.value == found.group(1):
+            return ""
+        self._player.configure({"ddl": DdlPolicy(found.group(1))})
+        self.done.append(found.group(0))
+        return found.group(0)
+
+    def _former(self) -> str:
+        """One run as before, then the change again."""
+        from tests.hunt.player import RED
+
+        given = self._player.rig.config
+        before = {"channels": self._player.trial.parameters["channels"], "partitioner": "key"}
+        for step in self._player.past[:-1]:
+            if step.do == "parameters" and any(given_ != step.options.get(n) for n, given_ in _routing(given).items()):
+                before |= {name: value for name, value in step.options.items() if name in before}
+        for channels in dict.fromkeys((before["channels"], self._player.trial.parameters["channels"])):
+            self._player.configure({"channels": channels, "partitioner": "key"})
+            try:
+                self._player.run_once()
+                break
+            except RED as error:
+                self._player.say(f"    with the former parameters: {error}")
+        self._player.configure(_routing(given))
+        return "ran with the former parameters"
+
+    def _change(self, error: Exception, hint: str) -> str:
+        """A person changes the target's table as the source's was: with the statements that he ran there."""
+        if not _BY_HAND.search(hint):
+            return ""
+        statements = [one for step in self._player.past for one in step.by_hand][self._by_hand :]
+        if not statements:
+            return ""
+        self._by_hand += len(statements)
+        return self._execute(Side.TARGET, statements)
+
+    def _anew(self, error: Exception, hint: str) -> str:
+        if not re.search(r"(?i)anew: |start (it |the pipeline )?anew|parallel-apply drop", hint):
+            return ""
+        player = self._player
+        self.done.append("started anew")
+        dropped = self.command("parallel-apply drop --force --log")
+        owner = player.rig_of_owner
+        tables = owner.rows(
+            "SELECT format('DROP TABLE %I.%I CASCADE', schemaname, tablename) FROM pg_tables "
+            "WHERE schemaname IN ('public', 'shop', 'moved')"
+        )
+        for (statement,) in tables:
+            execute(owner.target_dsn, statement.replace("DROP TABLE", "DROP TABLE IF EXISTS"))
+        player.new_log()
+        player.configure({"start": Start.COPY, "create_tables": True})
+        return f"started anew: {dropped}"
+
+    def _again(self, error: Exception, hint: str) -> str:
+        if re.search(r"(?i)tried again|by itself|clear |wait for|staged again|run it from", hint):
+            execute(self._player.rig_of_owner.target_dsn, LAPSE)
+            return "again"
+        return ""
+
+
+def _routing(config: Any) -> dict[str, Any]:
+    return {"channels": config.channels, "partitioner": config.partitioner}
+
+
+LAPSE: Final = (
+    "DO $$ BEGIN IF to_regclass('parallel_apply.pipeline') IS NOT NULL THEN UPDATE parallel_apply.pipeline "
+    "SET lease_until = now() - interval '1 second' WHERE owner IS NOT NULL; END IF; END $$"
+)
+"""A lease is over without the wait: its time is moved, as a stand-still of two minutes would."""

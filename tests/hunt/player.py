@@ -1,0 +1,219 @@
+"""Plays a trial's steps, judges each run by the oracle, and follows the hints of red ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.apply import capture_turn
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, QueueEndpoint, Start, TablePatterns
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.run import preparing
+from airflow_parallel_apply.queue.model import QueueError
+from tests.hunt.disturb import Disturbances
+from tests.hunt.hints import Follower
+from tests.hunt.oracle import differences
+from tests.hunt.step import Step, Trial
+from tests.hunt.world import World
+from tests.support.rig import Rig, execute
+
+SCHEMAS: Final = ("public", "shop", "moved")
+RED: Final = (ParallelApplyError, QueueError)
+_TRIES: Final = 8
+
+
+class Caught(Exception):
+    """A finding: what kind, and what was seen."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(f"{kind}: {what}")
+        self.kind = kind
+        self.what = what
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What a trial went through."""
+
+    green: int = 0
+    red: list[str] = field(default_factory=list)
+    followed: list[str] = field(default_factory=list)
+
+
+class Player:
+    """One trial in one world. `play` raises `Caught`."""
+
+    def __init__(self, world: World, trial: Trial, say: Callable[[str], None] = lambda line: None) -> None:
+        self.world = world
+        self.trial = trial
+        self.tally = Tally()
+        self.past: list[Step] = []
+        self.say = say
+        self._touched: set[str] = set()
+        self._sessions: dict[str, psycopg.Connection[Any]] = {}
+        self._number = 0
+        self._log = 0
+        self.rig = self._rig()
+
+    def play(self) -> Tally:
+        """Errors: `Caught`; whatever else is the hunt's own mistake."""
+        self.world.fresh()
+        preparing.FIRST_CAPTURE_CHANGES = self.trial.parameters.get("step_changes", 200_000)  # type: ignore[misc]
+        capture_turn.STEP_CHANGES = preparing.FIRST_CAPTURE_CHANGES  # type: ignore[misc]
+        disturbances = Disturbances(self)
+        try:
+            for number, step in enumerate(self.trial.steps):
+                self.past.append(step)
+                self.say(f"  {number}: {step}")
+                if step.do == "run":
+                    self.judged_run(strict=number == len(self.trial.steps) - 1)
+                elif step.do in ("source", "touch", "transaction", "session", "both", "target"):
+                    getattr(self, f"_{step.do}")(step)
+                else:
+                    disturbances.perform(step)
+        finally:
+            disturbances.close()
+            for connection in self._sessions.values():
+                connection.close()
+        return self.tally
+
+    def judged_run(self, *, strict: bool) -> None:
+        """Green implies equal; red names its cause, and following its hints ends green and equal."""
+        follower = Follower(self)
+        for _ in range(_TRIES):
+            try:
+                self.run_once()
+            except RED as error:
+                told = str(error)
+                self.say(f"    red: {told}")
+                self.tally.red.append(_stem(told))
+                self._require_named(told)
+                self.tally.followed.append(follower.follow(error))
+                continue
+            except Exception as error:
+                raise Caught("an error outside the tree", f"{type(error).__name__}: {error}") from error
+            self.tally.green += 1
+            self.require_equal(strict=strict, followed=follower.done)
+            return
+        raise Caught("hints lead nowhere", told)
+
+    def run_once(self) -> None:
+        self._number += 1
+        self.rig.run(f"run {self._number}")
+
+    def require_equal(self, *, strict: bool, followed: list[str]) -> None:
+        known = self._touched if strict else set()
+        found = differences(self.rig_of_owner.source_dsn, self.rig_of_owner.target_dsn, SCHEMAS, known=known)
+        if found:
+            kind = "green and different" + (" after its hints were followed" if followed else "")
+            raise Caught(kind, " | ".join([*found, *(f"followed: {one}" for one in followed)]))
+        comparison = self.rig_of_owner.comparison()
+        unequal = [str(table) for table in comparison.tables if not table.equal]
+        if unequal and strict:
+            raise Caught("compare sees a difference that is none", " | ".join(unequal))
+
+    def new_log(self) -> None:
+        """As a person does who starts anew."""
+        self._log += 1
+        self.rig = self.rig.having(log_url=str(self.world.directory / f"log{self._log}"))
+
+    @property
+    def rig_of_owner(self) -> Rig:
+        """As a superuser at the target."""
+        return replace(self.rig, target_dsn=self.world.servers["target"].dsn("hunt"))
+
+    def configure(self, changes: dict[str, Any]) -> None:
+        self.rig = self.rig.having(**changes)
+
+    def _require_named(self, told: str) -> None:
+        """By one of the exotic steps so far; a run that nothing exotic came before has no reason to be red."""
+        exotic = [step for step in self.past if step.is_exotic]
+        if not exotic:
+            raise Caught("red without a cause", told)
+        names = {name for step in exotic for name in step.names}
+        if not any(re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", told) for name in names):
+            raise Caught("red that names something else", f"{told} (expected one of {sorted(names)})")
+
+    def _rig(self) -> Rig:
+        given = self.trial.parameters
+        limits = {name: given[name] for name in ("channels", "epoch_max_changes", "unit_max_bytes") if name in given}
+        start = Start(given.get("start", "copy"))
+        config = PipelineConfig(
+            pipeline="p",
+            log_url=str(self.world.directory / "log0"),
+            tables=TablePatterns(include=tuple(f"{schema}.*" for schema in SCHEMAS)),
+            start=start,
+            create_tables=start is Start.COPY,
+            ddl=DdlPolicy(given.get("ddl", "refuse")),
+            lanes=2,
+            **limits,
+        )
+        target = self.world.servers["target"].dsn("hunt")
+        if given.get("role") == "plain":
+            target = psycopg.conninfo.make_conninfo(target, user="plain")
+        queue = None
+        if given.get("queue") == "elsewhere":
+            queue = QueueEndpoint(conn_id="queue", dsn=self.world.servers["source"].dsn("queue"))
+        return Rig(config=config, source_dsn=self.world.servers["source"].dsn("hunt"), target_dsn=target, queue=queue)
+
+    def _source(self, step: Step) -> None:
+        run_each(self.rig.source_dsn, step.sql)
+
+    def _touch(self, step: Step) -> None:
+        """A row of a table's last definition: from here on the pipeline can know it."""
+        if not run_each(self.rig.source_dsn, step.sql):
+            self._touched.add(str(step.options["table"]))
+
+    def _target(self, step: Step) -> None:
+        run_each(self.rig_of_owner.target_dsn, step.sql)
+
+    def _both(self, step: Step) -> None:
+        run_each(self.rig.source_dsn, step.sql)
+        run_each(self.rig_of_owner.target_dsn, step.sql)
+        grant = "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA public TO plain"
+        execute(self.rig_of_owner.target_dsn, grant)
+
+    def _transaction(self, step: Step) -> None:
+        """What one statement cannot do is undone alone; the others go on."""
+        with suppress(psycopg.Error), psycopg.connect(self.rig.source_dsn) as connection:
+            for statement in step.sql:
+                with suppress(psycopg.Error), connection.transaction():
+                    _patient(connection, statement)
+            if step.options.get("rollback"):
+                connection.rollback()
+
+    def _session(self, step: Step) -> None:
+        name = str(step.options["name"])
+        if name not in self._sessions or self._sessions[name].closed:
+            self._sessions[name] = psycopg.connect(self.rig.source_dsn, autocommit=True)
+        for statement in step.sql:
+            with suppress(psycopg.Error):
+                _patient(self._sessions[name], statement)
+
+
+def run_each(dsn: str, statements: tuple[str, ...]) -> list[str]:
+    """Each by itself; what could not be done. A step that was left out may have made what a later one needs."""
+    failed = []
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for statement in statements:
+            try:
+                _patient(connection, statement)
+            except psycopg.Error as error:
+                failed.append(f"{statement}: {error.diag.message_primary}")
+    return failed
+
+
+def _patient(connection: psycopg.Connection[Any], statement: str) -> None:
+    """But not for ever: a session that the trial itself holds open may be in the way."""
+    connection.execute("SET lock_timeout = '3s'")
+    connection.execute(statement)
+
+
+def _stem(told: str) -> str:
+    """A reason without its names and numbers, for counting."""
+    return re.sub(r"\d+", "n", re.sub(r"\[.*|Hint:.*", "", told))[:110].strip()

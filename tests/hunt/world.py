@@ -1,0 +1,94 @@
+"""What a trial runs on: two servers of its own, a database for each trial, copies of a server's directory."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import psycopg
+
+from airflow_parallel_apply.demo.postgres import PostgresServer
+from tests.support.rig import execute
+
+_SETTINGS: Final = {
+    "fsync": "off", "full_page_writes": "off", "autovacuum": "off", "io_method": "sync", "shared_buffers": "32MB",
+    "max_wal_size": "256MB", "min_wal_size": "32MB", "wal_init_zero": "off", "wal_writer_delay": "10ms",
+    "max_prepared_transactions": "10", "max_connections": "100",
+}  # fmt: skip
+_END: Final = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s"
+
+
+class World:
+    """Two servers. `fresh` gives a new database of one name on both; the former one is dropped."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.servers = {side: PostgresServer(directory / side, settings=_SETTINGS) for side in ("source", "target")}
+        self._stack = ExitStack()
+
+    def fresh(self) -> None:
+        """Errors: psycopg's, when a server is out of order."""
+        for server in self.servers.values():
+            with psycopg.connect(server.dsn(), autocommit=True) as connection:
+                for (held,) in connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
+                    with suppress(psycopg.Error):
+                        execute(server.dsn("hunt"), f"ROLLBACK PREPARED '{held}'")
+                for name in ("hunt", "queue"):
+                    connection.execute(_END, [name])
+                connection.execute(
+                    "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
+                )
+                for name in ("hunt", "queue"):
+                    connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+                    connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+                connection.execute("DROP ROLE IF EXISTS plain")
+                connection.execute("CREATE ROLE plain LOGIN")
+        execute(
+            self.servers["target"].dsn("hunt"),
+            "GRANT CREATE ON DATABASE hunt TO plain",
+            "GRANT CREATE ON SCHEMA public TO plain",
+        )
+        for old in (*map(self._kept, self.servers), *self.directory.glob("log*")):
+            shutil.rmtree(old, ignore_errors=True)
+
+    def keep(self, side: str) -> None:
+        """Copy a server's directory while it is down."""
+        server = self.servers[side]
+        server.stop()
+        self._copy(server.directory, self._kept(side))
+        server.start()
+
+    def restore(self, side: str) -> None:
+        """Nothing, if nothing was kept."""
+        if self._kept(side).exists():
+            server = self.servers[side]
+            server.kill()
+            self._copy(self._kept(side), server.directory)
+            server.start()
+
+    def crash(self, side: str) -> None:
+        self.servers[side].kill()
+        self.servers[side].start()
+
+    def __enter__(self) -> Self:
+        for server in self.servers.values():
+            self._stack.enter_context(server)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _kept(self, side: str) -> Path:
+        return self.directory / f"{side}.kept"
+
+    @staticmethod
+    def _copy(source: Path, target: Path) -> None:
+        """With owners and modes, which the server insists on."""
+        shutil.rmtree(target, ignore_errors=True)
+        subprocess.run(["cp", "-a", str(source), str(target)], check=True)
