@@ -10,7 +10,7 @@ The file is `{"checksum":"<32 hex digits>","body":<body>}`; the checksum is xxh3
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,14 @@ import xxhash
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
-from airflow_parallel_apply.pipeline.log.protocol import LOG_FORMAT, LogIdentity, LogState, RowGroup, Segment
+from airflow_parallel_apply.pipeline.log.protocol import (
+    LOG_FORMAT,
+    LogIdentity,
+    LogState,
+    PassedOver,
+    RowGroup,
+    Segment,
+)
 
 _HEAD: Final = b'{"checksum":"'
 _MIDDLE: Final = b'","body":'
@@ -56,6 +63,8 @@ class Manifest:
     registration: str | None = None
     """None where it is that of the version before."""
     registered_lsn: int = 0
+    passed_over: tuple[PassedOver, ...] | None = None
+    """None where it is that of the version before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +137,7 @@ def advance(view: LogView, manifest: Manifest) -> LogView:
             purged_time=manifest.purged_time or view.state.purged_time,
             registration=view.state.registration if manifest.registration is None else manifest.registration,
             registered_lsn=max(manifest.registered_lsn, view.state.registered_lsn),
+            passed_over=view.state.passed_over if manifest.passed_over is None else manifest.passed_over,
         ),
         retired=retired,
     )
@@ -155,6 +165,7 @@ def read_manifest(directory: LogDirectory, version: int) -> Manifest:
             # Older versions of the software did not register tables.
             registration=body.get("registration"),
             registered_lsn=body.get("registered_lsn", 0),
+            passed_over=_passed_over_from_json(body.get("passed_over")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"{path} is not a manifest of this version of the software: {error!r}") from error
@@ -181,6 +192,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
             "purged_time": manifest.purged_time.isoformat() if manifest.purged_time else None,
             "registration": manifest.registration,
             "registered_lsn": manifest.registered_lsn,
+            "passed_over": None if manifest.passed_over is None else [asdict(found) for found in manifest.passed_over],
         }
     )
 
@@ -195,6 +207,7 @@ def as_checkpoint(manifest: Manifest, view: LogView, *, retired_after: datetime)
         purged_time=view.state.purged_time,
         registration=view.state.registration,
         registered_lsn=view.state.registered_lsn,
+        passed_over=view.state.passed_over,
         retired=tuple(retired for retired in view.retired if retired.since > retired_after),
     )
 
@@ -287,6 +300,10 @@ def _segment_from_json(value: dict[str, Any]) -> Segment:
             ),
         }
     )
+
+
+def _passed_over_from_json(value: list[dict[str, Any]] | None) -> tuple[PassedOver, ...] | None:
+    return None if value is None else tuple(PassedOver(**found) for found in value)
 
 
 def _time_from_json(value: str | None) -> datetime | None:

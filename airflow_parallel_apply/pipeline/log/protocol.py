@@ -82,6 +82,18 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """A table that was copied anew: what commits below the LSN is in the copy, and has no rows in the log. The target
+    that holds the copy knows its `recopy_id`.
+    """
+
+    schema: str
+    table: str
+    below_lsn: int
+    recopy_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
     """What a reader sees at once. `captured_lsn`: everything committed at or below it is here (as an integer LSN)."""
 
@@ -96,6 +108,8 @@ class LogState:
     """What the source recorded of its tables; only the source reads it. None of a log that knows of none."""
     registered_lsn: int = 0
     """Up to here the source is known to have been as `registration` says."""
+    passed_over: tuple[PassedOver, ...] = ()
+    """The last copy of each table that was copied anew."""
 
     @property
     def purged_seqno(self) -> int:
@@ -197,6 +211,13 @@ class LogWriter(Protocol):
     def commit(self, captured_lsn: int) -> LogState:
         """Sync what was appended and publish it with one manifest. `Overtaken` when another writer was faster:
         then nothing of ours is visible, and the slot must not move.
+        """
+        ...
+
+    def pass_over(self, tables: Sequence[PassedOver], *, after_seqno: int) -> None:
+        """Leave the tables' rows out that lie above a seqno and committed below their LSN, and have capture leave out
+        those that come. Published by the next commit; nothing else may have been appended. `after_seqno`: the log's
+        only reader has applied everything up to it.
         """
         ...
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
@@ -27,7 +27,8 @@ from airflow_parallel_apply.pipeline.log.compaction import choose_runs, merge, s
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish, sync_directory
 from airflow_parallel_apply.pipeline.log.manifest import Manifest, advance, as_checkpoint, load, manifest_bytes
 from airflow_parallel_apply.pipeline.log.options import WriterOptions, rows_memory_bytes
-from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Overtaken, Segment
+from airflow_parallel_apply.pipeline.log.passing import last_seqno_below, without_rows
+from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Overtaken, PassedOver, Segment
 from airflow_parallel_apply.pipeline.log.segment import ROW_COST_BYTES, UNLINKED, remove_segment, write_segment
 
 _FIRST_FILE_RATIO: Final = 0.4
@@ -58,6 +59,7 @@ class DirectoryLogWriter:
         self._view = load(directory)
         written = [segment for segment in self._view.state.segments[-1:] if segment.row_count]
         self._file_ratio = _ratio(written[0]) if written else _FIRST_FILE_RATIO
+        self._passed_over: tuple[PassedOver, ...] | None = None
         self._forget()
         self._sweep()
 
@@ -107,13 +109,16 @@ class DirectoryLogWriter:
         if not self._buffer.is_empty:
             self._close_segment(ended_below=self._buffer.next_seqno)
         is_registered = self._registration is None and self._registered_lsn in (0, state.registered_lsn)
-        if self._segments or self._relations or captured_lsn != state.captured_lsn or not is_registered:
+        is_moved = captured_lsn != state.captured_lsn or self._passed_over is not None
+        if self._segments or self._relations or is_moved or not is_registered:
             published = self._publish(
                 added=tuple(self._segments),
+                removed=tuple(self._removed),
                 relations=tuple(self._relations),
                 captured_lsn=captured_lsn,
                 registration=self._registration,
                 registered_lsn=self._registered_lsn,
+                passed_over=self._passed_over,
             )
             if not published:
                 raise self._refuse()
@@ -122,6 +127,34 @@ class DirectoryLogWriter:
         elif self._directory.manifest_path(self._view.version + 1).exists():
             raise self._refuse()
         return self._view.state
+
+    def pass_over(self, tables: Sequence[PassedOver], *, after_seqno: int) -> None:
+        self._check_alive()
+        if self._names or not self._buffer.is_empty:
+            raise LogError("pass over: there are rows that were appended and not committed", op="pass over")
+        state = self._view.state
+        given = {(one.schema, one.table): one for one in tables}
+        self._passed_over = (
+            *(one for one in state.passed_over if (one.schema, one.table) not in given),
+            *given.values(),
+        )
+        ids = {relation.relation_id for relation in state.relations if (relation.schema, relation.table) in given}
+        kept = [segment for segment in state.segments if segment.last_seqno > after_seqno]
+        last_seqno = last_seqno_below(self._directory, kept, min(one.below_lsn for one in tables))
+        for segment in kept:
+            name = self._next_name()
+            self._names.append(name)
+            written = without_rows(
+                self._directory,
+                segment,
+                name,
+                relation_ids=ids,
+                last_seqno=last_seqno,
+                bucket_count=self._identity.bucket_count,
+            )
+            if written is not None:
+                self._segments.append(written)
+                self._removed.append(segment.name)
 
     def purge(self, through_seqno: int, *, older_than: datetime | None = None) -> tuple[Segment, ...]:
         self._check_alive()
@@ -158,6 +191,8 @@ class DirectoryLogWriter:
         self._registered_lsn = 0
         self._names: list[str] = []
         self._segments: list[Segment] = []
+        self._removed: list[str] = []
+        self._passed_over = None
         self._buffer = SegmentBuffer(self._view.state)
 
     def _check_alive(self) -> None:
@@ -225,6 +260,7 @@ class DirectoryLogWriter:
         purged_time: datetime | None = None,
         registration: str | None = None,
         registered_lsn: int = 0,
+        passed_over: tuple[PassedOver, ...] | None = None,
     ) -> bool:
         """Make the next version; False when another writer has made it, and then nothing has changed."""
         state = self._view.state
@@ -245,6 +281,7 @@ class DirectoryLogWriter:
             purged_time=purged_time,
             registration=registration,
             registered_lsn=registered_lsn,
+            passed_over=passed_over,
         )
         view = advance(self._view, manifest)
         if manifest.version % self._options.checkpoint_every == 0:

@@ -45,6 +45,17 @@ class FenceState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recopied:
+    """The last time that a table was copied anew: its rows are those of the source at `lsn`, and what followed."""
+
+    schema: str
+    table: str
+    recopy_id: str
+    lsn: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetIdentity:
     """Which server and database this is, however it is reached."""
 
@@ -163,6 +174,10 @@ class Target(Protocol):
         `FenceBusy` while another generation's lease lasts. `generation` None: the caller owns nothing, so only a
         first registration or an idle pipeline may change.
         """
+        ...
+
+    def recopied(self) -> tuple[Recopied, ...]:
+        """Tables that were copied anew, by name; none where the pipeline's tables are of a release before."""
         ...
 
     # --- run bounds ---

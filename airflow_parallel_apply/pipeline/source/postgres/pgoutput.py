@@ -20,6 +20,7 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.event import Mark, Operation
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
+from airflow_parallel_apply.pipeline.log.segment import UNLINKED
 from airflow_parallel_apply.pipeline.source.postgres.cells import Wire
 from airflow_parallel_apply.pipeline.source.postgres.messages import (
     WireMessage,
@@ -29,6 +30,7 @@ from airflow_parallel_apply.pipeline.source.postgres.messages import (
     parse_truncate,
     parse_type,
 )
+from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable, RowBuilder, Tuples
 
 Numbers = npt.NDArray[np.int64]
@@ -81,6 +83,7 @@ class Decoder:
     `table` turns a relation message, and the id of the transaction that it was sent in, into a followed table, and
     tells whether its definition differs from the one the log had for it. `ddl` gives the text of a message, and of the
     transaction's id, that counts as DDL; None for any other.
+    `passing` takes messages out.
     Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
     """
 
@@ -90,9 +93,11 @@ class Decoder:
         next_seqno: int,
         table: Callable[[WireRelation, int], tuple[FollowedTable, bool]],
         ddl: Callable[[int, WireMessage], bytes | None],
+        passing: Passing | None = None,
     ) -> None:
         self._table = table
         self._ddl = ddl
+        self._passing = passing
         self._types: dict[int, str] = {}
         self._tables: dict[int, FollowedTable] = {}
         self._next_seqno = next_seqno
@@ -113,6 +118,12 @@ class Decoder:
 
     def decode(self, messages: pa.BinaryArray) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The rows of a batch, and the transactions that end in it. Its messages follow those of the batch before."""
+        self.message_count += len(messages)
+        self.byte_count += messages.nbytes
+        if self._passing is not None:
+            messages = self._passing.kept(messages)
+        if not len(messages):
+            return pa.RecordBatch.from_pylist([], UNLINKED), pa.RecordBatch.from_pylist([], TRANSACTIONS)
         wire = Wire(messages)
         kinds = wire.data[wire.starts]
         before = dict(self._tables)
@@ -263,8 +274,6 @@ class Decoder:
             else None
         )
         self._next_seqno += transactions.num_rows
-        self.message_count += len(wire)
-        self.byte_count += int(wire.ends[-1] - wire.starts[0])
         self.row_count += rows.num_rows
         self.transaction_count += transactions.num_rows
         return rows, transactions

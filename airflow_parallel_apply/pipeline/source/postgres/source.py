@@ -38,6 +38,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
 )
 from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DdlMessages
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireRelation
+from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder, commit_ends
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
 from airflow_parallel_apply.pipeline.source.postgres.proof import is_as_registered, prove
@@ -154,6 +155,7 @@ class PostgresSource:
                 next_seqno=before.last_seqno + 1,
                 table=partial(self._followed, writer),
                 ddl=DdlMessages(self._session).text,
+                passing=Passing(before.passed_over, captured_lsn=before.captured_lsn),
             )
             step_changes = step_changes or max_changes
             bounded = max(step_changes, self._bounded_changes(max_changes, until_lsn - before.captured_lsn))

@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.target.postgres.positions import generation_lost, read_positions
+from airflow_parallel_apply.pipeline.target.postgres.recopied import require_no_recopy
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.protocol import FenceState
 
@@ -47,6 +48,7 @@ class Fence:
         with self._session.transaction("acquire") as connection:
             connection.execute(self._session.sql("fence", "register"), self._names(log_id=log_id))
             row = self._lock(connection, log_id)
+            require_no_recopy(connection, self._session, row["generation"])
             if row["is_owned"] and row["owner"] != owner:
                 raise FenceBusy(
                     f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",

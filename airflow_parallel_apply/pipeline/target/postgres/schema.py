@@ -7,7 +7,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Of the tables below the schema; each version has a statement `upgrade_<version>`."""
 
 

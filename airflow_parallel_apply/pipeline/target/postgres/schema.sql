@@ -113,3 +113,16 @@ CREATE TABLE {schema}.conflict (
 
 -- name: upgrade_6
 ALTER TABLE {schema}.pipeline ADD COLUMN queue text NOT NULL DEFAULT '';
+
+-- name: upgrade_7
+-- Tables that were copied anew, each with its last copy.
+CREATE TABLE {schema}.recopy (
+    pipeline text NOT NULL REFERENCES {schema}.pipeline ON DELETE CASCADE,
+    schema_name text NOT NULL,
+    table_name text NOT NULL,
+    recopy_id text NOT NULL,
+    lsn bigint NOT NULL,
+    rows bigint NOT NULL,
+    finished timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, schema_name, table_name)
+);

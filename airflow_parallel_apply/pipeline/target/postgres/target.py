@@ -40,6 +40,7 @@ from airflow_parallel_apply.pipeline.target.postgres.positions import (
     standing,
     take,
 )
+from airflow_parallel_apply.pipeline.target.postgres.recopied import read_recopied
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replay
 from airflow_parallel_apply.pipeline.target.postgres.runs import Runs
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate
@@ -50,6 +51,7 @@ from airflow_parallel_apply.pipeline.target.postgres.ties import find_ties
 from airflow_parallel_apply.pipeline.target.protocol import (
     ConflictCount,
     FenceState,
+    Recopied,
     RunBounds,
     SerialStep,
     TargetIdentity,
@@ -129,6 +131,9 @@ class PostgresTarget:
 
     def route(self, generation: int | None, *, log_id: str, routing: Routing) -> None:
         self._fence.route(generation, log_id=log_id, routing=routing)
+
+    def recopied(self) -> tuple[Recopied, ...]:
+        return read_recopied(self._session)
 
     # --- run bounds ---
     def run_bounds(self, run_id: str) -> RunBounds | None:

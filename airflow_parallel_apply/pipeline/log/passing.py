@@ -1,0 +1,71 @@
+"""Segments without the rows of tables that were copied anew: what committed before the copy is part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from airflow_parallel_apply.pipeline.event import NO_SEQNO
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
+from airflow_parallel_apply.pipeline.log.protocol import Segment
+from airflow_parallel_apply.pipeline.log.segment import (
+    UNLINKED,
+    Span,
+    in_log_order,
+    read_transactions,
+    verify_segment,
+    write_segment,
+)
+
+
+def last_seqno_below(directory: LogDirectory, segments: Sequence[Segment], lsn: int) -> int:
+    """The last transaction that committed below an LSN and ends in one of the segments; NO_SEQNO where none does."""
+    for segment in reversed(segments):
+        found = read_transactions(directory, segment).filter(pc.field("commit_lsn") < lsn)
+        if found.num_rows:
+            return int(pc.max(found.column("seqno")).as_py())
+    return NO_SEQNO
+
+
+def without_rows(
+    directory: LogDirectory,
+    segment: Segment,
+    name: str,
+    *,
+    relation_ids: Set[int],
+    last_seqno: int,
+    bucket_count: int,
+) -> Segment | None:
+    """Write the segment anew without rows of these relations up to a seqno. None where it has none of them. The
+    transactions keep their numbers, their marks and their counts.
+    """
+    path = directory.rows_path(segment.name)
+    with file_errors(path):
+        seen = pq.read_table(path, columns=["relation_id", "seqno"])
+    doomed = pc.and_(
+        pc.is_in(seen.column("relation_id"), pa.array(sorted(relation_ids), pa.int32())),
+        pc.less_equal(seen.column("seqno"), last_seqno),
+    )
+    if not pc.any(doomed).as_py():
+        return None
+    verify_segment(directory, segment)
+    with file_errors(path):
+        rows = pq.read_table(path, columns=UNLINKED.names).cast(UNLINKED)
+    return write_segment(
+        directory,
+        name,
+        Span(
+            first_seqno=segment.first_seqno,
+            first_fragno=segment.first_fragno,
+            last_seqno=segment.last_seqno,
+            last_fragno=segment.last_fragno,
+            last_commit_time=segment.last_commit_time,
+        ),
+        in_log_order(rows.filter(pc.invert(doomed))),
+        read_transactions(directory, segment),
+        bucket_count=bucket_count,
+        expected_file_bytes=segment.file_bytes,
+    )

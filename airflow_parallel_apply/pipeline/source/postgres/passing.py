@@ -1,0 +1,76 @@
+"""Changes that a later copy of their table has made superfluous, taken out of what a slot sends: `Passing`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.log.protocol import PassedOver
+
+_HEAD: Final = 5
+"""Kind and oid before a relation's names; kind and count of a truncate."""
+_OID_BYTES: Final = 4
+
+
+class Passing:
+    """For one read of a slot, from its first message. It loops over messages, of which few lie below the LSNs.
+
+    The server describes a table once a read, and perhaps where it is passed over: the description then waits for the
+    first change that is not.
+    """
+
+    def __init__(self, passed_over: Iterable[PassedOver], *, captured_lsn: int) -> None:
+        self._below = {
+            (one.schema.encode(), one.table.encode()): one.below_lsn
+            for one in passed_over
+            if one.below_lsn > captured_lsn
+        }
+        self._names: dict[int, tuple[bytes, bytes]] = {}
+        self._waiting: dict[int, bytes] = {}
+        self._commit_lsn = 0
+
+    def kept(self, messages: pa.BinaryArray) -> pa.BinaryArray:
+        """What is left of the next messages."""
+        return pa.array(self._kept(messages), messages.type) if self._below else messages
+
+    def _kept(self, messages: pa.BinaryArray) -> Iterator[bytes]:
+        for scalar in messages:
+            message = scalar.as_py()
+            match chr(message[0]):
+                case "B":
+                    self._commit_lsn = int.from_bytes(message[1:9])
+                case "R":
+                    oid = int.from_bytes(message[1:_HEAD])
+                    schema, table, _ = message[_HEAD:].split(b"\0", 2)
+                    self._names[oid] = (schema or b"pg_catalog", table)
+                    self._waiting.pop(oid, None)
+                    if self._passes(oid):
+                        self._waiting[oid] = message
+                        continue
+                case "I" | "U" | "D":
+                    oid = int.from_bytes(message[1:_HEAD])
+                    if self._passes(oid):
+                        continue
+                    yield from self._described(oid)
+                case "T":
+                    at = range(_HEAD + 1, len(message), _OID_BYTES)
+                    oids = [int.from_bytes(message[first : first + _OID_BYTES]) for first in at]
+                    left = [oid for oid in oids if not self._passes(oid)]
+                    if not left:
+                        continue
+                    for oid in left:
+                        yield from self._described(oid)
+                    message = b"".join(
+                        (b"T", len(left).to_bytes(4), message[_HEAD : _HEAD + 1], *(oid.to_bytes(4) for oid in left))
+                    )
+            yield message
+
+    def _passes(self, oid: int) -> bool:
+        name = self._names.get(oid)
+        return name is not None and self._commit_lsn < self._below.get(name, 0)
+
+    def _described(self, oid: int) -> Iterator[bytes]:
+        if oid in self._waiting:
+            yield self._waiting.pop(oid)
