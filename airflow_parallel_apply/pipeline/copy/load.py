@@ -33,7 +33,7 @@ _LOCK_TIMEOUT: Final = "10s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sent:
+class Sent:
     """What went into one COPY."""
 
     rows: int
@@ -59,8 +59,8 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
             with reading.errors("copy"):
                 if not see_snapshot(reading.catalog(), order.snapshot):
                     raise cut_off(order.pipeline)
-                _look_exactly(reading.catalog())
-            sent = _send(into, _copy_in(part), _chunks(reading, _copy_out(part)))
+                look_exactly(reading.catalog())
+            sent = send(into, _copy_in(part), chunks(reading, _copy_out(part)))
             into.execute(writing.sql("session", "brief"))
             if not record.mark(into, order.copy_id, number, rows=sent.rows, text_bytes=sent.text_bytes):
                 raise psycopg.Rollback
@@ -96,13 +96,14 @@ def cut_off(pipeline: str) -> Unavailable:
     )
 
 
-def _look_exactly(connection: psycopg.Connection[Any]) -> None:
+def look_exactly(connection: psycopg.Connection[Any]) -> None:
+    """For the transaction: every row, or an error. Errors: psycopg's own."""
     # A policy that hides rows is an error, not a smaller copy.
     connection.execute("SET LOCAL row_security = off")
     connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
 
 
-def _chunks(reading: SourceSession, query: sql.Composed) -> Iterator[tuple[int, bytes | memoryview]]:
+def chunks(reading: SourceSession, query: sql.Composed) -> Iterator[tuple[int, bytes | memoryview]]:
     """COPY text of whole rows, about `CHUNK_BYTES` at a time, and how many rows it is.
 
     As close to libpq as Python comes: a million rows pass here in a third of a second.
@@ -125,13 +126,13 @@ def _chunks(reading: SourceSession, query: sql.Composed) -> Iterator[tuple[int, 
         yield len(rows), b"".join(rows)
 
 
-def _send(connection: Connection, command: sql.Composed, chunks: Iterator[tuple[int, bytes | memoryview]]) -> _Sent:
-    """All of the chunks into one COPY. Errors: psycopg's own, and those of the chunks."""
+def send(connection: Connection, command: sql.Composed, pieces: Iterator[tuple[int, bytes | memoryview]]) -> Sent:
+    """All of the pieces into one COPY. Errors: psycopg's own, and those of the pieces."""
     row_count = byte_count = 0
     link = connection.pgconn
     _begin(connection, command, ExecStatus.COPY_IN)
     try:
-        for rows, text in chunks:
+        for rows, text in pieces:
             row_count += rows
             byte_count += len(text)
             if len(text) <= _MESSAGE_BYTES:
@@ -151,7 +152,7 @@ def _send(connection: Connection, command: sql.Composed, chunks: Iterator[tuple[
         raise
     link.put_copy_end()
     _end(connection)
-    return _Sent(rows=row_count, text_bytes=byte_count)
+    return Sent(rows=row_count, text_bytes=byte_count)
 
 
 def _begin(connection: psycopg.Connection[Any], query: sql.Composed, status: ExecStatus) -> None:

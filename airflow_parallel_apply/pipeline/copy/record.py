@@ -29,7 +29,7 @@ NO_GENERATION: Final = 0
 _CHANNEL: Final = "copy"
 """What stands for the channel in the names of a copy's sessions."""
 _END_TIMEOUT: Final = timedelta(seconds=5)
-_TEXT_PER_BYTE: Final = 0.8
+TEXT_PER_BYTE: Final = 0.8
 """COPY text for a byte on disk, before anything was measured."""
 
 
@@ -124,7 +124,7 @@ class CopyRecord:
             told.append(f"dropped what a copy that was cut off had made: {_named(made.values())}")
         filled = self._there(oid for (oid,) in self._run("filled") if oid not in made)
         if filled:
-            self._empty(connection, list(filled.values()))
+            empty_tables(connection, self._session, [table.rows for table in filled.values()])
             told.append(f"emptied what a copy that was cut off had filled: {_named(filled.values())}")
         self._run("forget_parts")
         self._run("set_made", copy_id=copy_id, made=Jsonb([]))
@@ -225,17 +225,6 @@ class CopyRecord:
             for oid, schema, table, is_partitioned in self._run("still_there", oids=list(oids))
         }
 
-    def _empty(self, connection: Connection, tables: Sequence[_Table]) -> None:
-        try:
-            with connection.transaction():
-                rows = sql.SQL(", ").join(table.rows for table in tables)
-                connection.execute(sql.SQL("TRUNCATE {}").format(rows))
-        except psycopg.errors.FeatureNotSupported:
-            # Tables that refer to these, though they have no rows, forbid it.
-            be_replica(connection, self._session)
-            for table in tables:
-                connection.execute(sql.SQL("DELETE FROM {}").format(table.rows))
-
     def _end_others(self, copy_id: str) -> None:
         self._session.end_holders([_CHANNEL], but_token=claim_tag(copy_id))
 
@@ -246,6 +235,18 @@ class CopyRecord:
 
     def _sql(self, name: str) -> sql.Composed:
         return statement("record", name, schema=self._session.schema, package=__package__)
+
+
+def empty_tables(connection: Connection, session: Session, tables: Sequence[sql.Composable]) -> None:
+    """Remove all rows, in the caller's transaction; each table as TRUNCATE names it. Errors: psycopg's own."""
+    try:
+        with connection.transaction():
+            connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables)))
+    except psycopg.errors.FeatureNotSupported:
+        # Tables that refer to these, though they have no rows, forbid it.
+        be_replica(connection, session)
+        for table in tables:
+            connection.execute(sql.SQL("DELETE FROM {}").format(table))
 
 
 def read_progress(target: Endpoint, pipeline: str) -> CopyProgress | None:
@@ -274,7 +275,7 @@ def _progress(
     running_bytes: int,
 ) -> CopyProgress:
     done_bytes = text_bytes - running_bytes
-    text_per_byte = done_bytes / weight_done if done_bytes and weight_done else _TEXT_PER_BYTE
+    text_per_byte = done_bytes / weight_done if done_bytes and weight_done else TEXT_PER_BYTE
     reached = min(weight_done + running_bytes / text_per_byte, weight)
     fraction = reached / weight if weight else float(parts_done == parts)
     phase = "finished" if is_finished else "failed" if failure else "making indexes" if is_loaded else "copying"

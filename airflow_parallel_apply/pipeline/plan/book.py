@@ -44,6 +44,7 @@ def extend_plan(
     added: list[Epoch] = []
     while after < captured:
         last = min(captured, after + _WINDOW_TRANSACTIONS)
+        recopied = _recopied(log)
         epochs = plan_epochs(
             log,
             after_seqno=after,
@@ -55,12 +56,14 @@ def extend_plan(
         )
         for epoch in epochs:
             store.put(epoch)
-        if target.add_epochs(epochs, routing_digest=routing.digest, after_seqno=after, generation=generation):
+        if target.add_epochs(
+            epochs, routing_digest=routing.digest, after_seqno=after, generation=generation, recopied=recopied
+        ):
             added += epochs
             after = last
             continue
         before, after = after, target.planned_seqno()
-        if after == before:
+        if after == before and recopied == _recopied(log):
             raise OwnershipLost(
                 "another run changed the pipeline's routing",
                 op="plan",
@@ -68,3 +71,7 @@ def extend_plan(
                 hint="Clear the run from its task capture on.",
             )
     return Planned(planned_seqno=after, epochs=tuple(added))
+
+
+def _recopied(log: LogReader) -> frozenset[str]:
+    return frozenset(one.recopy_id for one in log.state().passed_over)

@@ -212,7 +212,9 @@ class Target(Protocol):
         ...
 
     def run_cuts(self, above_seqno: int) -> tuple[int, ...]:
-        """The settled `until_seqno`s of runs above a seqno: where the planner must end an epoch (law 11)."""
+        """The settled `until_seqno`s of runs above a seqno: where the planner must end an epoch (law 11); and the
+        positions above it, where what is planned anew must end one.
+        """
         ...
 
     def covered_time(self, seqno: int) -> datetime | None:
@@ -220,10 +222,17 @@ class Target(Protocol):
         ...
 
     def add_epochs(
-        self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int, generation: int | None
+        self,
+        epochs: Sequence[Epoch],
+        *,
+        routing_digest: str,
+        after_seqno: int,
+        generation: int | None,
+        recopied: frozenset[str] = frozenset(),
     ) -> bool:
         """Append to the plan; all or nothing. False when another planner was faster (the plan no longer ends at
-        `after_seqno`) or the digest is another.
+        `after_seqno`), the digest is another, or the log was read before a table was copied anew: `recopied` are the
+        copies in favour of which it passed over changes then.
 
         Only its owner plans what has one: another planner may not know of the bound of the run that is under way.
         `generation` None: the caller owns nothing, and gets `FenceBusy` then; `OwnershipLost` when it is over.

@@ -59,7 +59,7 @@ class Preparation:
         connection = self.session.catalog()
         mine = self._belongings()
         server = mine.server()
-        with self._locked(connection):
+        with self.locked(connection):
             tables = list_tables(connection, self.publication)
             followed = matching(tables, self.config.tables)
             warnings = refuse(
@@ -163,7 +163,7 @@ class Preparation:
         )
 
     @contextmanager
-    def _locked(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+    def locked(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
         key = f"parallel_apply prepare {self.config.pipeline}"
         connection.execute("SELECT set_config('lock_timeout', %s, false)", [LOCK_TIMEOUT])
         try:
@@ -201,7 +201,8 @@ class Preparation:
                 if has_rows(connection, table):
                     raise self._wrong(
                         f"has a new table with rows, which this pipeline did not see: {table.name}",
-                        "Empty the table, or leave it out with an exclude pattern: only a first run copies.",
+                        f"Run parallel-apply recopy --pipeline {self.config.pipeline} --table {table.name}, which "
+                        "brings its rows in; or empty the table, or leave it out with an exclude pattern.",
                     )
                 connection.execute(
                     sql.SQL("ALTER PUBLICATION {} ADD TABLE ONLY {}").format(publication, table.identifier)

@@ -10,6 +10,7 @@ from psycopg.types.json import Jsonb
 from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
 from airflow_parallel_apply.pipeline.errors import FenceBusy
 from airflow_parallel_apply.pipeline.target.postgres.positions import generation_lost
+from airflow_parallel_apply.pipeline.target.postgres.recopied import knows_recopied
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 
@@ -31,7 +32,15 @@ class PlanTable:
         with self._session.errors("read plan"):
             return self._number(self._session.connection(), "last_at", seqno=seqno)
 
-    def add(self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int, generation: int | None) -> bool:
+    def add(
+        self,
+        epochs: Sequence[Epoch],
+        *,
+        routing_digest: str,
+        after_seqno: int,
+        generation: int | None,
+        recopied: frozenset[str],
+    ) -> bool:
         with self._session.transaction("plan") as connection:
             names = {"pipeline": self._session.pipeline}
             row = connection.cursor(row_factory=dict_row).execute(self._session.sql("fence", "lock"), names).fetchone()
@@ -44,6 +53,8 @@ class PlanTable:
             if row["routing_digest"] != routing_digest:
                 return False
             if self._number(connection, "planned_seqno") != after_seqno:
+                return False
+            if not knows_recopied(connection, self._session, recopied):
                 return False
             # One statement: with `executemany`, which pipelines, a process that stops in it never counts as idle.
             rows = Jsonb([self._row(epoch) for epoch in epochs])

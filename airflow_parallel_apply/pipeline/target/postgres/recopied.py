@@ -6,12 +6,13 @@ not know it has lost it, be it by a crash or because an older state of it was re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.errors import FenceBusy
-from airflow_parallel_apply.pipeline.target.postgres.positions import generation_lost
+from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.target.postgres.positions import generation_lost, read_positions
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
@@ -38,8 +39,18 @@ def require_generation(connection: Connection, session: Session, generation: int
         raise generation_lost(generation)
 
 
+def knows_recopied(connection: Connection, session: Session, known: Set[str]) -> bool:
+    """Whether these are all the copies that the target holds. Errors: psycopg's own."""
+    names = {"pipeline": session.pipeline, "known": sorted(known)}
+    return connection.execute(session.sql("recopied", "unknown"), names).fetchone() == (False,)
+
+
 def write_recopied(connection: Connection, session: Session, tables: Sequence[Recopied]) -> None:
-    """In the transaction of the rows. Errors: psycopg's own."""
+    """In the transaction of the rows, which has its generation. What is planned and not applied is planned anew: it
+    counts rows that are passed over. Errors: psycopg's own.
+    """
+    applied_seqno = low_watermark(read_positions(connection, session))
+    connection.execute(session.sql("fence", "drop_plan"), {"pipeline": session.pipeline, "seqno": applied_seqno})
     for table in tables:
         connection.execute(
             session.sql("recopied", "write"),

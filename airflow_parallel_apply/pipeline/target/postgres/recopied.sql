@@ -22,3 +22,8 @@ INSERT INTO {schema}.recopy (pipeline, schema_name, table_name, recopy_id, lsn, 
 VALUES (%(pipeline)s, %(schema_name)s, %(table_name)s, %(recopy_id)s, %(lsn)s, %(rows)s)
 ON CONFLICT (pipeline, schema_name, table_name) DO UPDATE
 SET recopy_id = excluded.recopy_id, lsn = excluded.lsn, rows = excluded.rows, finished = now();
+
+-- name: unknown
+SELECT EXISTS (
+    SELECT FROM {schema}.recopy WHERE pipeline = %(pipeline)s AND recopy_id <> ALL (%(known)s::text[])
+);

@@ -25,8 +25,11 @@ FROM {schema}.run
 WHERE pipeline = %(pipeline)s AND run_id = %(run_id)s;
 
 -- name: cuts
-SELECT DISTINCT until_seqno FROM {schema}.run
+SELECT until_seqno FROM {schema}.run
 WHERE pipeline = %(pipeline)s AND until_seqno > %(above_seqno)s
+UNION
+SELECT seqno FROM {schema}.position
+WHERE pipeline = %(pipeline)s AND seqno > %(above_seqno)s
 ORDER BY 1;
 
 -- name: covered_time

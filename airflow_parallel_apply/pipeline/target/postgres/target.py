@@ -162,9 +162,21 @@ class PostgresTarget:
         return self._plan.last_at(seqno)
 
     def add_epochs(
-        self, epochs: Sequence[Epoch], *, routing_digest: str, after_seqno: int, generation: int | None
+        self,
+        epochs: Sequence[Epoch],
+        *,
+        routing_digest: str,
+        after_seqno: int,
+        generation: int | None,
+        recopied: frozenset[str] = frozenset(),
     ) -> bool:
-        return self._plan.add(epochs, routing_digest=routing_digest, after_seqno=after_seqno, generation=generation)
+        return self._plan.add(
+            epochs,
+            routing_digest=routing_digest,
+            after_seqno=after_seqno,
+            generation=generation,
+            recopied=recopied,
+        )
 
     def epochs(self, *, after_number: int = -1, above_seqno: int = -1, limit: int | None = None) -> tuple[Epoch, ...]:
         return self._plan.epochs(after_number=after_number, above_seqno=above_seqno, limit=limit)

@@ -1,0 +1,69 @@
+"""`parallel-apply recopy`: tables copied anew while their pipeline stays what it is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from airflow_parallel_apply.cli.addresses import database_at
+from airflow_parallel_apply.cli.app import SourceOption, TargetOption, app
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, told
+
+
+@app.command()
+def recopy(
+    pipeline: Pipeline,
+    source: SourceOption,
+    target: TargetOption,
+    log_url: LogUrl,
+    table: Annotated[
+        list[str],
+        typer.Option("--table", help="A table, as schema.table, a partitioned one by its root; may be repeated."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Replace tables' rows at the target by those of the source, while the pipeline keeps its positions, plan and log.
+
+    For a table whose rows the stream cannot tell: made anew, attached with rows, changed behind the publication, or
+    changed by somebody else at the target. A table that is new to the pipeline, with rows, is brought in by it.
+    No run may own the pipeline meanwhile. Changes that came before the copy are passed over; the table is ahead of the
+    others until the next run has passed them. Cut off, it is run again.
+    """
+    from airflow_parallel_apply.pipeline.copy.recopy import RecopyProgress, recopy_tables
+    from airflow_parallel_apply.pipeline.source.postgres.slot import lsn_text
+
+    names = []
+    for name in table:
+        schema, dot, bare = name.partition(".")
+        if not (schema and dot and bare):
+            raise typer.BadParameter(f"{name!r} is not schema.table", param_hint="--table")
+        names.append((schema, bare))
+    with told():
+        config = PipelineConfig(pipeline=pipeline, log_url=log_url)
+        ends = database_at(source, "source"), database_at(target, "target")
+        bar = Progress(
+            BarColumn(),
+            TextColumn("{task.description}"),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+        )
+        with bar:
+            task = bar.add_task("waiting for the tables", total=1.0)
+
+            def show(progress: RecopyProgress) -> None:
+                bar.update(task, completed=progress.fraction, description=str(progress))
+
+            done = recopy_tables(config, *ends, names, report=show)
+    if as_json:
+        typer.echo(json.dumps({"pipeline": pipeline, "tables": [asdict(one) for one in done]}))
+        return
+    for one in done:
+        typer.echo(f"{one.schema}.{one.table}: {one.rows:,} rows, as they were at LSN {lsn_text(one.lsn)}")
+    typer.echo("Until a run has passed that LSN they are ahead of the other tables; from then on green means equal.")

@@ -1,0 +1,295 @@
+"""Copying tables anew while their pipeline stays what it is: the remedy where the stream cannot tell their rows.
+
+One transaction of the target replaces the rows by those that a snapshot of the source shows, and one manifest of the
+log passes over the tables' changes below it, captured or not::
+
+    runs kept out ─▶ tables held ─▶ slot, snapshot ─▶ rows replaced ─▶ log passes over ─▶ recorded, committed
+       target          source          source           target              log               target
+
+What a crash leaves, and what the next run makes of it:
+
+    before the log     nothing: the temporary slot is gone, the target rolled back; the pipeline is what it was
+    log                a log that names a copy which the target does not know: refused, until it is copied again
+    committed          all of it
+
+Runs are kept out by a lock that goes with this process's session; a run that was alive before lost its generation.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import uuid4
+
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.copy.check import copy_findings
+from airflow_parallel_apply.pipeline.copy.load import chunks, cut_off, look_exactly, see_snapshot, send
+from airflow_parallel_apply.pipeline.copy.parts import stored_tables
+from airflow_parallel_apply.pipeline.copy.record import TEXT_PER_BYTE, empty_tables
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import refuse
+from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.protocol import Overtaken, PassedOver
+from airflow_parallel_apply.pipeline.log.readers import read_readers
+from airflow_parallel_apply.pipeline.position import all_equal, low_watermark
+from airflow_parallel_apply.pipeline.source.postgres.recopying import Recopying, TablesThen
+from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
+from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
+from airflow_parallel_apply.pipeline.target.postgres.check import check_target
+from airflow_parallel_apply.pipeline.target.postgres.fence import Fence
+from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.positions import read_positions
+from airflow_parallel_apply.pipeline.target.postgres.recopied import hold_recopy, require_generation, write_recopied
+from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+from airflow_parallel_apply.pipeline.target.protocol import FenceState, Recopied
+
+_logger = logging.getLogger(__name__)
+
+_TRIES: Final = 3
+"""Of a copy whose tables change while it waits for them."""
+_PUBLISH_TRIES: Final = 5
+_LOCK_TIMEOUT: Final = "30s"
+_LEASE: Final = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecopyProgress:
+    """How far it is. `fraction`: of the tables' bytes on the source's disk, about."""
+
+    table: str
+    rows: int
+    text_bytes: int
+    fraction: float
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.rows:,} rows, {self.text_bytes / 1e6:,.1f} MB"
+
+
+def recopy_tables(
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    names: Sequence[tuple[str, str]],
+    *,
+    report: Callable[[RecopyProgress], None],
+) -> tuple[Recopied, ...]:
+    """Replace the tables' rows at the target by the source's of one moment; the next runs go on from there. A table
+    that is not in the pipeline's publication comes into it.
+
+    Errors: `FenceBusy` while a run owns the pipeline; `ConfigurationError`, `TargetError` for what is in the way,
+    before anything is changed; those of both sides and of the log.
+    """
+    with ExitStack() as stack:
+        name = f"parallel_apply {config.pipeline} recopy"
+        looking, reading = (SourceSession(source, application_name=name) for _ in range(2))
+        stack.callback(looking.close)
+        stack.callback(reading.close)
+        holding, writing = (Session(target.dsn, pipeline=config.pipeline, schema=DEFAULT_SCHEMA) for _ in range(2))
+        stack.callback(holding.close)
+        stack.callback(writing.close)
+        recopy = Recopy(config, reading, holding, writing, Recopying(looking, config, names), report)
+        recopy.check()
+        recopy.keep_runs_out()
+        tries = 0
+        while True:
+            try:
+                return recopy.run()
+            except SourceChanged as changed:
+                tries += 1
+                if tries == _TRIES:
+                    raise
+                _logger.warning("recopy: beginning anew: %s", changed)
+
+
+class Recopy:
+    """One call of `recopy_tables`. `holding`: whose session keeps runs out; `writing`: whose has the rows."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        reading: SourceSession,
+        holding: Session,
+        writing: Session,
+        recopying: Recopying,
+        report: Callable[[RecopyProgress], None],
+    ) -> None:
+        self._config = config
+        self._reading = reading
+        self._holding = holding
+        self._writing = writing
+        self._recopying = recopying
+        self._report = report
+        self._generation = 0
+
+    def check(self) -> None:
+        """Errors: all that is in the way, before anything is changed."""
+        state = self._registered()
+        relations = self._recopying.check()
+        check_target(self._writing, relations, channels=max(state.channels, 1), require_empty=False)
+        with self._writing.transaction("recopy") as connection:
+            found = copy_findings(self._writing, connection, relations, create_tables=False)
+        refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)
+
+    def keep_runs_out(self) -> None:
+        """From here to the end of the session; what is left of a former run is ended."""
+        migrate(self._holding)
+        hold_recopy(self._holding)
+        former = self._registered()
+        fence = Fence(self._holding)
+        owner = f"recopy on {socket.gethostname()} pid {os.getpid()}"
+        taken = fence.acquire(log_id=former.log_id, owner=owner, lease=_LEASE, queue=former.queue)
+        self._generation = taken.generation
+        with self._holding.errors("recopy"):
+            positions = read_positions(self._holding.connection(), self._holding)
+        is_clean = bool(positions) and all_equal(positions)
+        fence.release(taken.generation, low_watermark(positions) if is_clean else None)
+
+    def run(self) -> tuple[Recopied, ...]:
+        """Errors: `SourceChanged` when it is worth another try; nothing was changed."""
+        recopy_id = uuid4().hex
+        # Of a former try, inside its transaction.
+        self._reading.close()
+        with self._recopying.then() as then, self._writing.transaction("recopy", is_brief=False) as connection:
+            connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
+            connection.execute("SET LOCAL lc_monetary = 'C'")
+            be_replica(connection, self._writing)
+            tables = describe_tables(connection, then.relations, schema=DEFAULT_SCHEMA)
+            empty_tables(connection, self._writing, [table.own_rows for table in tables])
+            counts = self._load(connection, then, tables)
+            done = tuple(
+                Recopied(
+                    schema=table.relation.schema,
+                    table=table.relation.table,
+                    recopy_id=recopy_id,
+                    lsn=then.lsn,
+                    rows=count,
+                )
+                for table, count in zip(tables, counts, strict=True)
+            )
+            # No run begins from here on, whatever became of the other session, until this transaction has ended.
+            require_generation(connection, self._writing, self._generation)
+            self._pass_over(then.relations, done, low_watermark(read_positions(connection, self._writing)))
+            write_recopied(connection, self._writing, done)
+        self._analyze(tables)
+        return done
+
+    def _registered(self) -> FenceState:
+        """Errors: `ConfigurationError` where this is not the one target of the log's pipeline."""
+        state = Fence(self._holding).state() if is_installed(self._holding) else None
+        if state is None:
+            raise self._wrong("the target knows no such pipeline", "Its first run copies its tables.")
+        log = open_reader(self._config.log_url).identity
+        if log.log_id != state.log_id:
+            raise self._wrong(
+                f"the target has applied log {state.log_id} so far, {self._config.log_url} is log {log.log_id}",
+                "Give the pipeline's own --log-url.",
+            )
+        with self._holding.errors("recopy"):
+            row = self._holding.connection().execute(self._holding.sql("schema", "identity")).fetchone()
+        others = [
+            f"pipeline {entry.pipeline} at {entry.place}"
+            for entry in read_readers(self._config.log_url)
+            if row is None or entry.key != (self._config.pipeline, *row)
+        ]
+        if others:
+            raise self._wrong(
+                f"others read the log, which would pass over changes that they need: {', '.join(others)}",
+                "Drop them (parallel-apply drop), or give them logs of their own.",
+            )
+        return state
+
+    def _load(self, connection: Connection, then: TablesThen, tables: Sequence[TargetTable]) -> list[int]:
+        """The rows of each, as their number. Errors: those of both sides."""
+        counts: list[int] = []
+        with self._reading.errors("recopy"):
+            if not see_snapshot(self._reading.catalog(), then.snapshot):
+                raise cut_off(self._config.pipeline)
+            look_exactly(self._reading.catalog())
+            sizes = [0] * len(tables)
+            for stored in stored_tables(self._reading.catalog(), then.relations):
+                sizes[stored.relation] += stored.size_bytes
+        for number, (table, origin) in enumerate(zip(tables, then.tables, strict=True)):
+            columns = sql.SQL(", ").join(
+                sql.Identifier(column.name)
+                for column in table.relation.columns
+                if not table.columns[column.name].generated
+            )
+            query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(columns, origin.own_rows)
+            command = sql.SQL("COPY {} ({}) FROM STDIN").format(table.identifier, columns)
+            told = _Told(
+                report=self._report,
+                table=table.relation.name,
+                before=sum(sizes[:number]),
+                size=sizes[number],
+                of=sum(sizes),
+            )
+            with self._writing.errors("recopy"):
+                counts.append(send(connection, command, told.passed_on(chunks(self._reading, query))).rows)
+        return counts
+
+    def _pass_over(self, relations: Sequence[Relation], done: Sequence[Recopied], applied_seqno: int) -> None:
+        """One manifest: the tables' definitions of then, and without their changes below. Errors: `LogError`."""
+        tries = 0
+        while True:
+            writer = open_writer(self._config.log_url)
+            captured_lsn = writer.state().captured_lsn
+            for relation, copied in zip(relations, done, strict=True):
+                latest = writer.latest_relation(relation.schema, relation.table)
+                if captured_lsn > copied.lsn and latest is not None and not latest.is_as(relation):
+                    raise SourceChanged("a table was redefined since", op="recopy", table=relation.name)
+                writer.relation_id(relation)
+            passed_over = [
+                PassedOver(schema=one.schema, table=one.table, below_lsn=one.lsn, recopy_id=one.recopy_id)
+                for one in done
+            ]
+            writer.pass_over(passed_over, after_seqno=applied_seqno)
+            try:
+                writer.commit(captured_lsn)
+                return
+            except Overtaken:
+                # A capture went on, which needs no owner.
+                tries += 1
+                if tries == _PUBLISH_TRIES:
+                    raise
+
+    def _analyze(self, tables: Sequence[TargetTable]) -> None:
+        with self._writing.errors("analyze"):
+            for table in tables:
+                self._writing.connection().execute(sql.SQL("ANALYZE {}").format(table.identifier))
+
+    def _wrong(self, what: str, hint: str) -> ConfigurationError:
+        return ConfigurationError(what, op="recopy", pipeline=self._config.pipeline, hint=hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """Tells of a table's rows on their way. `before`, `size`, `of`: bytes at the source: done, this one's, all."""
+
+    report: Callable[[RecopyProgress], None]
+    table: str
+    before: int
+    size: int
+    of: int
+
+    def passed_on(self, pieces: Iterator[tuple[int, bytes | memoryview]]) -> Iterator[tuple[int, bytes | memoryview]]:
+        """The same pieces."""
+        rows = text_bytes = 0
+        for count, text in pieces:
+            yield count, text
+            rows += count
+            text_bytes += len(text)
+            done = self.before + min(int(text_bytes / TEXT_PER_BYTE), self.size)
+            fraction = done / self.of if self.of else 1.0
+            self.report(RecopyProgress(table=self.table, rows=rows, text_bytes=text_bytes, fraction=fraction))

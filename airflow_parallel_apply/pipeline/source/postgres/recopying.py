@@ -1,0 +1,149 @@
+"""Tables of a pipeline that goes on, as they are at one moment of its stream: what a copy of them is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import errors, hint_of
+from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Server
+from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable, describe_now, list_tables, listed
+from airflow_parallel_apply.pipeline.source.postgres.check import table_findings
+from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED
+from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
+from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
+from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
+from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
+
+Name = tuple[str, str]
+_SLOT_LETTERS: Final = 12
+_WHOLE: Final = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesThen:
+    """The tables and their definitions where the stream goes on behind `lsn`; `snapshot` shows their rows."""
+
+    lsn: int
+    snapshot: str
+    tables: tuple[SourceTable, ...]
+    relations: tuple[Relation, ...]
+
+
+class Recopying:
+    """Through a session of the source; its methods raise the pipeline's errors."""
+
+    def __init__(self, session: Session, config: PipelineConfig, names: Sequence[Name]) -> None:
+        self._session = session
+        self._config = config
+        self._names = tuple(dict.fromkeys(names))
+        self._publication = slot_name(config.pipeline)
+        slot = Slot(session, name=self._publication, publication=self._publication)
+        self._mine = Belongings(
+            session=session,
+            slot=slot,
+            publication=self._publication,
+            pipeline=config.pipeline,
+            log_url=config.log_url,
+        )
+
+    def check(self) -> tuple[Relation, ...]:
+        """The tables' definitions of now. Errors: `ConfigurationError` for what is in the way."""
+        with self._session.errors("recopy"):
+            server = self._mine.server()
+            self._require_stream(server)
+            tables = self._find()
+            found = errors(table_findings(self._session.catalog(), tables, self._config.tables, server.user))
+            if found:
+                what = "; ".join(finding.what for finding in found)
+                raise self._wrong(f"the source {self._session.place}: {what}", hint_of(found))
+            hidden = [table.name for table in tables if not table.can_select]
+            if hidden:
+                raise self._wrong(
+                    f"the source {self._session.place} gives no right to read {listed(hidden)}",
+                    "Grant SELECT, and USAGE on the schema.",
+                )
+            return describe_now(self._session.catalog(), self._publication, tables)
+
+    @contextmanager
+    def then(self) -> Iterator[TablesThen]:
+        """Publish the tables as a whole, and hold them from a moment on that comes behind it. `SourceChanged`."""
+        with self._session.errors("recopy"):
+            tables = self._find()
+            name = f"{self._publication[: 62 - _SLOT_LETTERS]}_{uuid4().hex[:_SLOT_LETTERS]}"
+            with held(self._session, tables):
+                self._publish(tables)
+                # What began before the publication was as it is now ends before the slot begins.
+                with new_slot(self._session, name, temporary=True) as moment:
+                    with seen(self._session, moment.snapshot) as connection:
+                        found = {table.oid: table for table in list_tables(connection, self._publication)}
+                        now = tuple(found[table.oid] for table in tables if table.oid in found)
+                        if [table.name for table in now] != [table.name for table in tables]:
+                            raise SourceChanged(
+                                "tables were renamed or dropped while they were locked",
+                                op="recopy",
+                                pipeline=self._config.pipeline,
+                                hint="Run it again.",
+                            )
+                        relations = describe_now(connection, self._publication, now)
+                    yield TablesThen(lsn=moment.lsn, snapshot=moment.snapshot, tables=now, relations=relations)
+
+    def _require_stream(self, server: Server) -> None:
+        record = self._mine.record(server)
+        if record is None or not record.is_ready:
+            raise self._wrong(
+                f"pipeline {self._config.pipeline} has no stream yet at the source {self._session.place}",
+                "Its first run copies its tables.",
+            )
+        self._mine.known_log(server, record)
+
+    def _find(self) -> tuple[SourceTable, ...]:
+        there = {
+            (table.schema, table.table): table for table in list_tables(self._session.catalog(), self._publication)
+        }
+        missing = [".".join(name) for name in self._names if name not in there]
+        if missing:
+            raise self._wrong(
+                f"the source {self._session.place} has no table {listed(missing)} that can be followed",
+                "Name tables as schema.table, a partitioned one by its root. A table that is gone at the source: leave "
+                "it out with an exclude pattern.",
+            )
+        return tuple(there[name] for name in self._names)
+
+    def _publish(self, tables: Sequence[SourceTable]) -> None:
+        """Without conditions and column lists, in one transaction. What is so already needs no right of ours."""
+        connection, publication = self._session.catalog(), sql.Identifier(self._publication)
+        query = (
+            "SELECT r.prrelid FROM pg_catalog.pg_publication_rel r "
+            "JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = %s "
+            "AND to_jsonb(r) ->> 'prqual' IS NULL AND to_jsonb(r) ->> 'prattrs' IS NULL"
+        )
+        with Preparation(self._session, self._mine.slot, self._publication, self._config).locked(connection):
+            whole = {oid for (oid,) in connection.execute(query.encode(), [self._publication])}
+            altered = [table for table in tables if table.oid not in whole]
+            published = [table.oid for table in list_tables(connection, self._publication) if table.is_published]
+            with connection.transaction():
+                if {*published} <= {table.oid for table in tables}:
+                    # What the publication left out of any table is in the copy of all of them.
+                    connection.execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, sql.SQL(_WHOLE)))
+                if any(table.generated for table in tables):
+                    connection.execute(
+                        sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, sql.SQL(WITH_GENERATED))
+                    )
+                for table in altered:
+                    name = sql.SQL("ONLY {}").format(table.identifier)
+                    if table.is_published:
+                        connection.execute(sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(publication, name))
+                    connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, name))
+
+    def _wrong(self, what: str, hint: str) -> ConfigurationError:
+        return ConfigurationError(what, op="recopy", pipeline=self._config.pipeline, hint=hint)

@@ -1,0 +1,180 @@
+"""Tables that are copied anew while their pipeline stays what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from airflow_parallel_apply.cli import app
+from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.copy import recopy
+from airflow_parallel_apply.pipeline.copy.recopy import recopy_tables
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy, ParallelApplyError, TargetError
+from airflow_parallel_apply.pipeline.target.protocol import Recopied
+from tests.support.rig import Rig, execute
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        channels=2,
+        create_tables=True,
+        tables=TablePatterns(include=("public.*",)),
+        epoch_max_changes=20,
+    )
+    made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    made.write(
+        "CREATE TABLE t (id integer PRIMARY KEY, v text)",
+        "CREATE TABLE u (id integer PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT i, 'first' FROM generate_series(1, 100) i",
+        "INSERT INTO u SELECT i, 'first' FROM generate_series(1, 100) i",
+    )
+    made.prepare()
+    return made
+
+
+def again(rig: Rig, *tables: str) -> tuple[Recopied, ...]:
+    names = [("public", table) for table in tables]
+    return recopy_tables(rig.config, rig.source, rig.target, names, report=lambda _: None)
+
+
+def require_green_and_equal(rig: Rig) -> None:
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+def change(rig: Rig, mark: str) -> None:
+    """Changes of every kind, of both tables in the same transactions."""
+    rig.transaction(
+        f"UPDATE t SET v = '{mark}' WHERE id % 3 = 0",
+        f"UPDATE u SET v = '{mark}' WHERE id % 3 = 0",
+        "UPDATE t SET id = -id WHERE id % 7 = 0",
+        "DELETE FROM t WHERE id % 10 = 5",
+        f"INSERT INTO t SELECT max(abs(id)) + 1, '{mark}' FROM t",
+    )
+
+
+def test_what_the_log_has_and_what_the_slot_has_are_passed_over(rig: Rig) -> None:
+    require_green_and_equal(rig)
+    execute(rig.target_dsn, "DELETE FROM t WHERE id < 50", "INSERT INTO t VALUES (500, 'of somebody else')")
+    change(rig, "captured")
+    with pytest.raises(ParallelApplyError, match=r"public\.t"):
+        rig.run()
+    change(rig, "not captured")
+    (done,) = again(rig, "t")
+    assert done.rows == rig.rows("SELECT count(*) FROM t", side="source")[0][0]
+    change(rig, "later")
+    require_green_and_equal(rig)
+    change(rig, "last")
+    require_green_and_equal(rig)
+
+
+def test_statements_and_definitions_below_the_copy_are_passed_over(rig: Rig) -> None:
+    rig.transaction("TRUNCATE t, u", "INSERT INTO t VALUES (1, 'one')", "INSERT INTO u VALUES (1, 'one')")
+    rig.write("ALTER TABLE t ADD c integer NOT NULL DEFAULT 7", "INSERT INTO t VALUES (2, 'two', 2)")
+    rig.capture("captured")
+    rig.write("TRUNCATE t", "ALTER TABLE t DROP v", "INSERT INTO t VALUES (3, 3)")
+    with pytest.raises(TargetError, match="c"):
+        again(rig, "t")
+    execute(rig.target_dsn, "ALTER TABLE t DROP v", "ALTER TABLE t ADD c integer")
+    again(rig, "t")
+    rig.write("INSERT INTO t VALUES (4, 4)", "INSERT INTO u VALUES (4, 'four')")
+    require_green_and_equal(rig)
+    rig.write("ALTER TABLE u ADD w integer")
+    execute(rig.target_dsn, "ALTER TABLE u ADD w integer")
+    rig.write("INSERT INTO u VALUES (5, 'five', 5)", "UPDATE t SET c = 5")
+    require_green_and_equal(rig)
+
+
+def test_a_new_table_with_rows_and_one_whose_publication_was_altered_come_in(rig: Rig) -> None:
+    require_green_and_equal(rig)
+    for dsn in (rig.source_dsn, rig.target_dsn):
+        execute(dsn, "CREATE TABLE w (id integer PRIMARY KEY, v text)")
+    rig.write("INSERT INTO w VALUES (1, 'before')")
+    with pytest.raises(ConfigurationError, match=r"public\.w") as refused:
+        rig.run()
+    assert "recopy" in (refused.value.hint or "")
+    rig.write("ALTER PUBLICATION parallel_apply_p SET TABLE t WHERE (id > 1000), u")
+    change(rig, "filtered")
+    assert [one.table for one in again(rig, "w", "t")] == ["w", "t"]
+    rig.write("UPDATE w SET v = 'after'")
+    change(rig, "whole")
+    require_green_and_equal(rig)
+
+
+class Cut(BaseException):
+    """As a kill at this line."""
+
+
+@pytest.mark.parametrize("line", ["_pass_over", "write_recopied", "require_generation"])
+def test_cut_off_at_any_line_it_is_run_again(rig: Rig, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    require_green_and_equal(rig)
+    change(rig, "captured")
+    rig.capture("captured")
+
+    def cut(*_: Any, **__: Any) -> None:
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recopy.Recopy if line == "_pass_over" else recopy, line, cut)
+        with pytest.raises(Cut):
+            again(rig, "t")
+    if line == "write_recopied":
+        with pytest.raises(TargetError, match=r"public\.t") as refused:
+            rig.run()
+        assert "parallel-apply recopy --pipeline p --table public.t" in (refused.value.hint or "")
+        again(rig, "t")
+    require_green_and_equal(rig)
+
+
+def test_no_run_and_no_other_copy_goes_on_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.capture("owner")
+    opened = rig.open("owner")
+    with pytest.raises(FenceBusy):
+        again(rig, "t")
+    rig.close(opened, rig.apply(opened))
+    load = recopy.Recopy._load
+    met: list[Exception] = []
+
+    def meet(*arguments: Any) -> Sequence[int]:
+        for attempt in (lambda: rig.open("another"), lambda: again(rig, "u")):
+            with pytest.raises(FenceBusy) as busy:
+                attempt()
+            met.append(busy.value)
+        change(rig, "captured meanwhile")
+        rig.capture("captures meanwhile")
+        return load(*arguments)
+
+    monkeypatch.setattr(recopy.Recopy, "_load", meet)
+    again(rig, "t")
+    assert len(met) == 2
+    require_green_and_equal(rig)
+
+
+def test_the_command_tells_what_it_did(rig: Rig) -> None:
+    arguments = ["--pipeline", "p", "--source", rig.source_dsn, "--target", rig.target_dsn]
+    arguments += ["--log-url", rig.config.log_url, "--table"]
+    told = CliRunner().invoke(app, ["recopy", *arguments, "public.t"])
+    assert told.exit_code == 0, told.output
+    assert "public.t: 100 rows, as they were at LSN" in told.output
+    refused = CliRunner().invoke(app, ["recopy", *arguments, "public.nothing"])
+    assert refused.exit_code == 1
+    assert "public.nothing" in refused.output
+    require_green_and_equal(rig)
+
+
+def test_a_target_restored_to_before_the_copy_is_refused(rig: Rig) -> None:
+    require_green_and_equal(rig)
+    again(rig, "t")
+    with psycopg.connect(rig.target_dsn) as connection:
+        connection.execute("DELETE FROM parallel_apply.recopy")
+    with pytest.raises(TargetError, match="does not hold"):
+        rig.run()
