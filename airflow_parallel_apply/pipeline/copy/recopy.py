@@ -35,7 +35,6 @@ from airflow_parallel_apply.pipeline.copy.load import chunks, cut_off, look_exac
 from airflow_parallel_apply.pipeline.copy.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.record import TEXT_PER_BYTE, empty_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import refuse
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import Overtaken, PassedOver
@@ -180,7 +179,7 @@ class Recopy:
             )
             # No run begins from here on, whatever became of the other session, until this transaction has ended.
             require_generation(connection, self._writing, self._generation)
-            self._pass_over(then.relations, done, low_watermark(read_positions(connection, self._writing)))
+            self._pass_over(then, done, low_watermark(read_positions(connection, self._writing)))
             write_recopied(connection, self._writing, done)
         self._analyze(tables)
         return done
@@ -239,13 +238,14 @@ class Recopy:
                 counts.append(send(connection, command, told.passed_on(chunks(self._reading, query))).rows)
         return counts
 
-    def _pass_over(self, relations: Sequence[Relation], done: Sequence[Recopied], applied_seqno: int) -> None:
-        """One manifest: the tables' definitions of then, and without their changes below. Errors: `LogError`."""
+    def _pass_over(self, then: TablesThen, done: Sequence[Recopied], applied_seqno: int) -> None:
+        """One manifest: the tables as they were then, and none of their changes below. Errors: `LogError`."""
         tries = 0
         while True:
             writer = open_writer(self._config.log_url)
             captured_lsn = writer.state().captured_lsn
-            for relation, copied in zip(relations, done, strict=True):
+            writer.register(then.register(writer.state().registration), 0)
+            for relation, copied in zip(then.relations, done, strict=True):
                 latest = writer.latest_relation(relation.schema, relation.table)
                 if captured_lsn > copied.lsn and latest is not None and not latest.is_as(relation):
                     raise SourceChanged("a table was redefined since", op="recopy", table=relation.name)

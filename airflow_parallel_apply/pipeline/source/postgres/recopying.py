@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -15,10 +15,17 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import errors, hint_of
 from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Server
-from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable, describe_now, list_tables, listed
+from airflow_parallel_apply.pipeline.source.postgres.catalog import (
+    SourceTable,
+    describe_now,
+    list_tables,
+    listed,
+    sends_generated,
+)
 from airflow_parallel_apply.pipeline.source.postgres.check import table_findings
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
+from airflow_parallel_apply.pipeline.source.postgres.observed import registered_anew
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
@@ -31,12 +38,15 @@ _WHOLE: Final = "publish = 'insert, update, delete, truncate', publish_via_parti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesThen:
-    """The tables and their definitions where the stream goes on behind `lsn`; `snapshot` shows their rows."""
+    """The tables and their definitions where the stream goes on behind `lsn`; `snapshot` shows their rows. `register`
+    makes of a log's registration the one in which they are as they are then.
+    """
 
     lsn: int
     snapshot: str
     tables: tuple[SourceTable, ...]
     relations: tuple[Relation, ...]
+    register: Callable[[str | None], str]
 
 
 class Recopying:
@@ -83,19 +93,28 @@ class Recopying:
             with held(self._session, tables):
                 self._publish(tables)
                 # What began before the publication was as it is now ends before the slot begins.
-                with new_slot(self._session, name, temporary=True) as moment:
-                    with seen(self._session, moment.snapshot) as connection:
-                        found = {table.oid: table for table in list_tables(connection, self._publication)}
-                        now = tuple(found[table.oid] for table in tables if table.oid in found)
-                        if [table.name for table in now] != [table.name for table in tables]:
-                            raise SourceChanged(
-                                "tables were renamed or dropped while they were locked",
-                                op="recopy",
-                                pipeline=self._config.pipeline,
-                                hint="Run it again.",
-                            )
-                        relations = describe_now(connection, self._publication, now)
-                    yield TablesThen(lsn=moment.lsn, snapshot=moment.snapshot, tables=now, relations=relations)
+                with (
+                    new_slot(self._session, name, temporary=True) as moment,
+                    seen(self._session, moment.snapshot) as connection,
+                ):
+                    found = {table.oid: table for table in list_tables(connection, self._publication)}
+                    now = tuple(found[table.oid] for table in tables if table.oid in found)
+                    if [table.name for table in now] != [table.name for table in tables]:
+                        raise SourceChanged(
+                            "tables were renamed or dropped while they were locked",
+                            op="recopy",
+                            pipeline=self._config.pipeline,
+                            hint="Run it again.",
+                        )
+                    yield TablesThen(
+                        lsn=moment.lsn,
+                        snapshot=moment.snapshot,
+                        tables=now,
+                        relations=describe_now(connection, self._publication, now),
+                        register=lambda text: registered_anew(
+                            connection, self._publication, text, [table.oid for table in now]
+                        ),
+                    )
 
     def _require_stream(self, server: Server) -> None:
         record = self._mine.record(server)
@@ -120,30 +139,38 @@ class Recopying:
         return tuple(there[name] for name in self._names)
 
     def _publish(self, tables: Sequence[SourceTable]) -> None:
-        """Without conditions and column lists, in one transaction. What is so already needs no right of ours."""
+        """Without conditions and column lists. What is so already needs no right of ours.
+
+        The record, which says that an alteration is ours, is not written with the tables: after a crash they must be in
+        doubt, since their rows are not copied.
+        """
         connection, publication = self._session.catalog(), sql.Identifier(self._publication)
         query = (
             "SELECT r.prrelid FROM pg_catalog.pg_publication_rel r "
             "JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = %s "
             "AND to_jsonb(r) ->> 'prqual' IS NULL AND to_jsonb(r) ->> 'prattrs' IS NULL"
         )
+        alter = sql.SQL("ALTER PUBLICATION {} ").format(publication)
         with Preparation(self._session, self._mine.slot, self._publication, self._config).locked(connection):
+            if any(table.generated for table in tables) and not sends_generated(connection, self._publication, ()):
+                record = self._mine.record(self._mine.server())
+                with connection.transaction():
+                    connection.execute(alter + sql.SQL("SET ({})").format(sql.SQL(WITH_GENERATED)))
+                    if record is not None:
+                        self._mine.set_record(record)
             whole = {oid for (oid,) in connection.execute(query.encode(), [self._publication])}
-            altered = [table for table in tables if table.oid not in whole]
-            published = [table.oid for table in list_tables(connection, self._publication) if table.is_published]
+            published = {table.oid for table in list_tables(connection, self._publication) if table.is_published}
             with connection.transaction():
-                if {*published} <= {table.oid for table in tables}:
+                if published <= {table.oid for table in tables}:
                     # What the publication left out of any table is in the copy of all of them.
-                    connection.execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, sql.SQL(_WHOLE)))
-                if any(table.generated for table in tables):
-                    connection.execute(
-                        sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, sql.SQL(WITH_GENERATED))
-                    )
-                for table in altered:
+                    connection.execute(alter + sql.SQL("SET ({})").format(sql.SQL(_WHOLE)))
+                for table in tables:
+                    if table.oid in whole:
+                        continue
                     name = sql.SQL("ONLY {}").format(table.identifier)
-                    if table.is_published:
-                        connection.execute(sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(publication, name))
-                    connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, name))
+                    if table.oid in published:
+                        connection.execute(alter + sql.SQL("DROP TABLE {}").format(name))
+                    connection.execute(alter + sql.SQL("ADD TABLE {}").format(name))
 
     def _wrong(self, what: str, hint: str) -> ConfigurationError:
         return ConfigurationError(what, op="recopy", pipeline=self._config.pipeline, hint=hint)
