@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Final
 
 from tests.hunt.grammar import trial as trial_of
+from tests.hunt.hints import MISSING
 from tests.hunt.hunter import Hunter
 from tests.hunt.shrink import script, shrink
 from tests.hunt.state import State, signature
@@ -57,7 +58,8 @@ def hunt(hunter: Hunter, state: State, directory: Path, *, seconds: float, say: 
                 known["trials"].append(trial.seed)
             else:
                 found = signature(outcome)
-                small = shrink(trial, lambda one: signature(hunter.play(one)) == found, seconds=shrinking)  # noqa: B023
+                seconds_left = 0.0 if outcome.kind == MISSING else shrinking
+                small = shrink(trial, lambda one: signature(hunter.play(one)) == found, seconds=seconds_left)  # noqa: B023
                 path = directory / f"finding-{state.seed}-{state.done}.json"
                 small.save(path)
                 state.add(small, outcome, path)

@@ -11,6 +11,7 @@ from tests.hunt.moves import MOVES
 from tests.hunt.step import Step, Trial
 from tests.hunt.tables import KINDS, Table
 from tests.hunt.values import TYPES
+from tests.support.ddl_messages import ddl
 
 
 def trial(seed: str) -> Trial:
@@ -81,7 +82,6 @@ def _performed(
     dice: random.Random, kind: str, recipe: Recipe, tables: list[Table], parameters: dict[str, Any]
 ) -> list[Step]:
     """In one transaction or one after the other; with messages or without."""
-    message = "SELECT pg_logical_emit_message(true, 'parallel_apply.ddl', $message${}$message$)"
     with_messages = dice.random() < (0.5 if parameters["ddl"] == "apply" else 0.1)
     together = dice.random() < 0.4 and not recipe.alone
     groups: list[list[str]] = []
@@ -89,7 +89,7 @@ def _performed(
         if statement == ROWS:
             groups.append([dice.choice(tables).insert(dice, 2) if dice.random() < 0.7 else tables[0].change(dice)])
         elif statement in recipe.by_hand and with_messages and not statement.startswith(("VACUUM", "CLUSTER")):
-            groups.append([statement, message.format(statement)])
+            groups.append([statement, ddl(statement)])
         else:
             groups.append([statement])
     names = tuple(dict.fromkeys((*recipe.names, *(("message", "DDL") if with_messages else ()))))

@@ -33,6 +33,9 @@ _BY_HAND: Final = re.compile(
 )
 
 
+MISSING: Final = "a hint names a command that is not there"
+
+
 class Follower:
     """Of one run that is red until it is green. `done`: what was executed so far."""
 
@@ -68,6 +71,7 @@ class Follower:
     def command(self, text: str) -> str:
         """Of `parallel-apply`, with the pipeline's options where it leaves them out."""
         from airflow_parallel_apply.cli import app
+        from tests.hunt.player import Caught
 
         player, words = self._player, shlex.split(text.strip())[1:]
         config = player.rig.config
@@ -85,6 +89,8 @@ class Follower:
                 words += [word for value in values for word in (name, value)]
         words += ["--yes"] if "--yes" in usage and "--yes" not in words else []
         result = runner.invoke(app, words)
+        if "No such command" in result.output:
+            raise Caught(MISSING, text)
         self.done.append(text)
         return f"{text}: {result.exit_code} {result.output.strip()[-200:]}"
 

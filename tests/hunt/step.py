@@ -63,7 +63,7 @@ class Trial:
 
 
 def _short(step: Step) -> dict[str, Any]:
-    return {name: value for name, value in asdict(step).items() if value}
+    return {name: value for name, value in asdict(step).items() if value and (name, value) != ("kind", "rows")}
 
 
 def _frozen(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Final, Self
 import psycopg
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from tests.support.ddl_messages import install
 from tests.support.rig import execute
 
 _SETTINGS: Final = {
@@ -52,6 +53,7 @@ class World:
             "GRANT CREATE ON DATABASE hunt TO plain",
             "GRANT CREATE ON SCHEMA public TO plain",
         )
+        install(self.servers["source"].dsn("hunt"))
         for old in (*map(self._kept, self.servers), *self.directory.glob("log*")):
             shutil.rmtree(old, ignore_errors=True)
 

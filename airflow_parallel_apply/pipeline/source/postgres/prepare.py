@@ -13,7 +13,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, refuse
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, quoted, refuse
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import Overtaken
 from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record, Server
@@ -211,11 +211,13 @@ class Preparation:
 
     def _refuse_unmatched(self, tables: Sequence[SourceTable], followed: Sequence[SourceTable]) -> None:
         known = {table.oid for table in followed}
-        names = [table.name for table in tables if table.is_published and table.oid not in known]
-        if names:
+        found = [table for table in tables if table.is_published and table.oid not in known]
+        if found:
+            leaving = ", ".join(quoted(table.schema, table.table) for table in found)
             raise self._wrong(
-                f"publishes tables that the patterns no longer match: {listed(names)}",
-                f"Keep them in the patterns, or run ALTER PUBLICATION {self.publication} DROP TABLE.",
+                f"publishes tables that the patterns no longer match: {listed([table.name for table in found])}",
+                f"Run ALTER PUBLICATION {quoted(self.publication)} DROP TABLE {leaving}; the pipeline no longer "
+                "follows them then. Or keep them in the patterns.",
             )
 
     def _wrong(self, what: str, hint: str) -> ConfigurationError:
