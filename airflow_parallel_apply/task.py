@@ -165,6 +165,7 @@ class PipelineTask(BaseOperator):
         self.consistency = consistency
         self.ddl = ddl
         self.epoch_max_changes = epoch_max_changes
+        parameters.check_literals(self.parameters)
 
     @property
     def parameters(self) -> dict[str, object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from airflow.sdk import TaskGroup
 
@@ -20,10 +20,13 @@ from airflow_parallel_apply.operators import (
     SparkApplyOperator,
 )
 from airflow_parallel_apply.sensors import ChangesAvailableSensor
-from airflow_parallel_apply.sensors.changes import DEFAULT_WAIT
-from airflow_parallel_apply.task import DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_SOURCE, DEFAULT_TARGET
 
-_LANE_NAME = "lane {{ task.lane }} of {{ task.lanes }}"
+_LANE_NAME: Final = "lane {{ task.lane }} of {{ task.lanes }}"
+_TASKS: Final = ("changes_available", "capture", "route", "open", "apply", "close")
+_ALL: Final = "*"
+_FIXED: Final = frozenset(
+    {"task_id", "task_group", "dag", "action", "open_task_id", "apply_task_id", "trigger_rule", "lane"}
+)
 
 
 class ParallelApply(TaskGroup):
@@ -45,6 +48,8 @@ class ParallelApply(TaskGroup):
     Runs of one pipeline wait for each other at `open`, deferred, for at most `fence_timeout` each.
     With a timetable that gives data intervals a run applies what was committed before its interval's end.
 
+    What is not given here comes from `default_args`, of the group or its DAG, and then from the operators.
+
     :param group_id: prefix of the task ids; `prefix_group_id=False` leaves them capture, route, open, apply, close
     :param pipeline: name of the pipeline; default: `group_id`
     :param queue: connection to the queue that steers it (``queue_conn_id`` of the operators, whose ``queue`` is the
@@ -54,6 +59,10 @@ class ParallelApply(TaskGroup):
     :param wait: how long a run waits for changes before it is skipped
     :param fence_timeout: how long a run waits for one other run that owns the pipeline
     :param retries: of each task; a retried lane carries on where the channels are
+    :param pool: Airflow pool of each task
+    :param outlets: assets that a run updates; `close` does, once it has seen a clean shutdown
+    :param operator_args: further arguments of single tasks, by their names without the group's prefix, or of all of
+        them: ``{"apply": {"pool": "spark"}, "*": {"executor_config": {...}}}``; a task's own win over those of ``*``
     :param kwargs: anything else that a task group takes
     """
 
@@ -62,32 +71,35 @@ class ParallelApply(TaskGroup):
         group_id: str,
         *,
         pipeline: str | None = None,
-        source_conn_id: str = DEFAULT_SOURCE,
-        target_conn_id: str = DEFAULT_TARGET,
-        spark_conn_id: str = "",
-        queue: str = "",
-        log_url: str = "",
+        source_conn_id: str | None = None,
+        target_conn_id: str | None = None,
+        spark_conn_id: str | None = None,
+        queue: str | None = None,
+        log_url: str | None = None,
         tables: Mapping[str, Sequence[str]] | Sequence[str] | str | None = None,
-        start: str = "",
+        start: str | None = None,
         create_tables: bool | str | None = None,
         channels: int | str | None = None,
         lanes: int | str | None = None,
-        partitioner: str = "",
+        partitioner: str | None = None,
         shard_by: Mapping[str, str] | str | None = None,
-        shard_file: str = "",
-        store: str = "",
-        consistency: str = "",
-        ddl: str = "",
+        shard_file: str | None = None,
+        store: str | None = None,
+        consistency: str | None = None,
+        ddl: str | None = None,
         epoch_max_changes: int | str | None = None,
-        until: str = "",
-        wait: timedelta = DEFAULT_WAIT,
-        fence_timeout: timedelta = timedelta(minutes=30),
-        retries: int = DEFAULT_RETRIES,
-        retry_delay: timedelta = DEFAULT_RETRY_DELAY,
+        until: str | None = None,
+        wait: timedelta | None = None,
+        fence_timeout: timedelta | None = None,
+        retries: int | None = None,
+        retry_delay: timedelta | None = None,
+        pool: str | None = None,
+        outlets: Sequence[Any] | None = None,
+        operator_args: Mapping[str, Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(group_id, **kwargs)
-        told: dict[str, Any] = {
+        own: dict[str, Any] = {
             "pipeline": pipeline or group_id,
             "source_conn_id": source_conn_id,
             "target_conn_id": target_conn_id,
@@ -106,27 +118,43 @@ class ParallelApply(TaskGroup):
             "consistency": consistency,
             "ddl": ddl,
             "epoch_max_changes": epoch_max_changes,
-            "retries": retries,
-            "retry_delay": retry_delay,
-            "task_group": self,
-            "dag": self.dag,
         }
-        fenced = {**told, "fence_timeout": fence_timeout}
-        changes = ChangesAvailableSensor(task_id="changes_available", wait=wait, until=until, **told)
-        capture = CaptureOperator(task_id="capture", until=until, **fenced)
-        route = RouterOperator(task_id="route", **fenced)
-        opened = CoordinatorOperator(task_id="open", action="open", **fenced)
-        apply = SparkApplyOperator.partial(
-            task_id="apply",
-            open_task_id=opened.task_id,
-            map_index_template=_LANE_NAME,
-            **{name: value for name, value in told.items() if name != "lanes"},
-        ).expand_kwargs(opened.output)
+        more = dict(operator_args or {})
+        _check_operator_args(more, {*own, "until", "wait", "fence_timeout"})
+
+        def told(name: str, **others: Any) -> dict[str, Any]:
+            """Everything for a task; what nobody gave is left to its defaults."""
+            given = {**own, "retries": retries, "retry_delay": retry_delay, "pool": pool, **others}
+            placed = {"task_id": name, "task_group": self, "dag": self.dag}
+            present = {key: value for key, value in given.items() if value is not None}
+            return {**present, **more.get(_ALL, {}), **more.get(name, {}), **placed}
+
+        changes = ChangesAvailableSensor(**told("changes_available", wait=wait, until=until))
+        capture = CaptureOperator(**told("capture", until=until, fence_timeout=fence_timeout))
+        route = RouterOperator(**told("route", fence_timeout=fence_timeout))
+        opened = CoordinatorOperator(action="open", **told("open", fence_timeout=fence_timeout))
+        lane = told("apply", map_index_template=_LANE_NAME)
+        # Each lane gets its own from `open`.
+        lane.pop("lanes", None)
+        apply = SparkApplyOperator.partial(open_task_id=opened.task_id, **lane).expand_kwargs(opened.output)
         close = CoordinatorOperator(
-            task_id="close",
             action="close",
             open_task_id=opened.task_id,
             apply_task_id=apply.task_id,
-            **fenced,
+            **told("close", fence_timeout=fence_timeout, outlets=outlets),
         )
         changes >> capture >> route >> opened >> apply >> close
+
+
+def _check_operator_args(given: Mapping[str, Mapping[str, Any]], own: set[str]) -> None:
+    """Errors: `ValueError`. The tasks of a pipeline must be told the same of it, and stand where they stand."""
+    unknown = sorted(given.keys() - {*_TASKS, _ALL})
+    if unknown:
+        raise ValueError(f"operator_args: {', '.join(unknown)} is no task; there are {', '.join(_TASKS)}, and {_ALL}")
+    for name, arguments in given.items():
+        refused = sorted(arguments.keys() & {*own, *_FIXED})
+        if refused:
+            raise ValueError(
+                f"operator_args: {', '.join(refused)} of {name} cannot be given for one task; what a pipeline is told, "
+                "give to ParallelApply itself"
+            )

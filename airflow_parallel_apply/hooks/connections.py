@@ -270,8 +270,11 @@ def _stored(conn_id: str) -> Connection | None:
     """From Airflow's database, for commands in a shell: outside of its processes the SDK looks at the environment only.
     In a task this asks the API once more.
     """
-    from airflow.models.connection import Connection as StoredConnection
-
+    try:
+        from airflow.models.connection import Connection as StoredConnection
+    except ImportError:
+        # A worker without Airflow's core, where the SDK has asked the API.
+        return None
     try:
         return cast("Connection", StoredConnection.get_connection_from_secrets(conn_id))
     except (AirflowNotFoundException, AirflowRuntimeError):

@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.config import (
     Start,
     StoreName,
     TablePatterns,
+    parse_lsn,
 )
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
@@ -41,6 +42,9 @@ NAMES: Final = (
 )
 """The parameters of a pipeline, in the order of the form."""
 
+_DEPENDENT: Final = frozenset({"create_tables", "partitioner", "shard_by", "shard_file"})
+"""Whether these are right depends on each other, or on `start`."""
+
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
@@ -54,6 +58,40 @@ def pipeline_config(values: Mapping[str, object]) -> PipelineConfig:
     log_url = str(given.pop("log_url", "")) or default_log_url(pipeline)
     converted: dict[str, object] = {name: _CONVERT[name](name, value) for name, value in given.items()}
     return PipelineConfig(pipeline=pipeline, log_url=log_url, **converted)  # type: ignore[arg-type]
+
+
+def check_literals(values: Mapping[str, object]) -> None:
+    """Refuse what no rendering could make right, while the DAG is parsed: the whole configuration where nothing of it
+    is a template, else each parameter that is none by itself.
+
+    Errors: `ConfigurationError`.
+    """
+    literals = {name: value for name, value in values.items() if not _is_rendered_later(value)}
+    if len(literals) == len(values):
+        pipeline_config(values)
+        return
+    for name, value in literals.items():
+        if name in _DEPENDENT and value not in (None, ""):
+            _CONVERT[name](name, value)
+        elif name not in _DEPENDENT:
+            pipeline_config({"pipeline": "any", name: value})
+
+
+def check_until(value: str) -> None:
+    """As `check_literals`, of the LSN where a run ends."""
+    if value and not _is_rendered_later(value):
+        parse_lsn(value)
+
+
+def _is_rendered_later(value: object) -> bool:
+    """Whether a value is a template, has one inside, or is what another task will have returned."""
+    if isinstance(value, str):
+        return any(mark in value for mark in ("{{", "{%", "{#"))
+    if isinstance(value, Mapping):
+        return any(map(_is_rendered_later, (*value.keys(), *value.values())))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_is_rendered_later, value))
+    return not (value is None or isinstance(value, int | float))
 
 
 def default_log_url(pipeline: str) -> str:

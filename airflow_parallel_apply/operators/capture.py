@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Context
 
+from airflow_parallel_apply.hooks import parameters
 from airflow_parallel_apply.operators.fence import FencedTask
 from airflow_parallel_apply.operators.spark import begin
 from airflow_parallel_apply.spark.endpoint import copier_on
@@ -39,6 +40,7 @@ class CaptureOperator(FencedTask):
     def __init__(self, *, until: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.until = until
+        parameters.check_until(until)
 
     def work(self, context: Context) -> dict[str, Any]:
         from airflow_parallel_apply.pipeline.copy.protocol import Copying

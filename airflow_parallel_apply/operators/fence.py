@@ -17,9 +17,9 @@ from typing import Any, Final, NoReturn
 import pendulum
 from airflow.sdk import Context
 
+from airflow_parallel_apply.deferral import trigger
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, FenceBusy
 from airflow_parallel_apply.task import PipelineTask, run_identity
-from airflow_parallel_apply.triggers.fence import FenceTrigger
 
 _GRACE: Final = timedelta(minutes=5)
 """The triggerer's own timeout comes after the trigger's deadline, for a trigger that answers nothing."""
@@ -71,7 +71,8 @@ class FencedTask(PipelineTask):
             until = datetime.fromisoformat(event["deadline"])
         self.log.info("%s; waiting for it until %s", busy, until.isoformat(timespec="seconds"))
         self.defer(
-            trigger=FenceTrigger(
+            trigger=trigger(
+                "fence.FenceTrigger",
                 pipeline=self.pipeline,
                 target_conn_id=self.target_conn_id,
                 owner=run_identity(context).owner,

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pendulum
 
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
-from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, Phase
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, Phase, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names
 from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
 from airflow_parallel_apply.pipeline.copy.record import read_progress
@@ -41,6 +41,7 @@ class ChannelState(StrEnum):
     APPLYING = "applying"
     AT_FENCE = "at fence"
     AT_MERGE_POINT = "at merge point"
+    BEHIND_FAILURE = "behind failure"
     FAILED = "failed"
     STOPPED = "stopped"
     UNKNOWN = "unknown"
@@ -253,8 +254,11 @@ def _channel(
     seen: _Seen, position: Position, rows: tuple[int, int], captured: int, planned: int, *, stopped: bool
 ) -> ChannelStatus:
     channel = position.channel
-    what, waits_for = _doing(seen.head(channel), seen.state, stopped=stopped)
-    if what is ChannelState.IDLE and seen.state is not None and _is_held_back(seen.state, position.seqno, planned):
+    what, waits_for = _doing(seen.head(channel), seen.state, position.seqno, planned, stopped=stopped)
+    state = seen.state
+    is_running = state is not None and state.phase is Phase.RUNNING
+    if what is ChannelState.IDLE and is_running and _is_short(state, position.seqno, planned):
+        # How far a channel may run ahead is bounded.
         what, waits_for = ChannelState.WAITING, "slower channels"
     if not seen.is_known:
         what, waits_for = ChannelState.UNKNOWN, ""
@@ -269,13 +273,32 @@ def _channel(
     )
 
 
-def _is_held_back(state: CoordinatorState, seqno: int, planned: int) -> bool:
-    """Whether there is more to do, and it is not handed out yet: how far a channel may run ahead is bounded."""
-    end = planned if state.until_seqno is None else min(planned, state.until_seqno)
-    return state.phase is Phase.RUNNING and seqno < end
+def _is_short(state: CoordinatorState | None, seqno: int, planned: int) -> bool:
+    """Whether there is more to do for a channel."""
+    return seqno < (planned if state is None or state.until_seqno is None else min(planned, state.until_seqno))
 
 
-def _doing(head: Task | None, state: CoordinatorState | None, *, stopped: bool) -> tuple[ChannelState, str]:
+def _is_behind(head: Task | None, state: CoordinatorState, seqno: int, planned: int) -> bool:
+    """Whether another channel's failure is what a channel waits for: nothing above it is handed out, and no
+    serialization point or merge point is reached.
+    """
+    if head is None:
+        return _is_short(state, seqno, planned)
+    if head.err or pendulum.now("UTC") < head.at < PARKED:
+        return False
+    return head.at >= PARKED or state.fails_below(head.value.get("first_seqno", NO_SEQNO))
+
+
+def _failure(failure: UnitFailure) -> str:
+    where = "" if failure.channel is None else f" of channel {failure.channel}"
+    return f"the failure{where} at seqno {failure.seqno}"
+
+
+def _doing(
+    head: Task | None, state: CoordinatorState | None, seqno: int, planned: int, *, stopped: bool
+) -> tuple[ChannelState, str]:
+    if state is not None and state.failure is not None and _is_behind(head, state, seqno, planned):
+        return ChannelState.BEHIND_FAILURE, f"a person: {_failure(state.failure)}"
     if head is None:
         if stopped or (state is not None and state.phase is Phase.DRAINED):
             return ChannelState.STOPPED, ""
@@ -285,9 +308,8 @@ def _doing(head: Task | None, state: CoordinatorState | None, *, stopped: bool) 
     if head.at >= PARKED:
         if head.value["kind"] == Kind.FENCE:
             return ChannelState.AT_FENCE, "the other channels"
-        if state is not None and state.merging is not None and state.failure is None:
+        if state is not None and state.merging is not None:
             return ChannelState.AT_MERGE_POINT, f"a merge point: {_conflict(state.merging)}"
-        return ChannelState.AT_FENCE, "the failed channel"
     if head.at > pendulum.now("UTC"):
         return ChannelState.APPLYING, ""
     return ChannelState.WAITING, "a lane"

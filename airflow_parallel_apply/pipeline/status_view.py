@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.status import ChannelState, PipelineStatus
 _STYLES = {
     ChannelState.APPLYING: "green",
     ChannelState.FAILED: "bold red",
+    ChannelState.BEHIND_FAILURE: "red",
     ChannelState.AT_FENCE: "yellow",
     ChannelState.AT_MERGE_POINT: "yellow",
     ChannelState.WAITING: "cyan",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.record import NO_GENERATION, is_copying
+from airflow_parallel_apply.pipeline.errors import LogError, SourceError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
@@ -20,6 +21,7 @@ from airflow_parallel_apply.pipeline.target.connect import open_target
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _COPYING: Final = "its first run copies the source's rows, see parallel-apply status"
+_CHANGES: Final = "changes were committed at the source"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,31 +35,60 @@ class FenceView:
     applied_seqno: int
 
 
-def changes_available(
-    config: PipelineConfig, source: Endpoint, target: Endpoint, *, interval: Interval | None = None
-) -> str | None:
-    """Why a run would have something to do, or None. Cheap: decodes at most one transaction at the source.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a look found. `reason`: why a run would have something to do, or None. Then `generation` is the pipeline's
+    and `captured_lsn` the log's, for those who look on without the log.
+    """
 
-    With an interval, which the source is past, None is for good: what comes later is not of the interval. Errors: those
-    of source, log and target, such as a slot that is gone: better seen now than by the run.
+    reason: str | None = None
+    generation: int = NO_GENERATION
+    captured_lsn: int = 0
+
+
+def look_for_changes(
+    config: PipelineConfig, source: Endpoint, target: Endpoint, *, interval: Interval | None = None
+) -> Look:
+    """Cheap: decodes at most one transaction at the source.
+
+    With an interval, which the source is past, no reason is for good: what comes later is not of the interval. Errors:
+    those of source, log and target, such as a slot that is gone: better seen now than by the run.
     """
     with closing(open_target(target, config.pipeline)) as reading:
         fence = reading.fence() if reading.is_installed() else None
         if fence is None:
-            return "it is the pipeline's first run"
+            return Look(reason="it is the pipeline's first run")
         if fence.clean_stop_seqno is None and not fence.is_owned:
-            return "the run before ended without a clean shutdown"
+            return Look(reason="the run before ended without a clean shutdown")
         applied = low_watermark(reading.positions())
         log = open_reader(config.log_url)
         if interval is not None and _is_covered(log, reading, applied, interval):
-            return None
+            return Look()
     if fence.clean_stop_seqno is None:
-        return "another run is under way"
+        return Look(reason="another run is under way")
     captured = log.state()
     if captured.last_seqno > applied:
-        return f"captured transactions wait to be applied, from seqno {applied + 1}"
+        return Look(reason=f"captured transactions wait to be applied, from seqno {applied + 1}")
+    found = Look(generation=fence.generation, captured_lsn=captured.captured_lsn)
     with closing(open_source(source, config)) as looking:
-        return "changes were committed at the source" if looking.has_changes(captured.captured_lsn) else None
+        return replace(found, reason=_CHANGES) if looking.has_changes(captured.captured_lsn) else found
+
+
+def changes_since(config: PipelineConfig, source: Endpoint, target: Endpoint, before: Look) -> str | None:
+    """As `look_for_changes`, without the log: why to look again where the log is, or None. For hosts that need not see
+    the log's directory. While the pipeline stands still since `before` the log does, too, but for captures outside of
+    runs; after one of those the source has let go of what `before` knew.
+    """
+    with closing(open_target(target, config.pipeline)) as reading:
+        fence = reading.fence() if reading.is_installed() else None
+        if fence is None or fence.generation != before.generation or fence.clean_stop_seqno is None:
+            return "the pipeline was run, or changed"
+    with closing(open_source(source, config)) as looking:
+        try:
+            return _CHANGES if looking.has_changes(before.captured_lsn) else None
+        except (SourceError, LogError):
+            # For whoever has the log to say, with the log's own captured LSN.
+            return "the source does not stand where the log stood"
 
 
 def source_is_past(config: PipelineConfig, source: Endpoint, time: datetime) -> bool:

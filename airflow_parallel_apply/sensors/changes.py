@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Final, NoReturn
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pendulum
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_parallel_apply.deferral import trigger
+from airflow_parallel_apply.hooks import parameters
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.task import PipelineTask, run_identity
-from airflow_parallel_apply.triggers.changes import ChangesTrigger
-from airflow_parallel_apply.triggers.source_time import SourceTimeTrigger
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.watch import Look
 
 DEFAULT_WAIT: Final = timedelta(seconds=10)
 _GRACE: Final = timedelta(minutes=5)
@@ -41,6 +44,7 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
         super().__init__(**kwargs)
         self.wait = wait
         self.until = until
+        parameters.check_until(until)
 
     def execute(self, context: Context) -> str | None:
         interval = self._interval(context)
@@ -52,14 +56,27 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
         """Go on after a trigger."""
         match event["status"]:
             case "available":
-                return self._found(str(event["reason"]))
+                self.log.info("looking again: %s", event["reason"])
+                # Older releases' triggers tell no deadline: they have looked at the log themselves.
+                return self._look_once(context, None, deadline=event.get("deadline"))
             case "past":
                 return self._look_once(context, self._interval(context))
             case "error":
-                return self.guarded(context, lambda: _raise(str(event["message"])))
+                return self._go_on(context, str(event["message"]))
             case "early":
                 return self.guarded(context, self._refuse_clock)
         raise AirflowSkipException(f"no changes at the source within {self.wait}")
+
+    def _go_on(self, context: Context, trouble: str) -> str | None:
+        """After a trigger that could not look, which need not be so where tasks run."""
+        interval = self._interval(context)
+
+        def confirm() -> None:
+            if interval is not None and not self._is_past(interval):
+                raise ConfigurationError(trouble)
+
+        self.guarded(context, confirm)
+        return self._look_once(context, interval, deadline=pendulum.now("UTC").isoformat())
 
     def _interval(self, context: Context) -> Interval | None:
         return None if self.until else run_identity(context).interval
@@ -70,27 +87,32 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
         told = self.settings()
         return source_is_past(told.config, told.source, interval.end)
 
-    def _look_once(self, context: Context, interval: Interval | None) -> str | None:
-        reason = self.guarded(context, lambda: self._look(interval))
-        if reason is not None:
-            return self._found(reason)
+    def _look_once(self, context: Context, interval: Interval | None, *, deadline: str | None = None) -> str | None:
+        look = self.guarded(context, lambda: self._look(interval))
+        if look.reason is not None:
+            self.log.info("there is something to do: %s", look.reason)
+            return look.reason
         if interval is not None:
             raise AirflowSkipException(f"nothing of {interval} is left to apply")
         if self.wait <= timedelta(0):
             raise AirflowSkipException("no changes at the source")
-        return self._wait()
+        until = pendulum.now("UTC") + self.wait if deadline is None else datetime.fromisoformat(deadline)
+        if until <= pendulum.now("UTC"):
+            raise AirflowSkipException(f"no changes at the source within {self.wait}")
+        return self._wait(look, until)
 
-    def _look(self, interval: Interval | None) -> str | None:
-        from airflow_parallel_apply.pipeline.watch import changes_available
+    def _look(self, interval: Interval | None) -> Look:
+        from airflow_parallel_apply.pipeline.watch import look_for_changes
 
         told = self.settings()
-        return changes_available(told.config, told.source, told.target, interval=interval)
+        return look_for_changes(told.config, told.source, told.target, interval=interval)
 
     def _wait_for_source(self, interval: Interval) -> NoReturn:
         deadline = max(pendulum.now("UTC"), interval.end) + _CLOCKS_APART
         self.log.info("waiting until the source is past %s", interval)
         self.defer(
-            trigger=SourceTimeTrigger(
+            trigger=trigger(
+                "source_time.SourceTimeTrigger",
                 parameters=self.parameters,
                 source_conn_id=self.source_conn_id,
                 time=interval.end.isoformat(),
@@ -100,13 +122,16 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
             timeout=timedelta(seconds=(deadline - pendulum.now("UTC")).total_seconds()) + _GRACE,
         )
 
-    def _wait(self) -> NoReturn:
+    def _wait(self, look: Look, deadline: datetime) -> NoReturn:
         self.defer(
-            trigger=ChangesTrigger(
+            trigger=trigger(
+                "changes.ChangesTrigger",
                 parameters=self.parameters,
                 source_conn_id=self.source_conn_id,
                 target_conn_id=self.target_conn_id,
-                deadline=(pendulum.now("UTC") + self.wait).isoformat(),
+                deadline=deadline.isoformat(),
+                generation=look.generation,
+                captured_lsn=look.captured_lsn,
             ),
             method_name=self.resume.__name__,
             timeout=self.wait + _GRACE,
@@ -119,11 +144,3 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
             pipeline=self.pipeline,
             hint="Set the clocks, or clear this task later.",
         )
-
-    def _found(self, reason: str) -> str:
-        self.log.info("there is something to do: %s", reason)
-        return reason
-
-
-def _raise(message: str) -> str:
-    raise ConfigurationError(message)

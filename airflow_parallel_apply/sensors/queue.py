@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from airflow.triggers.base import BaseTrigger
 
+from airflow_parallel_apply.deferral import trigger
 from airflow_parallel_apply.hooks.queue import MEASURES, QueueCounts, QueueHook
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
-from airflow_parallel_apply.triggers.queue import QueueEmptyTrigger, QueueStatsTrigger
+
+if TYPE_CHECKING:
+    from airflow.triggers.base import BaseTrigger
 
 _POLL_SECONDS: Final = 5.0
 
@@ -107,7 +109,7 @@ class QueueEmptySensor(_QueueSensor):
         return counts.size == 0
 
     def _trigger(self, **watched: Any) -> BaseTrigger:
-        return QueueEmptyTrigger(**watched)
+        return trigger("queue.QueueEmptyTrigger", **watched)
 
 
 class QueueStatsSensor(_QueueSensor):
@@ -138,7 +140,7 @@ class QueueStatsSensor(_QueueSensor):
         return counts.lies_within(**self._bounds())
 
     def _trigger(self, **watched: Any) -> BaseTrigger:
-        return QueueStatsTrigger(**watched, **self._bounds())
+        return trigger("queue.QueueStatsTrigger", **watched, **self._bounds())
 
     def _bounds(self) -> dict[str, Any]:
         bounds = {"at_least": _number(self.at_least), "at_most": _number(self.at_most)}

@@ -17,15 +17,19 @@ _POLL_SECONDS: Final = 2.0
 
 
 class ChangesTrigger(BaseTrigger):
-    """Look every two seconds until there is something to do, or until the deadline.
+    """Look every two seconds until there may be something to do, or until the deadline. The triggerer need not see the
+    log: what it says there was when the task deferred is told, and the task looks again, with the log.
 
-    Its event says `available` (with the reason), `nothing` (deadline reached) or `error` (a person has to act).
+    Its event says `available` (with the reason, and the deadline for a task that finds nothing after all), `nothing`
+    (deadline reached).
     Path and arguments are wire format: deferred tasks of older releases name them.
 
     :param parameters: the rendered pipeline parameters
     :param source_conn_id: connection to the source
     :param target_conn_id: connection to the target
     :param deadline: when to give up, ISO 8601
+    :param generation: the pipeline's, when the task deferred
+    :param captured_lsn: the log's then; None (older releases): the task is to look again
     """
 
     def __init__(
@@ -35,12 +39,16 @@ class ChangesTrigger(BaseTrigger):
         source_conn_id: str,
         target_conn_id: str,
         deadline: str,
+        generation: int = 0,
+        captured_lsn: int | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it without annotations
         self.parameters = parameters
         self.source_conn_id = source_conn_id
         self.target_conn_id = target_conn_id
         self.deadline = deadline
+        self.generation = generation
+        self.captured_lsn = captured_lsn
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return (
@@ -50,24 +58,33 @@ class ChangesTrigger(BaseTrigger):
                 "source_conn_id": self.source_conn_id,
                 "target_conn_id": self.target_conn_id,
                 "deadline": self.deadline,
+                "generation": self.generation,
+                "captured_lsn": self.captured_lsn,
             },
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event. A database that cannot be reached is asked again until the deadline, then it is an error."""
+        """One event. A database that cannot be reached is asked again until the deadline; then it is for the task to
+        say whether that is so where tasks run, too.
+        """
         deadline = datetime.fromisoformat(self.deadline)
         try:
             reason = await wait_for(self._look, deadline=deadline, poll_seconds=_POLL_SECONDS)
         except ParallelApplyError as error:
-            yield TriggerEvent({"status": "error", "message": str(error)})
+            reason = f"the triggerer could not look: {error}"
+        if reason is None:
+            yield TriggerEvent({"status": "nothing"})
             return
-        yield TriggerEvent({"status": "nothing"} if reason is None else {"status": "available", "reason": reason})
+        yield TriggerEvent({"status": "available", "reason": reason, "deadline": self.deadline})
 
     def _look(self) -> str | None:
-        from airflow_parallel_apply.pipeline.watch import changes_available
+        from airflow_parallel_apply.pipeline.watch import Look, changes_since
 
-        return changes_available(
+        if self.captured_lsn is None:
+            return "a task of an older release waits"
+        return changes_since(
             pipeline_config(self.parameters),
             connections.database(self.source_conn_id, parameter="source_conn_id"),
             connections.database(self.target_conn_id, parameter="target_conn_id"),
+            Look(generation=self.generation, captured_lsn=self.captured_lsn),
         )

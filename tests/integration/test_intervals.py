@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.pipeline.target.protocol import FenceState
-from airflow_parallel_apply.pipeline.watch import changes_available, fence_view, source_is_past
+from airflow_parallel_apply.pipeline.watch import fence_view, look_for_changes, source_is_past
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig
 
@@ -69,7 +69,7 @@ def each_once(rig: Rig) -> bool:
 
 
 def something(rig: Rig, interval: Interval) -> str | None:
-    return changes_available(rig.config, rig.source, rig.target, interval=interval)
+    return look_for_changes(rig.config, rig.source, rig.target, interval=interval).reason
 
 
 def test_each_run_applies_what_was_committed_before_its_intervals_end(rig: Rig) -> None:

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
-from airflow_parallel_apply.pipeline.status import PipelineStatus, read_status
+from airflow_parallel_apply.pipeline.status import ChannelState, PipelineStatus, read_status
 from tests.support.rig import Rig, execute
 
 
@@ -126,3 +127,25 @@ def test_the_command_shows_warnings_in_both_forms(rig: Rig) -> None:
     assert "was committed 0:00" in shown.output
     told = json.loads(CliRunner().invoke(app, [*arguments, "--json"], env=environment).output)
     assert told["warnings"][0]["side"] == "target"
+
+
+def test_channels_behind_a_failure_are_told_to_wait_for_it_and_for_no_serialization_point(
+    source_dsn: str, target_dsn: str, tmp_path: Path
+) -> None:
+    config = PipelineConfig(
+        pipeline="p", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=4, lanes=1, epoch_max_changes=20
+    )
+    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    rig.both("CREATE TABLE t (id int PRIMARY KEY)")
+    execute(target_dsn, "ALTER TABLE t ADD CHECK (id <> 33)")
+    rig.prepare()
+    for first in range(0, 100, 20):
+        rig.write(f"INSERT INTO t SELECT generate_series({first}, {first + 19})")
+    with pytest.raises(ParallelApplyError):
+        rig.run()
+    status = read_status(rig.target, "p", config.log_url)
+    (failed,) = [channel for channel in status.channels if channel.state is ChannelState.FAILED]
+    others = [channel for channel in status.channels if channel is not failed]
+    assert {channel.state for channel in others} == {ChannelState.BEHIND_FAILURE}
+    told = f"a person: the failure of channel {failed.channel} at seqno 0"
+    assert {channel.waits_for for channel in others} == {told}

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.run import CaptureReport, ClosedRun, OpenedRun
 from airflow_parallel_apply.pipeline.source.protocol import Prepared
 from airflow_parallel_apply.pipeline.target.protocol import RunBounds
-from airflow_parallel_apply.pipeline.watch import FenceView
+from airflow_parallel_apply.pipeline.watch import FenceView, Look
 from airflow_parallel_apply.router import plan as router
 from airflow_parallel_apply.router.plan import PlanReport
 
@@ -56,10 +56,14 @@ class FakePipeline:
         if self.fail.get(name):
             raise self.fail[name].pop(0)
 
-    def changes_available(self, config, source, target, *, interval=None):
+    def look_for_changes(self, config, source, target, *, interval=None):
         self._step("changes_available", config=config, source=source, target=target, interval=interval)
         found, self.changes = self.changes, self.changes or self.later_changes
-        return found
+        return Look(reason=found) if found else Look(generation=self.generation, captured_lsn=17)
+
+    def changes_since(self, config, source, target, before):
+        self._step("changes_since", config=config, source=source, target=target, before=before)
+        return self.changes
 
     def source_is_past(self, config, source, time):
         self._step("source_is_past", time=time)
@@ -133,7 +137,8 @@ class FakePipeline:
 @pytest.fixture
 def pipeline(monkeypatch: pytest.MonkeyPatch) -> FakePipeline:
     fake = FakePipeline()
-    monkeypatch.setattr(watch, "changes_available", fake.changes_available)
+    monkeypatch.setattr(watch, "look_for_changes", fake.look_for_changes)
+    monkeypatch.setattr(watch, "changes_since", fake.changes_since)
     monkeypatch.setattr(watch, "source_is_past", fake.source_is_past)
     monkeypatch.setattr(watch, "fence_view", fake.fence_view)
     for name in ("capture", "open_run", "apply", "close_run"):

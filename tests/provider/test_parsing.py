@@ -6,16 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_parallel_apply.hooks import parameters
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.task import DEFAULT_RETRIES, DEFAULT_RETRY_DELAY
 from airflow_parallel_apply.task_group import ParallelApply
 from tests.provider.conftest import REPOSITORY
 
@@ -133,3 +136,99 @@ def test_two_pipelines_fit_into_one_dag() -> None:
     with DAG("both", schedule=None) as dag:
         ParallelApply(group_id="first") >> ParallelApply(group_id="second")
     assert dag.get_task("second.changes_available").upstream_task_ids == {"first.close"}
+
+
+TASKS = ("changes_available", "capture", "route", "open", "close")
+
+
+def test_what_the_group_is_not_told_comes_from_default_args() -> None:
+    five = timedelta(minutes=5)
+    default_args = {
+        "retries": 7,
+        "retry_delay": five,
+        "source_conn_id": "shop",
+        "spark_conn_id": "spark",
+        "ddl": "skip",
+    }
+    with DAG("orders", schedule=None, default_args=default_args) as dag:
+        ParallelApply(group_id="orders", spark_conn_id="")
+        ParallelApply(group_id="others", retries=0, default_args={"target_conn_id": "warehouse"})
+    for name in TASKS:
+        task = dag.get_task(f"orders.{name}")
+        assert (task.retries, task.retry_delay, task.source_conn_id) == (7, five, "shop")
+        assert (task.spark_conn_id, task.ddl, task.target_conn_id) == ("", "skip", "parallel_apply_target")
+        other = dag.get_task(f"others.{name}")
+        assert (other.retries, other.spark_conn_id, other.target_conn_id) == (0, "spark", "warehouse")
+    lane = dag.get_task("orders.apply").unmap({"lane": 0, "lanes": 2})
+    assert (lane.retries, lane.retry_delay, lane.source_conn_id, lane.spark_conn_id) == (7, five, "shop", "")
+    lane = dag.get_task("others.apply").unmap({"lane": 0, "lanes": 2})
+    assert (lane.retries, lane.spark_conn_id, lane.target_conn_id, lane.ddl) == (0, "spark", "warehouse", "skip")
+
+
+def test_without_default_args_tasks_are_retried_as_the_operators_say() -> None:
+    with DAG("orders", schedule=None) as dag:
+        ParallelApply(group_id="orders")
+    lane = dag.get_task("orders.apply")
+    retried = [dag.get_task(f"orders.{name}").retries for name in TASKS]
+    assert {*retried, lane.retries} == {DEFAULT_RETRIES}
+    assert {lane.retry_delay, dag.get_task("orders.open").retry_delay} == {DEFAULT_RETRY_DELAY}
+
+
+def test_tasks_are_given_pools_assets_and_arguments_of_their_own() -> None:
+    with DAG("orders", schedule=None) as dag:
+        ParallelApply(
+            group_id="orders",
+            pool="all",
+            outlets=[Asset("orders")],
+            operator_args={"apply": {"pool": "spark", "pool_slots": 2}, "*": {"priority_weight": 5}},
+        )
+    assert {dag.get_task(f"orders.{name}").pool for name in TASKS} == {"all"}
+    assert {dag.get_task(f"orders.{name}").priority_weight for name in TASKS} == {5}
+    assert [asset.name for asset in dag.get_task("orders.close").outlets] == ["orders"]
+    assert dag.get_task("orders.capture").outlets == []
+    lane = dag.get_task("orders.apply")
+    assert (lane.pool, lane.partial_kwargs["pool_slots"], lane.priority_weight) == ("spark", 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"aply": {"pool": "spark"}}, "aply is no task"),
+        ({"apply": {"channels": 3}}, "channels of apply cannot be given"),
+    ],
+)
+def test_arguments_of_tasks_that_would_go_astray_are_refused(given: dict[str, Any], told: str) -> None:
+    with DAG("orders", schedule=None), pytest.raises(ValueError, match=told):
+        ParallelApply(group_id="orders", operator_args=given)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"pipeline": "Not a name"}, "parameter pipeline"),
+        ({"pipeline": "{{ params.name }}", "channels": 65}, "parameter channels"),
+        ({"log_url": "/logs/{{ ds }}", "start": "fresh"}, "parameter start"),
+        ({"ddl": "ignore"}, "parameter ddl"),
+        ({"tables": ["orders"]}, "parameter tables"),
+        ({"partitioner": "shard"}, "parameter shard_by"),
+        ({"shard_by": "tenant", "channels": "{{ 3 }}", "create_tables": "perhaps"}, "parameter create_tables"),
+        ({"until": "yesterday"}, "until"),
+    ],
+)
+def test_a_literal_that_cannot_be_right_fails_at_parsing(parameters: dict[str, Any], told: str) -> None:
+    with DAG("orders", schedule=None), pytest.raises(ConfigurationError, match=told):
+        ParallelApply(group_id="orders", **parameters)
+
+
+def test_a_template_may_become_anything() -> None:
+    with DAG("orders", schedule=None):
+        ParallelApply(
+            group_id="orders",
+            pipeline="{{ params.pipeline }}",
+            channels="{{ params.channels }}",
+            partitioner="{{ params.partitioner }}",
+            shard_by={"public.*": "{{ params.shard }}"},
+            tables="{{ params.tables | tojson }}",
+            create_tables="{{ params.create }}",
+            until="{{ params.until }}",
+        )

@@ -114,7 +114,7 @@ def test_changes_that_come_while_the_sensor_waits_are_taken(run: Run, pipeline: 
     pipeline.changes = None
     done = run()
     assert done.state == "success"
-    assert pipeline.calls[:3] == ["changes_available", "changes_available", "capture"]
+    assert pipeline.calls[:4] == ["changes_available", "changes_since", "changes_available", "capture"]
 
 
 def test_an_opened_run_without_work_has_no_lanes_and_is_green(run: Run, pipeline: FakePipeline) -> None:

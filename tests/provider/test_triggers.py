@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk.module_loading import import_string
 
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from airflow_parallel_apply.pipeline.watch import Look
 from airflow_parallel_apply.triggers import ChangesTrigger, FenceTrigger
 from tests.provider.fakes import FakePipeline
 
@@ -29,6 +30,8 @@ def changes(deadline: str) -> ChangesTrigger:
         source_conn_id="parallel_apply_source",
         target_conn_id="parallel_apply_target",
         deadline=deadline,
+        generation=7,
+        captured_lsn=17,
     )
 
 
@@ -62,7 +65,16 @@ def test_nothing_secret_is_stored(trigger: Any) -> None:
 
 
 def test_changes_are_found_with_their_reason(pipeline: FakePipeline) -> None:
-    assert event(changes(later())) == {"status": "available", "reason": pipeline.changes}
+    deadline = later()
+    assert event(changes(deadline)) == {"status": "available", "reason": pipeline.changes, "deadline": deadline}
+    assert pipeline.asked["changes_since"]["before"] == Look(generation=7, captured_lsn=17)
+
+
+def test_a_task_that_an_older_release_deferred_is_to_look_itself(pipeline: FakePipeline) -> None:
+    path, arguments = changes(later()).serialize()
+    older = {name: arguments[name] for name in ("parameters", "source_conn_id", "target_conn_id", "deadline")}
+    assert event(import_string(path)(**older))["status"] == "available"
+    assert pipeline.calls == []
 
 
 def test_the_wait_for_changes_ends_at_the_deadline(pipeline: FakePipeline) -> None:
@@ -71,15 +83,17 @@ def test_the_wait_for_changes_ends_at_the_deadline(pipeline: FakePipeline) -> No
 
 
 def test_a_lost_slot_is_not_waited_for(pipeline: FakePipeline) -> None:
-    pipeline.fail["changes_available"] = [SourceError("the slot is gone")]
-    assert event(changes(later())) == {"status": "error", "message": "the slot is gone"}
+    """And the task says whether that is so where tasks run."""
+    pipeline.fail["changes_since"] = [SourceError("the slot is gone")]
+    found = event(changes(later()))
+    assert (found["status"], found["reason"]) == ("available", "the triggerer could not look: the slot is gone")
 
 
 def test_a_restarting_database_is_waited_for(pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_parallel_apply.triggers.changes._POLL_SECONDS", 0)
-    pipeline.fail["changes_available"] = [Unavailable("starting up")] * 3
-    assert event(changes(later()))["status"] == "available"
-    assert pipeline.calls == ["changes_available"] * 4
+    pipeline.fail["changes_since"] = [Unavailable("starting up")] * 3
+    assert event(changes(later()))["reason"] == pipeline.changes
+    assert pipeline.calls == ["changes_since"] * 4
 
 
 def test_a_free_fence_ends_the_wait(pipeline: FakePipeline) -> None:

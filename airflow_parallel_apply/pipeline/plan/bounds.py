@@ -7,31 +7,15 @@ It is monotone whatever the source's clock did: set back, or equal for many, or 
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
-
-_LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
-
-
-def parse_lsn(text: str) -> int:
-    """PostgreSQL's `X/Y` as an integer. Errors: `ConfigurationError`."""
-    found = _LSN.fullmatch(text.strip())
-    if found is None:
-        raise ConfigurationError(
-            f"parameter until: {text!r} is not usable",
-            hint="until takes an LSN such as 0/16B3748, or nothing: everything committed when the run first opens.",
-        )
-    return (int(found.group(1), 16) << 32) | int(found.group(2), 16)
 
 
 def last_seqno_at(log: LogReader, until_lsn: int) -> int | None:
