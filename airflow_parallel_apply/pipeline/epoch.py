@@ -73,6 +73,10 @@ class Unit:
     routing: Routing | None = None
     """Which rows are a channel's, in a unit of one channel or of a merge point. None: by key."""
     after_seqnos: tuple[int, ...] | None = None
+    epoch: int | None = None
+    """Number of the planned epoch that it ends with, or, of a serial one, in: it is committed only while the target has
+    that epoch in its plan. None: not compared.
+    """
 
     def after(self, channel: int) -> int:
         """The seqno that a channel has committed before the unit."""

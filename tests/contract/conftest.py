@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import QueueEndpoint
-from airflow_parallel_apply.pipeline.coordinate.coordinator import FeedLimits
+from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.queue import Queue
 from tests.contract.queue_backends import BACKENDS, Open
 from tests.support.generation import Generation

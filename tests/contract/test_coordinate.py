@@ -13,7 +13,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.apply.fences import Fences
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled
-from airflow_parallel_apply.pipeline.coordinate.coordinator import FeedLimits
+from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import STOP_SEQUENCE
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit

@@ -8,7 +8,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.coordinate.coordinator import FeedLimits
+from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, is_merge
 from airflow_parallel_apply.pipeline.errors import Conflict, ConflictReason, OwnershipLost
@@ -177,7 +177,7 @@ def test_a_fence_ends_a_merge(make: Make, log_url: str) -> None:
     )
     generation = make(3)
     for channel in (1, 2):
-        generation.coordinator.finish([claim(generation, channel).ref], then_claim=None, lease=LEASE)
+        generation.coordinator.finish([claim(generation, channel).ref], then=(), lease=LEASE)
     open_point(generation)
     point = state(generation).merging
     assert point is not None

@@ -94,8 +94,8 @@ def test_what_another_route_plans_while_a_run_opens_does_not_carry_it_beyond_its
     else:
         cut = PostgresTarget.cut_plan
 
-        def between(target: PostgresTarget, seqno: int) -> None:
-            cut(target, seqno)
+        def between(target: PostgresTarget, seqno: int, *, generation: int) -> None:
+            cut(target, seqno, generation=generation)
             # It looked for bounds before this run's was known, and is there sooner.
             plan(rig.config, rig.target)
             monkeypatch.undo()

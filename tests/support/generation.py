@@ -12,7 +12,8 @@ from airflow_parallel_apply.pipeline.apply.parts import LaneParts
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
-from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator, FeedLimits
+from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.partition.routing import Routing

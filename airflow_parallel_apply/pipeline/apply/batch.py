@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
 from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.queue.model import Task
 
@@ -43,7 +44,7 @@ class ChannelClaim:
     routing: Routing | None = None
     token: str = field(default_factory=new_token)
 
-    def unit(self, after_seqno: int, last_seqno: int, *, rows: int = 0) -> Unit:
+    def unit(self, after_seqno: int, last_seqno: int, *, rows: int, epoch: int) -> Unit:
         """The channel's rows of (after_seqno, last_seqno]."""
         return Unit(
             pipeline=self.pipeline,
@@ -55,24 +56,47 @@ class ChannelClaim:
             last_seqno=last_seqno,
             row_count=rows,
             routing=self.routing,
+            epoch=epoch,
         )
 
-    def batch(self, tasks: Sequence[Task], after_seqno: int, *, limit_bytes: int) -> Batch:
+    def batch(
+        self, tasks: Sequence[Task], after_seqno: int, *, limit_bytes: int, is_held_up: Callable[[int], bool]
+    ) -> Batch:
         """As many of the branches in front as the limit allows, one at least; what is committed already costs nothing.
 
-        `tasks` come in the queue's order, and the first is a branch.
+        `tasks` come in the queue's order, and the first is a branch. `is_held_up`: of a seqno, whether nothing that
+        starts there may be begun (law 4); the caller has asked for the first one. Errors: `OwnershipLost` where the
+        first does not begin at the position + 1.
         """
         chosen: list[Task] = []
         size = rows = 0
+        reached = after_seqno
         for task in tasks:
             work = ChannelWork.of_task(task)
             is_new = work.last_seqno > after_seqno
             if work.kind is not Kind.BRANCH or (is_new and size and size + work.bytes_ > limit_bytes):
                 break
+            if chosen and (is_held_up(work.first_seqno) or work.first_seqno > reached + 1):
+                break
+            if not chosen:
+                require_reached(work, after_seqno)
             chosen.append(task)
             if is_new:
-                size, rows = size + work.bytes_, rows + work.rows
-        last_seqno = ChannelWork.of_task(chosen[-1]).last_seqno
-        if last_seqno <= after_seqno:
+                size, rows, reached = size + work.bytes_, rows + work.rows, work.last_seqno
+        if reached <= after_seqno:
             return Batch(tuple(chosen), None, after_seqno)
-        return Batch(tuple(chosen), self.unit(after_seqno, last_seqno, rows=rows), last_seqno)
+        epoch = ChannelWork.of_task(chosen[-1]).epoch
+        return Batch(tuple(chosen), self.unit(after_seqno, reached, rows=rows, epoch=epoch), reached)
+
+
+def require_reached(work: ChannelWork, seqno: int) -> None:
+    """Require the channel's position to be where a task of its queue begins, or beyond. Errors: `OwnershipLost`, where
+    the target has lost commits whose tasks are finished (law 8).
+    """
+    needed = work.last_seqno if work.kind is Kind.STOP else work.first_seqno - 1
+    if seqno < needed:
+        raise OwnershipLost(
+            f"the channel's tasks go on behind seqno {needed}, its position is {seqno}: the target has lost commits",
+            channel=work.channel,
+            seqno=seqno,
+        )

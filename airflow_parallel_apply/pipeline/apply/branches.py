@@ -7,11 +7,11 @@ Between commit and finish its tasks lie at or below the channel's position, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
-from airflow_parallel_apply.pipeline.apply.batch import Batch, ChannelClaim
+from airflow_parallel_apply.pipeline.apply.batch import Batch, ChannelClaim, new_token, require_reached
 from airflow_parallel_apply.pipeline.apply.channel_rows import channel_rows
 from airflow_parallel_apply.pipeline.apply.keeper import CLAIM
 from airflow_parallel_apply.pipeline.apply.parts import LaneParts
@@ -72,11 +72,10 @@ class Branches:
                     else:
                         self._failed(batch, channel, error)
                     return
-                if following is not None and self._is_held_up(following.tasks[0]):
+                if following is not None and self._is_held_up(following.tasks):
                     self._parts.stage.cancel()
                     following = None
-                self._finish(batch, following)
-                batch = following
+                batch = self._finish(batch, following)
                 self._parts.retrying(self._parts.coordinator.feed)
                 self._parts.signals.report(self._parts.report)
                 self._check()
@@ -84,12 +83,12 @@ class Branches:
             self._parts.stage.cancel()
             raise
 
-    def move(self, channel: int, seqno: int) -> None:
-        """Bring the position of a channel that has nothing more before it to a seqno."""
-        claim = self._claim_of(channel)
-        position = self._parts.take(channel, claim.token)
-        if position.seqno < seqno:
-            self._parts.target.commit(_without_rows(claim.unit(position.seqno, seqno)))
+    def require_stopped(self, marker: ChannelWork) -> None:
+        """Become the owner of a channel that met its stop marker, which ends former owners. Its position is there, since
+        every epoch that is fed moves it, with rows or without. Errors: `OwnershipLost` where it is not.
+        """
+        position = self._parts.take(marker.channel, new_token())
+        require_reached(marker, position.seqno)
         self._parts.target.leave()
 
     def _claim_of(self, channel: int) -> ChannelClaim:
@@ -108,7 +107,8 @@ class Branches:
         held = self._parts.keeper.held(CLAIM)
         waiting = self._parts.queue.tasks(self._parts.names.channel(claim.channel), limit=_MAX_UNIT_TASKS)
         behind = [task for task in waiting if (task.sequence or 0) > (held.sequence or 0)]
-        return claim.batch([held, *behind], after_seqno, limit_bytes=limit_bytes)
+        state = self._parts.coordinator.state()
+        return claim.batch([held, *behind], after_seqno, limit_bytes=limit_bytes, is_held_up=state.fails_below)
 
     def _following(self, claim: ChannelClaim, batch: Batch, limit_bytes: int) -> Batch | None:
         """The next unit of the channel; None when its queue shows something else, or it is held up."""
@@ -117,14 +117,18 @@ class Branches:
             self._parts.names.channel(claim.channel), limit=len(batch.tasks) + _MAX_UNIT_TASKS
         )
         behind = [task for task in waiting if (task.sequence or 0) > (last.sequence or 0)]
-        if not behind or behind[0].value["kind"] != Kind.BRANCH or self._is_held_up(behind[0]):
+        if not behind or behind[0].value["kind"] != Kind.BRANCH:
             return None
-        return claim.batch(behind, batch.reached, limit_bytes=limit_bytes)
-
-    def _is_held_up(self, task: Task) -> bool:
-        """Whether a branch may not be begun now: behind a failure, or while the channels merge."""
+        first = ChannelWork.of_task(behind[0]).first_seqno
         state = self._parts.coordinator.state()
-        return state.merging is not None or state.fails_below(ChannelWork.of_task(task).first_seqno)
+        # What does not begin where this unit ends is for whoever claims it to judge.
+        if first > batch.reached + 1 or state.holds_up([first]):
+            return None
+        return claim.batch(behind, batch.reached, limit_bytes=limit_bytes, is_held_up=state.fails_below)
+
+    def _is_held_up(self, tasks: Sequence[Task]) -> bool:
+        """Whether branches that are taken together may not be begun now: behind a failure, or while channels merge."""
+        return self._parts.coordinator.state().holds_up(ChannelWork.of_task(task).first_seqno for task in tasks)
 
     # --- staging and committing ---
 
@@ -173,8 +177,8 @@ class Branches:
         self._parts.report.units += 1
         self._parts.report.rows += staged.row_count
 
-    def _finish(self, done: Batch, following: Batch | None) -> None:
-        """Delete the unit's tasks and hold the channel's next head, in one modify."""
+    def _finish(self, done: Batch, following: Batch | None) -> Batch | None:
+        """Delete the unit's tasks and hold the channel's next head, in one modify; None where that is held up."""
         behind = [task.ref for task in done.tasks[1:]]
         if following is None:
             self._parts.target.leave()
@@ -182,11 +186,17 @@ class Branches:
         def finish(held: Task) -> Task | None:
             return self._parts.coordinator.finish(
                 [held.ref, *behind],
-                then_claim=None if following is None else following.tasks[0],
+                then=() if following is None else following.tasks,
                 lease=self._parts.config.lease,
             )
 
-        self._parts.exchange(finish)
+        if self._parts.exchange(finish) is not None:
+            return following
+        if following is not None:
+            # A failure was recorded just before.
+            self._parts.stage.cancel()
+            self._parts.retrying(self._parts.target.leave)
+        return None
 
     def _meet(self, batch: Batch, channel: int, conflict: Conflict) -> None:
         """Rows or locks of other channels are in the way: have all channels merge behind what each has committed."""

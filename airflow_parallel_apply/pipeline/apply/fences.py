@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.apply.parts import LaneParts
 from airflow_parallel_apply.pipeline.apply.serial import is_single, serial_parts, serial_steps, single_transactions
 from airflow_parallel_apply.pipeline.coordinate.state import MergePoint, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import SerialWork, is_merge
-from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.epoch import EpochKind, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.log.held import HeldRows
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
@@ -72,10 +72,16 @@ class Fences:
         """
         token = new_token()
         slowest = self._parts.take(None, token)
-        after = max(slowest.seqno, work.first_seqno - 1)
+        after = slowest.seqno
+        if after < work.first_seqno - 1:
+            raise OwnershipLost(
+                f"a channel is at seqno {after}, before the serial epoch: the target has lost commits", seqno=after
+            )
         if after >= work.last_seqno:
             return
-        left = self._unit(token=token, after_seqno=after, last_seqno=work.last_seqno, row_count=work.rows)
+        left = self._unit(
+            token=token, after_seqno=after, last_seqno=work.last_seqno, row_count=work.rows, epoch=work.epoch
+        )
         # Several transactions in one unit are few and small.
         log = self._parts.log if is_single(left) else HeldRows(self._parts.log, after, work.last_seqno)
         for part in serial_parts(left, log):
@@ -188,21 +194,29 @@ class Fences:
     def _merge_unit(self, positions: Sequence[Position], last_seqno: int, token: str) -> Unit:
         """All channels' rows, each channel's behind its own position."""
         after = [position.seqno for position in positions]
-        rows, number = 0, -1
+        rows, number, ending = 0, -1, -1
         while epochs := self._parts.target.epochs(after_number=number, above_seqno=min(after), limit=_EPOCHS_AT_ONCE):
             for epoch in epochs:
+                if epoch.first_seqno <= last_seqno:
+                    ending = epoch.number
+                if epoch.kind is EpochKind.SERIAL and epoch.last_seqno <= last_seqno:
+                    raise OwnershipLost(
+                        f"a serial epoch lies between seqno {min(after)} and the merge point's end {last_seqno}: the "
+                        "target has lost commits",
+                        seqno=min(after),
+                    )
                 if epoch.last_seqno <= last_seqno:
                     left = zip(epoch.rows, after, strict=True)
                     rows += sum(count for count, seqno in left if epoch.last_seqno > seqno)
             number = epochs[-1].number
             if epochs[-1].last_seqno >= last_seqno:
                 break
-        whole = self._unit(token=token, after_seqno=min(after), last_seqno=last_seqno, row_count=rows)
+        whole = self._unit(token=token, after_seqno=min(after), last_seqno=last_seqno, row_count=rows, epoch=ending)
         return replace(whole, after_seqnos=tuple(after))
 
     # --- both ---
 
-    def _unit(self, *, token: str, after_seqno: int, last_seqno: int, row_count: int) -> Unit:
+    def _unit(self, *, token: str, after_seqno: int, last_seqno: int, row_count: int, epoch: int) -> Unit:
         return Unit(
             pipeline=self._parts.config.pipeline,
             generation=self._parts.names.generation,
@@ -213,6 +227,7 @@ class Fences:
             last_seqno=last_seqno,
             row_count=row_count,
             routing=self._parts.routing,
+            epoch=epoch,
         )
 
     def _fail_here(self, error: FatalError) -> None:

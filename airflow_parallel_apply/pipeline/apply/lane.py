@@ -34,6 +34,9 @@ _LONGEST_PAUSE: Final = timedelta(seconds=1)
 wakes it, unless it comes between the lane's look at the phase and its wait.
 """
 
+_IDLE_LOOKS: Final = 16
+"""So often a lane looks for work in vain before it compares the queue with the positions."""
+
 
 class Lane:
     """One lane's main thread. `background_failure` tells of its capture turns."""
@@ -48,6 +51,7 @@ class Lane:
         count = parts.config.channels
         self._own_first = [parts.names.channel((lane + offset) % count) for offset in range(count)]
         self._pause = _FIRST_PAUSE
+        self._idle_count = 0
 
     def run(self) -> None:
         """Work until every stop marker is acknowledged, or a failure leaves nothing to hand out."""
@@ -64,7 +68,7 @@ class Lane:
                     self._parts.retrying(self._parts.coordinator.merge_points.gather)
                 task = self._parts.retrying(self._claim)
                 if task is not None:
-                    self._pause = _FIRST_PAUSE
+                    self._pause, self._idle_count = _FIRST_PAUSE, 0
                     self._serve(task)
                 elif state.phase is Phase.FAILED and not self._parts.retrying(self._may_come_free):
                     return
@@ -72,9 +76,16 @@ class Lane:
                     self._pause = min(2 * self._pause, _LONGEST_PAUSE)
                     # Whoever finished last may have died before it fed the channels.
                     self._parts.retrying(self._parts.coordinator.feed)
+                    self._recover_sometimes()
         finally:
             self._parts.keeper.hold(CLAIM, None)
             self._branches.close()
+
+    def _recover_sometimes(self) -> None:
+        """A target that lost commits may leave channels behind whose queues are empty: nothing else would tell."""
+        self._idle_count += 1
+        if self._idle_count % _IDLE_LOOKS == 0:
+            self._parts.retrying(self._parts.coordinator.recover)
 
     # --- claiming ---
 
@@ -116,8 +127,10 @@ class Lane:
 
     def _require_generation(self) -> None:
         state = self._parts.target.fence()
-        if state is None or state.generation != self._parts.names.generation:
-            raise generation_over(self._parts.config.pipeline, self._parts.names.generation)
+        generation = self._parts.names.generation
+        if state is None or state.generation != generation:
+            found = None if state is None else state.generation
+            raise generation_over(self._parts.config.pipeline, generation, found=found)
 
     # --- serving ---
 
@@ -145,6 +158,7 @@ class Lane:
             _logger.warning("lost a claim, going on: %s", error)
             self._give_back()
             self._parts.retrying(self._require_generation)
+            self._parts.retrying(self._parts.coordinator.recover)
         except BaseException:
             self._give_back()
             raise
@@ -158,8 +172,8 @@ class Lane:
             self._parts.keeper.exchange(CLAIM, self._parts.coordinator.give_back)
 
     def _serve_stop(self, work: ChannelWork) -> None:
-        """Move an idle channel's position to the stop's seqno, then acknowledge."""
-        self._parts.retrying(lambda: self._branches.move(work.channel, work.last_seqno))
+        """Acknowledge that the channel's position is at the stop's seqno."""
+        self._parts.retrying(lambda: self._branches.require_stopped(work))
 
         def acknowledge(marker: Task) -> None:
             self._parts.coordinator.acknowledge(marker, work.channel)
@@ -167,10 +181,14 @@ class Lane:
         self._parts.exchange(acknowledge)
 
 
-def generation_over(pipeline: str, generation: int) -> OwnershipLost:
-    """What a lane says when another run, or a later `open` of its own, goes on with the pipeline."""
+def generation_over(pipeline: str, generation: int, *, found: int | None = None) -> OwnershipLost:
+    """What a lane says when another run, or a later `open` of its own, goes on with the pipeline. `found`: the target's
+    generation; one below says that it has lost what it committed since that run was opened.
+    """
+    lost = found is not None and found < generation
     return OwnershipLost(
-        f"generation {generation} is over",
+        f"generation {generation} is over"
+        + (f": the target has lost commits, and is back in generation {found}" if lost else ""),
         op="apply",
         pipeline=pipeline,
         hint="Clear the task open with everything downstream of it.",

@@ -58,9 +58,9 @@ class LaneParts:
         """Call until it does not fail with a transient error; the report counts them, the lane's cancel ends them."""
         return retrying(call, on_retry=self._count_retry, progress=lambda: self.report.units)
 
-    def exchange(self, step: Callable[[Task], Task | None]) -> None:
+    def exchange(self, step: Callable[[Task], Task | None]) -> Task | None:
         """Run `step` on the claimed task's newest version, and hold what it returns instead."""
-        self.retrying(lambda: self.keeper.exchange(CLAIM, step))
+        return self.retrying(lambda: self.keeper.exchange(CLAIM, step))
 
     def take(self, channel: int | None, token: str) -> Position:
         """Own a channel (None: all) under a new token, if the claim is this lane's still: one that stood still, or lost
@@ -68,7 +68,9 @@ class LaneParts:
         and `OwnershipLost` where the claim is another's.
         """
         self.keeper.exchange(CLAIM, self._renewed)
-        return self.target.take(channel, generation=self.names.generation, token=token)
+        return self.target.take(
+            channel, generation=self.names.generation, token=token, routing_digest=self.routing.digest
+        )
 
     def _renewed(self, task: Task) -> Task:
         return self.queue.renew(task, claimant=self.claimant, lease=self.config.lease)

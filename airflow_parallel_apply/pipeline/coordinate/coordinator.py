@@ -8,39 +8,19 @@ the next caller carries on from.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
-from airflow_parallel_apply.pipeline.coordinate.cell import MAX_RACES, StateCell
+from airflow_parallel_apply.pipeline.coordinate.cell import MAX_RACES, StateCell, moves_too_fast, refuses_others
+from airflow_parallel_apply.pipeline.coordinate.feeding import Feeder, FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.merge_points import MergePoints
-from airflow_parallel_apply.pipeline.coordinate.state import (
-    CoordinatorState,
-    Phase,
-    StopReason,
-    UnitFailure,
-)
-from airflow_parallel_apply.pipeline.coordinate.tasks import (
-    PARKED,
-    STOP_SEQUENCE,
-    ChannelWork,
-    Kind,
-    Names,
-    SerialWork,
-)
-from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind
-from airflow_parallel_apply.pipeline.errors import Unavailable
-from airflow_parallel_apply.pipeline.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.coordinate.recovery import Recovery, Replan
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, UnitFailure
+from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind, Names, SerialWork
+from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import Change, DependencyError, Insert, Task, TaskRef
 from airflow_parallel_apply.queue.protocol import Queue
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedLimits:
-    """How far the channels' queues run ahead of the slowest channel; bounds what a stop has to finish."""
-
-    epochs: int = 32
-    bytes_: int = 2**30
 
 
 class Coordinator:
@@ -55,17 +35,20 @@ class Coordinator:
         claimant: str,
         limits: FeedLimits | None = None,
         revive: Callable[[Coordinator], None] | None = None,
+        replan: Replan | None = None,
     ) -> None:
-        """`revive`: called when the queue has no tasks of the generation; seeds them anew, or raises."""
+        """`revive`: called when the queue has no tasks of the generation; seeds them anew, or raises. `replan`: called
+        when the target has lost commits, which the plan's end may be among.
+        """
         self.queue = queue
         self.names = names
         self._target = target
         self._claimant = claimant
-        self._limits = limits or FeedLimits()
+        limits = limits or FeedLimits()
+        self._feeder = Feeder(target, names, limits)
         self._cell = StateCell(queue, names, claimant=claimant, revive=None if revive is None else lambda: revive(self))
-        self.merge_points = MergePoints(
-            queue, target, names, self._cell, claimant=claimant, limit_bytes=self._limits.bytes_
-        )
+        self.merge_points = MergePoints(queue, target, names, self._cell, claimant=claimant, limit_bytes=limits.bytes_)
+        self._recovery = Recovery(queue, target, names, self._cell, claimant=claimant, replan=replan)
 
     def seed(self, state: CoordinatorState, *, capture: bool) -> None:
         """Make the generation's tasks; `capture` where the source's backlog is not in the log yet."""
@@ -96,7 +79,7 @@ class Coordinator:
 
     def feed(self) -> CoordinatorState:
         """Put planned epochs into the channels' queues, up to the limits, and stop markers behind the last one."""
-        return self._cell.move(self._fed)
+        return self._cell.move(self._feeder.fed)
 
     def settle(self, until_seqno: int) -> CoordinatorState:
         """The run's bound is in the log: `until_seqno` is its last seqno."""
@@ -106,16 +89,32 @@ class Coordinator:
         """Put a stop marker behind what is fed, in every channel at the same seqno; no-op when one is there."""
 
         def stop(state: CoordinatorState) -> tuple[CoordinatorState, list[Insert]]:
-            if state.phase is not Phase.RUNNING:
-                return state, []
-            stopping = state.stopping(StopReason.ASKED)
-            return stopping, self._stop_markers(stopping)
+            return (state, []) if state.phase is not Phase.RUNNING else self._feeder.stopped(state)
 
         return self._cell.move(stop)
 
     def acknowledge(self, marker: Task, channel: int) -> CoordinatorState:
-        """A channel reached its stop marker."""
-        return self._cell.move(lambda state: (state.acknowledge(channel), []), delete=[marker.ref])
+        """A channel stands at its stop marker. `OwnershipLost` where another one does not any more, though it was
+        acknowledged: the target has lost commits.
+        """
+        seqno = ChannelWork.of_task(marker).last_seqno
+
+        def step(state: CoordinatorState) -> tuple[CoordinatorState, list[Insert]]:
+            after = state.acknowledge(channel)
+            if after.phase is Phase.DRAINED and any(at.seqno < seqno for at in self._target.positions()):
+                raise OwnershipLost(f"the target has lost commits: not all channels are at seqno {seqno} any more")
+            return after, []
+
+        return self._cell.move(step, delete=[marker.ref])
+
+    def recover(self) -> bool:
+        """Start over from positions and plan where the queue's tasks do not fit them: the target has lost commits that
+        the queue remembers as finished. Says whether it did. The caller holds none of the tasks.
+        """
+        if not self._recovery.recover():
+            return False
+        self.feed()
+        return True
 
     def fail(self, task: Task, failure: UnitFailure) -> CoordinatorState:
         """Mark the task's channel failed: the task stays the head, parked, and holds up what is behind it."""
@@ -135,13 +134,28 @@ class Coordinator:
         """Free a claimed task: the lane that holds it ends."""
         self.queue.modify(claimant=self._claimant, change=[Change(ref=task.ref, value=task.value)])
 
-    def finish(self, done: Sequence[TaskRef], *, then_claim: Task | None, lease: timedelta) -> Task | None:
-        """Delete a unit's tasks and, in the same modify, hold the channel's next head where the lane goes on."""
-        change = []
-        if then_claim is not None:
-            change.append(Change(ref=then_claim.ref, value=then_claim.value, at=lease))
-        changed = self.queue.modify(claimant=self._claimant, delete=done, change=change)
-        return changed[0] if changed else None
+    def finish(self, done: Sequence[TaskRef], *, then: Sequence[Task], lease: timedelta) -> Task | None:
+        """Delete a unit's tasks and, in the same modify, hold the first task of the channel's next unit. None where
+        there is none, or where it may not be begun: behind a failure that was recorded up to this moment (law 4), or
+        while the channels merge.
+        """
+        for _ in range(MAX_RACES):
+            if not then:
+                self.queue.modify(claimant=self._claimant, delete=done)
+                return None
+            kept, state = self._cell.read()
+            if state.holds_up(ChannelWork.of_task(task).first_seqno for task in then):
+                then = ()
+                continue
+            head = Change(ref=then[0].ref, value=then[0].value, at=lease)
+            try:
+                (held,) = self.queue.modify(claimant=self._claimant, delete=done, change=[head], depend=[kept.ref])
+            except DependencyError as error:
+                if refuses_others(error, kept):
+                    raise
+                continue
+            return held
+        raise moves_too_fast()
 
     def arrive(self, fence: Task) -> None:
         """A channel is drained up to its fence; the last one to arrive opens the serialization point."""
@@ -161,6 +175,7 @@ class Coordinator:
                         value=serial.to_json(),
                         sequence=work.epoch,
                         task_id=self.names.task_id("serial", work.epoch),
+                        skip_colliding=True,
                     )
                 )
             try:
@@ -191,91 +206,3 @@ class Coordinator:
         ]
         done = [task.ref, *(found.ref for found in barrier), *(fence.ref for fence in fences)]
         self.queue.modify(claimant=self._claimant, delete=done)
-
-    def _fed(self, state: CoordinatorState) -> tuple[CoordinatorState, list[Insert]]:
-        if state.phase is not Phase.RUNNING or state.merging is not None:
-            return state, []
-        positions = self._target.positions()
-        epochs, complete = self._next_epochs(state, positions)
-        inserts: list[Insert] = []
-        for epoch in epochs:
-            inserts += self._epoch_tasks(epoch, positions)
-            state = state.fed(epoch=epoch.number, seqno=epoch.last_seqno)
-        if complete:
-            state = state.stopping(StopReason.END)
-            inserts += self._stop_markers(state)
-        return state, inserts
-
-    def _next_epochs(self, state: CoordinatorState, positions: Sequence[Position]) -> tuple[list[Epoch], bool]:
-        """The epochs to feed now, and whether nothing of the run is left to feed after them."""
-        low, high = low_watermark(positions), max(position.seqno for position in positions)
-        waiting = self._target.epochs(above_seqno=low, limit=self._limits.epochs + 1)
-        ahead = [epoch for epoch in waiting if epoch.number <= state.fed_epoch]
-        count, size = len(ahead), sum(sum(epoch.bytes_) for epoch in ahead)
-        chosen: list[Epoch] = []
-        candidates = self._target.epochs(after_number=state.fed_epoch, above_seqno=low, limit=self._limits.epochs + 1)
-        # A later run that failed may have left channels beyond this run's bound: they meet where the furthest is.
-        until = None if state.until_seqno is None else max(state.until_seqno, high)
-        for epoch in candidates:
-            if until is not None and epoch.first_seqno > until:
-                return chosen, True
-            full = count >= self._limits.epochs or size >= self._limits.bytes_
-            # Channels that an earlier crash left ahead are caught up with first, whatever the limits.
-            if full and epoch.first_seqno > high:
-                return chosen, False
-            chosen.append(epoch)
-            count, size = count + 1, size + sum(epoch.bytes_)
-        if len(candidates) > self._limits.epochs:
-            return chosen, False
-        fed_seqno = chosen[-1].last_seqno if chosen else state.fed_seqno
-        return chosen, until is not None and fed_seqno >= until
-
-    def _epoch_tasks(self, epoch: Epoch, positions: Sequence[Position]) -> list[Insert]:
-        behind = [position.channel for position in positions if position.seqno < epoch.last_seqno]
-        kind = Kind.BRANCH if epoch.kind is EpochKind.PARALLEL else Kind.FENCE
-        tasks = [
-            Insert(
-                queue=self.names.channel(channel),
-                value=ChannelWork.of_epoch(epoch, channel, kind).to_json(),
-                sequence=epoch.number,
-                task_id=self.names.task_id("channel", channel, epoch.number),
-            )
-            for channel in behind
-        ]
-        if kind is Kind.FENCE and behind:
-            serial = SerialWork(
-                epoch=epoch.number,
-                first_seqno=epoch.first_seqno,
-                last_seqno=epoch.last_seqno,
-                rows=epoch.row_count,
-                reason=epoch.reason,
-            )
-            tasks.append(
-                Insert(
-                    queue=self.names.barrier,
-                    value={"arrived": [], "channels": len(behind), "serial": serial.to_json()},
-                    at=PARKED,
-                    task_id=self.names.barrier_id(epoch.number),
-                )
-            )
-        return tasks
-
-    def _stop_markers(self, state: CoordinatorState) -> list[Insert]:
-        seqno = state.fed_seqno
-        return [
-            Insert(
-                queue=self.names.channel(channel),
-                value=ChannelWork(
-                    kind=Kind.STOP,
-                    channel=channel,
-                    epoch=state.fed_epoch,
-                    first_seqno=seqno,
-                    last_seqno=seqno,
-                    rows=0,
-                    bytes_=0,
-                ).to_json(),
-                sequence=STOP_SEQUENCE,
-                task_id=self.names.task_id("stop", channel),
-            )
-            for channel in range(state.channels)
-        ]

@@ -7,7 +7,8 @@
            │                                       │
            └────────── a unit failed ──────────────┴──▶ FAILED
 
-FAILED and DRAINED end a generation; the next `open` starts another one from positions and plan (law 8).
+FAILED and DRAINED end a generation; the next `open` starts another one from positions and plan (law 8). One way leads
+back, from STOPPING to RUNNING: that of a target that has lost commits (`restarted`).
 
 Beside its phase a generation may be *merging*: from the conflict that opened a merge point to the modify that closes
 it. Then nothing is fed and no branch is begun.
@@ -15,7 +16,7 @@ it. Then nothing is fed and no branch is begun.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -34,7 +35,7 @@ class Phase(StrEnum):
 
 TRANSITIONS: Final[Mapping[Phase, frozenset[Phase]]] = {
     Phase.RUNNING: frozenset({Phase.STOPPING, Phase.FAILED}),
-    Phase.STOPPING: frozenset({Phase.DRAINED, Phase.FAILED}),
+    Phase.STOPPING: frozenset({Phase.DRAINED, Phase.FAILED, Phase.RUNNING}),
     Phase.DRAINED: frozenset(),
     Phase.FAILED: frozenset(),
 }
@@ -96,6 +97,21 @@ class CoordinatorState:
             raise FatalError(f"a coordinator cannot go from {self.phase} to {phase}", op="coordinate")
         return replace(self, phase=phase)
 
+    def restarted(self, *, epoch: int, seqno: int) -> CoordinatorState:
+        """After the target has lost commits: what is above `seqno`, with which `epoch` ends, is to be fed. A conflict in
+        there comes again; a stop that was asked for stays asked for; a failure stays one, and nothing is fed.
+        """
+        return replace(
+            self.move(Phase.RUNNING) if self.phase is Phase.STOPPING else self,
+            fed_epoch=epoch,
+            fed_seqno=seqno,
+            stop_seqno=None,
+            acknowledged=(),
+            merging=None,
+            merged_count=self.merged_count + (self.merging is not None),
+            stop_reason=self.stop_reason if self.stop_reason is StopReason.ASKED else None,
+        )
+
     def fed(self, *, epoch: int, seqno: int) -> CoordinatorState:
         """After tasks up to an epoch were put in the channels' queues."""
         return replace(self, fed_epoch=epoch, fed_seqno=seqno)
@@ -122,6 +138,12 @@ class CoordinatorState:
     def fails_below(self, seqno: int) -> bool:
         """Whether a unit that starts at a seqno is held up for good (law 4)."""
         return self.failure is not None and self.failure.seqno < seqno
+
+    def holds_up(self, first_seqnos: Iterable[int]) -> bool:
+        """Whether a unit may not be begun now: while the channels merge, or where any of the epochs that it takes
+        together starts above a failure.
+        """
+        return self.merging is not None or any(map(self.fails_below, first_seqnos))
 
     def merge(self, point: MergePoint, *, is_dense: bool) -> CoordinatorState:
         """Open a merge point; `is_dense`: close behind the one before."""

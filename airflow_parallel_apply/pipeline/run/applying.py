@@ -18,8 +18,8 @@ from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.run.pipeline_queue import open_pipeline_queue
-from airflow_parallel_apply.pipeline.run.seeding import reviver
+from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
+from airflow_parallel_apply.pipeline.run.seeding import replanner, reviver
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.connect import open_source
@@ -70,13 +70,7 @@ def apply(
         )
 
         def coordinator(session: Target) -> Coordinator:
-            return Coordinator(
-                tasks.queue,
-                session,
-                tasks.names(opened.generation),
-                claimant=claimant,
-                revive=reviver(opened, session, config, tasks),
-            )
+            return _coordinator(opened, config, session, tasks, log, claimant=claimant)
 
         turns = CaptureTurns(
             config=config,
@@ -128,19 +122,28 @@ def waiting_lane(
         closing(open_session(target, config)) as session,
         closing(open_pipeline_queue(session, target, queue, config.pipeline)) as tasks,
     ):
-        coordinator = Coordinator(
-            tasks.queue,
-            session,
-            tasks.names(opened.generation),
-            claimant=claimant_of("waiting lane"),
-            revive=reviver(opened, session, config, tasks),
-        )
+        log, claimant = _shared_log(config, opened), claimant_of("waiting lane")
+        coordinator = _coordinator(opened, config, session, tasks, log, claimant=claimant)
 
         def is_drained() -> bool:
             session.renew_fence(opened.generation, config.lease)
             return coordinator.state().phase is Phase.DRAINED
 
         yield is_drained
+
+
+def _coordinator(
+    opened: OpenedRun, config: PipelineConfig, session: Target, tasks: PipelineQueue, log: LogReader, *, claimant: str
+) -> Coordinator:
+    replan = replanner(opened, session, config, log)
+    return Coordinator(
+        tasks.queue,
+        session,
+        tasks.names(opened.generation),
+        claimant=claimant,
+        revive=reviver(opened, session, config, tasks, replan),
+        replan=replan,
+    )
 
 
 def _shared_log(config: PipelineConfig, opened: OpenedRun) -> LogReader:

@@ -160,7 +160,7 @@ def _seed(
         refuse_gap(log, target, bounds, generation=generation)
     if bounds.until_seqno is not None:
         # Who planned may not have known of this run.
-        target.cut_plan(bounds.until_seqno)
+        target.cut_plan(bounds.until_seqno, generation=generation)
     low = low_watermark(target.positions())
     log.state().require_kept(low)
     until = bounds.until_seqno

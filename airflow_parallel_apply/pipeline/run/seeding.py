@@ -13,7 +13,10 @@ from collections.abc import Callable
 from airflow_parallel_apply.pipeline.apply.lane import generation_over
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.recovery import Replan
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
@@ -34,8 +37,21 @@ def seeded_state(target: Target, config: PipelineConfig, until_seqno: int | None
     )
 
 
+def replanner(opened: OpenedRun, target: Target, config: PipelineConfig, log: LogReader) -> Replan:
+    """What a coordinator does before it starts over on a target that has lost commits, among which the plan's end may
+    be. Before the run's bound is known, the capture's next step plans.
+    """
+
+    def replan(until_seqno: int | None) -> None:
+        if until_seqno is not None:
+            target.settle_run(opened.run_id, until_seqno)
+            extend_plan(log, target, config, generation=opened.generation)
+
+    return replan
+
+
 def reviver(
-    opened: OpenedRun, target: Target, config: PipelineConfig, tasks: PipelineQueue
+    opened: OpenedRun, target: Target, config: PipelineConfig, tasks: PipelineQueue, replan: Replan
 ) -> Callable[[Coordinator], None]:
     """What a coordinator does when the queue has no tasks of its generation: `OwnershipLost` when that is over; else
     the queue was lost, and is filled anew. `target`: the coordinator's own session.
@@ -52,6 +68,7 @@ def reviver(
             opened.generation,
         )
         bounds = target.run_bounds(opened.run_id) or opened.bounds()
+        replan(bounds.until_seqno)
         # What is there, because another lane was faster, stays.
         coordinator.seed(seeded_state(target, config, bounds.until_seqno), capture=bounds.until_seqno is None)
 

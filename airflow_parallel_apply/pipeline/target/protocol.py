@@ -1,8 +1,8 @@
 """A target: positions, plan and fence beside the rows, and the transactions that move them together.
 
 Law 3: every commit that applies something ends by moving a position *from the expected seqno under its own
-generation and claim token*. If no row matched, it rolls back and reads again: at the end already means done,
-anything else means `OwnershipLost`.
+generation and claim token*, and comes to rest where the plan says. If no row matched, it rolls back and reads again: at
+the end already means done, anything else means `OwnershipLost`.
 """
 
 from __future__ import annotations
@@ -170,9 +170,10 @@ class Target(Protocol):
 
     def route(self, generation: int | None, *, log_id: str, routing: Routing) -> None:
         """Register or change the routing: positions become `channels` rows at one seqno (NO_SEQNO at first), and the
-        plan above it is dropped. No-op when the digest is the same. `PlanError` unless all positions are equal;
-        `FenceBusy` while another generation's lease lasts. `generation` None: the caller owns nothing, so only a
-        first registration or an idle pipeline may change.
+        plan above it is dropped. No-op when the digest is the same. `PlanError` unless all positions are equal.
+        `generation` None: the caller owns nothing, so only a first registration or an idle pipeline may change, and a
+        change raises the generation: no lane of before goes on. `FenceBusy` while the pipeline has an owner, whose
+        lease may be over: its lanes need not be.
         """
         ...
 
@@ -235,7 +236,8 @@ class Target(Protocol):
         copies in favour of which it passed over changes then.
 
         Only its owner plans what has one: another planner may not know of the bound of the run that is under way.
-        `generation` None: the caller owns nothing, and gets `FenceBusy` then; `OwnershipLost` when it is over.
+        `generation` None: the caller owns nothing, and gets `FenceBusy` then, also when the owner's lease is over;
+        `OwnershipLost` when the generation is over.
         """
         ...
 
@@ -243,9 +245,10 @@ class Target(Protocol):
         """Planned epochs in order with number > after_number and last_seqno > above_seqno."""
         ...
 
-    def cut_plan(self, seqno: int) -> None:
+    def cut_plan(self, seqno: int, *, generation: int) -> None:
         """Forget the planned epochs from the one on that goes on beyond `seqno`, so that they are planned anew with a
-        cut there; no-op where an epoch ends at it, and where a channel has begun that epoch. For the fence's owner.
+        cut there; no-op where an epoch ends at it, and where a channel has begun that epoch. For the fence's owner:
+        `OwnershipLost` when the generation is over.
         """
         ...
 
@@ -268,9 +271,10 @@ class Target(Protocol):
 
     def positions(self) -> tuple[Position, ...]: ...
 
-    def take(self, channel: int | None, *, generation: int, token: str) -> Position:
+    def take(self, channel: int | None, *, generation: int, token: str, routing_digest: str | None = None) -> Position:
         """Become the one who may move this channel: end the sessions of former holders, drop their staging, write
-        generation and token. `OwnershipLost` when the generation is over. Channel None: all channels, as a serial
+        generation and token. `OwnershipLost` when the generation is over, or the pipeline's routing is not the one
+        that the caller goes by (None: not compared). Channel None: all channels, as a serial
         unit needs; the position returned is then that of the channel furthest behind.
         """
         ...

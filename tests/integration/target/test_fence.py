@@ -146,6 +146,9 @@ def test_a_caller_without_a_generation_routes_only_an_idle_pipeline(scene: Scene
     scene.target.route(None, log_id="log1", routing=Routing(channels=1))
     with pytest.raises(FenceBusy):
         scene.target.route(None, log_id="log1", routing=Routing(channels=2))
+    scene.run("UPDATE parallel_apply.pipeline SET lease_until = now() - interval '1 hour'")
+    with pytest.raises(FenceBusy):
+        scene.target.route(None, log_id="log1", routing=Routing(channels=2))
     with pytest.raises(OwnershipLost):
         scene.target.route(99, log_id="log1", routing=Routing(channels=2))
 
@@ -227,16 +230,16 @@ def test_a_cut_forgets_the_plan_from_the_epoch_that_goes_on_beyond_it(scene: Sce
     epochs = (epoch(0, 0, 4), epoch(1, 5, 9), epoch(2, 10, 14))
     add(scene, epochs)
     for seqno in (4, 9, 14, 20):
-        scene.target.cut_plan(seqno)
+        scene.target.cut_plan(seqno, generation=scene.generation)
         assert scene.target.epochs() == epochs
     scene.run("UPDATE parallel_apply.position SET seqno = 9 WHERE channel = 0")
-    scene.target.cut_plan(7)
+    scene.target.cut_plan(7, generation=scene.generation)
     assert scene.target.epochs() == epochs, "a channel is through with it"
-    scene.target.cut_plan(12)
+    scene.target.cut_plan(12, generation=scene.generation)
     assert scene.target.epochs() == epochs[:2]
     assert (scene.target.planned_seqno(), scene.target.next_epoch_number()) == (9, 2)
     scene.run("UPDATE parallel_apply.position SET seqno = 6")
-    scene.target.cut_plan(7)
+    scene.target.cut_plan(7, generation=scene.generation)
     assert scene.target.epochs() == epochs[:1], "all channels stand at one seqno inside it"
     assert scene.target.planned_seqno() == 6
 
@@ -260,7 +263,7 @@ def test_while_a_pipeline_has_an_owner_nobody_else_plans(scene: Scene) -> None:
     scene.start(channels=2)
     older, epochs = scene.generation, (epoch(0, 0, 4),)
     scene.start(channels=2)
-    with pytest.raises(FenceBusy, match="plans for it"):
+    with pytest.raises(FenceBusy, match="plans it alone"):
         add(scene, epochs, generation=None)
     with pytest.raises(OwnershipLost, match=f"generation {older} "):
         add(scene, epochs, generation=older)

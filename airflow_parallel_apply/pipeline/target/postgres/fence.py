@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.errors import (
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
-from airflow_parallel_apply.pipeline.target.postgres.positions import generation_lost, read_positions
+from airflow_parallel_apply.pipeline.target.postgres.positions import generation_lost, read_positions, require_owner
 from airflow_parallel_apply.pipeline.target.postgres.recopied import require_no_recopy
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.protocol import FenceState
@@ -90,12 +90,11 @@ class Fence:
             row = self._lock(connection, log_id)
             if row["routing_digest"] == routing.digest:
                 return
-            if generation is None and row["is_owned"]:
-                raise FenceBusy(
-                    f"run {row['owner']} owns the pipeline, its routing cannot change now", hint="Wait for it."
-                )
-            if generation is not None and row["generation"] != generation:
-                raise generation_lost(generation)
+            require_owner(row, generation, so="its routing cannot change now")
+            # Lanes of a run that is over may have slept through its end: what they planned by is not valid any more.
+            # Those of the caller's own generation start later than this.
+            raised = row["generation"] + (generation is None and bool(row["routing_digest"]))
+            self._session.end_holders(None, but_token="")
             positions = read_positions(connection, self._session, lock=True)
             if not all_equal(positions):
                 raise PlanError(
@@ -109,7 +108,7 @@ class Fence:
                 routing=Jsonb(routing.to_json()),
                 channels=routing.channels,
                 seqno=seqno,
-                generation=row["generation"],
+                generation=raised,
             )
             for name in ("drop_positions", "make_positions", "drop_plan", "set_routing"):
                 connection.execute(self._session.sql("fence", name), names)

@@ -43,7 +43,7 @@ SELECT routing, channels FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;
 
 -- name: set_routing
 UPDATE {schema}.pipeline
-SET routing_digest = %(routing_digest)s, routing = %(routing)s, channels = %(channels)s
+SET routing_digest = %(routing_digest)s, routing = %(routing)s, channels = %(channels)s, generation = %(generation)s
 WHERE pipeline = %(pipeline)s;
 
 -- name: drop_positions

@@ -8,8 +8,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
-from airflow_parallel_apply.pipeline.errors import FenceBusy
-from airflow_parallel_apply.pipeline.target.postgres.positions import generation_lost
+from airflow_parallel_apply.pipeline.target.postgres.positions import require_owner
 from airflow_parallel_apply.pipeline.target.postgres.recopied import knows_recopied
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
@@ -46,10 +45,7 @@ class PlanTable:
             row = connection.cursor(row_factory=dict_row).execute(self._session.sql("fence", "lock"), names).fetchone()
             if row is None:
                 return False
-            if generation is None and row["is_owned"]:
-                raise FenceBusy(f"run {row['owner']} owns the pipeline and plans for it", hint="Wait for it.")
-            if generation is not None and row["generation"] != generation:
-                raise generation_lost(generation)
+            require_owner(row, generation, so="and plans it alone")
             if row["routing_digest"] != routing_digest:
                 return False
             if self._number(connection, "planned_seqno") != after_seqno:
@@ -85,10 +81,11 @@ class PlanTable:
                 for number, first_seqno, last_seqno, kind, reason, counts, sizes in rows
             )
 
-    def cut(self, seqno: int) -> None:
+    def cut(self, seqno: int, generation: int) -> None:
         with self._session.transaction("plan") as connection:
             names = {"pipeline": self._session.pipeline, "seqno": seqno}
-            connection.execute(self._session.sql("fence", "lock"), names)
+            row = connection.cursor(row_factory=dict_row).execute(self._session.sql("fence", "lock"), names).fetchone()
+            require_owner(row or {"generation": None}, generation, so="and plans it alone")
             connection.execute(self._session.sql("plan", "cut"), names)
 
     def channel_rows(self) -> tuple[tuple[int, int], ...]:

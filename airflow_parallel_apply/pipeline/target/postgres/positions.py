@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import psycopg
 from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.epoch import Unit
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, channel_tag, claim_tag
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -55,7 +56,19 @@ def standing(connection: Connection, session: Session, unit: Unit, *, lock: bool
 
 
 def move(connection: Connection, session: Session, unit: Unit) -> None:
-    """Move the unit's positions to its end, or raise `OwnershipLost`: the caller's transaction must then roll back."""
+    """Move the unit's positions to its end, or raise `OwnershipLost`: the caller's transaction must then roll back.
+
+    A position rests only where the plan says: at the end of an epoch, or between the transactions of a serial one. What
+    was cut from a plan that the target has lost since would leave it elsewhere, inside an epoch that is planned anew.
+    """
+    if unit.epoch is not None:
+        names = {"pipeline": session.pipeline, "number": unit.epoch, "last_seqno": unit.last_seqno}
+        if connection.execute(session.sql("positions", "is_planned"), names).fetchone() is None:
+            raise OwnershipLost(
+                f"no planned epoch {unit.epoch} ends at seqno {unit.last_seqno}: the target has lost commits",
+                channel=unit.channel,
+                seqno=unit.last_seqno,
+            )
     moved = connection.execute(
         session.sql("positions", "move" if unit.channel is not None else "move_all"),
         {
@@ -72,7 +85,9 @@ def move(connection: Connection, session: Session, unit: Unit) -> None:
         raise lost(unit)
 
 
-def take(session: Session, channel: int | None, *, generation: int, token: str) -> Position:
+def take(
+    session: Session, channel: int | None, *, generation: int, token: str, routing_digest: str | None = None
+) -> Position:
     """See `Target.take`. Sessions are ended before the claim is written, since one may hold its lock, and after it,
     since one may have begun to merge in between.
     """
@@ -84,7 +99,7 @@ def take(session: Session, channel: int | None, *, generation: int, token: str) 
             connection = session.connection()
             connection.execute(session.sql("session", "brief"))
             connection.execute("SELECT set_config('lock_timeout', %s, true)", [_TAKE_LOCK_TIMEOUT])
-            _require_generation(connection, session, generation)
+            _require_generation(connection, session, generation, routing_digest)
             cursor = connection.cursor(row_factory=class_row(Position))
             cursor.execute(
                 session.sql("positions", "take"),
@@ -128,7 +143,26 @@ def generation_lost(generation: int) -> OwnershipLost:
     )
 
 
-def _require_generation(connection: psycopg.Connection[Any], session: Session, generation: int) -> None:
+def require_owner(row: Mapping[str, Any], generation: int | None, *, so: str) -> None:
+    """Refuse whoever may not change what the owner of a pipeline's row relies on; the row is locked.
+
+    `generation` None: the caller owns nothing. A lease that is over does not end an ownership: lanes go on until the
+    next `acquire` ends them. Errors: `FenceBusy`, `so`: what follows from that; `OwnershipLost`.
+    """
+    if generation is None and row["owner"] is not None:
+        raise FenceBusy(f"run {row['owner']} owns the pipeline, {so}", hint="Wait for it, or open the next run.")
+    if generation is not None and row["generation"] != generation:
+        raise generation_lost(generation)
+
+
+def _require_generation(
+    connection: psycopg.Connection[Any], session: Session, generation: int, routing_digest: str | None
+) -> None:
     row = connection.execute(session.sql("positions", "generation"), {"pipeline": session.pipeline}).fetchone()
     if row is None or row[0] != generation:
         raise generation_lost(generation)
+    if routing_digest is not None and row[1] != routing_digest:
+        raise OwnershipLost(
+            "the pipeline was routed anew since this lane began",
+            hint="Clear the task open with everything downstream.",
+        )

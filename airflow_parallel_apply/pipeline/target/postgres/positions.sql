@@ -6,7 +6,7 @@ SELECT channel, seqno, generation, claim FROM {schema}.position WHERE pipeline =
 ORDER BY channel FOR UPDATE;
 
 -- name: generation
-SELECT generation FROM {schema}.pipeline WHERE pipeline = %(pipeline)s FOR SHARE;
+SELECT generation, routing_digest FROM {schema}.pipeline WHERE pipeline = %(pipeline)s FOR SHARE;
 
 -- name: take
 UPDATE {schema}.position
@@ -27,6 +27,11 @@ UPDATE {schema}.position
 SET seqno = %(last_seqno)s
 WHERE pipeline = %(pipeline)s
   AND seqno = (%(after_seqnos)s::bigint[])[channel + 1] AND generation = %(generation)s AND claim = %(token)s;
+
+-- name: is_planned
+SELECT FROM {schema}.epoch
+WHERE pipeline = %(pipeline)s AND number = %(number)s
+  AND (last_seqno = %(last_seqno)s OR (kind = 'serial' AND %(last_seqno)s BETWEEN first_seqno AND last_seqno));
 
 -- name: wait_for_disk
 SET LOCAL synchronous_commit = on;

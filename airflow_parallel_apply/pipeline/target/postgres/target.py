@@ -181,8 +181,8 @@ class PostgresTarget:
     def epochs(self, *, after_number: int = -1, above_seqno: int = -1, limit: int | None = None) -> tuple[Epoch, ...]:
         return self._plan.epochs(after_number=after_number, above_seqno=above_seqno, limit=limit)
 
-    def cut_plan(self, seqno: int) -> None:
-        self._plan.cut(seqno)
+    def cut_plan(self, seqno: int, *, generation: int) -> None:
+        self._plan.cut(seqno, generation)
 
     def channel_rows(self) -> tuple[tuple[int, int], ...]:
         return self._plan.channel_rows()
@@ -203,8 +203,8 @@ class PostgresTarget:
         with self._session.errors("read positions"):
             return read_positions(self._session.connection(), self._session)
 
-    def take(self, channel: int | None, *, generation: int, token: str) -> Position:
-        return take(self._session, channel, generation=generation, token=token)
+    def take(self, channel: int | None, *, generation: int, token: str, routing_digest: str | None = None) -> Position:
+        return take(self._session, channel, generation=generation, token=token, routing_digest=routing_digest)
 
     def leave(self) -> None:
         with self._session.errors("leave"):

@@ -1,0 +1,134 @@
+"""Feeding anew what a target has lost: the queue remembers tasks as finished whose commits are gone.
+
+A target that is restored, or promoted from a standby that lags, forgets the end of what it committed: rows, positions
+and plan together. A queue elsewhere does not. So the tasks of a channel may begin above its position + 1, or name
+epochs that are planned no more. Positions and plan decide (law 8): whatever of the generation's tasks is free is
+deleted, and the state goes back to what the positions say; feeding then begins at the low watermark.
+
+What another lane holds meanwhile stays. Its holder cannot commit (its position is not where it was) and comes here
+itself, or the lane after it does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from airflow_parallel_apply.pipeline.coordinate.cell import MAX_RACES, StateCell, moved, moves_too_fast
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
+from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind, Names, SerialWork, is_merge
+from airflow_parallel_apply.pipeline.epoch import Epoch
+from airflow_parallel_apply.pipeline.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.queue.model import DependencyError, FailureReason, Task
+from airflow_parallel_apply.queue.protocol import Queue
+
+_logger = logging.getLogger(__name__)
+
+_PAGE: Final = 500
+
+Replan = Callable[[int | None], None]
+"""Extends the plan again up to where it was; the argument is the run's last seqno, where that is known."""
+
+
+class Recovery:
+    """Of one generation. Not thread-safe where `target` is not."""
+
+    def __init__(
+        self, queue: Queue, target: Target, names: Names, cell: StateCell, *, claimant: str, replan: Replan | None
+    ) -> None:
+        self._queue = queue
+        self._target = target
+        self._names = names
+        self._cell = cell
+        self._claimant = claimant
+        self._replan = replan
+
+    def recover(self) -> bool:
+        """Compare the tasks with positions and plan, and start over from these where they do not fit; whether it did.
+
+        The caller holds no task of a channel, nor of the serial queue.
+        """
+        held: set[object] = set()
+        for _ in range(MAX_RACES):
+            kept, state = self._cell.read()
+            if state.phase is Phase.DRAINED:
+                return False
+            tasks = self._tasks(state)
+            # After the tasks: a task goes only once its position is moved, so what misses here is lost.
+            positions = self._target.positions()
+            reason = self._misfit(state, tasks, positions)
+            if reason is None:
+                return False
+            if self._replan is not None:
+                self._replan(state.until_seqno)
+            low = low_watermark(positions)
+            after = state.restarted(epoch=self._target.last_epoch_at(low), seqno=low)
+            free = [task.ref for queue in tasks.values() for task in queue if task.task_id not in held]
+            try:
+                self._queue.modify(claimant=self._claimant, change=[moved(kept, after)], delete=free)
+            except DependencyError as error:
+                held |= {failure.task_id for failure in error.deletes if failure.reason is FailureReason.CLAIMED}
+                continue
+            _logger.warning("the target has lost commits, beginning again at its seqno %d: %s", low, reason)
+            return True
+        raise moves_too_fast()
+
+    def _tasks(self, state: CoordinatorState) -> dict[str, list[Task]]:
+        """By queue: the channels', in their order, then `serial` and `barrier`."""
+        channels = [self._names.channel(channel) for channel in range(state.channels)]
+        return {queue: self._all(queue) for queue in (*channels, self._names.serial, self._names.barrier)}
+
+    def _all(self, queue: str) -> list[Task]:
+        found: list[Task] = []
+        while page := self._queue.tasks(queue, limit=_PAGE, after=found[-1] if found else None):
+            found += page
+        return found
+
+    def _misfit(
+        self, state: CoordinatorState, tasks: Mapping[str, Sequence[Task]], positions: Sequence[Position]
+    ) -> str | None:
+        """What does not fit, in words; None where everything does."""
+        low = low_watermark(positions)
+        planned = {epoch.number: epoch for epoch in self._target.epochs(above_seqno=low)}
+        for position in positions:
+            waiting = tasks.get(self._names.channel(position.channel), ())
+            found = _channel_misfit(state, position, [ChannelWork.of_task(task) for task in waiting], planned)
+            if found is not None:
+                return f"channel {position.channel} is at seqno {position.seqno}, {found}"
+        for task in tasks[self._names.serial]:
+            if is_merge(task):
+                if state.merging is None or state.merging.number != task.value["number"]:
+                    return "there is a merge task, and no merge point of its number"
+                continue
+            work = SerialWork.of_task(task)
+            if work.last_seqno > low and not _is_planned(planned, work.epoch, work.first_seqno, work.last_seqno):
+                return f"the serial epoch {work.epoch} is planned no more"
+        return None
+
+
+def _channel_misfit(
+    state: CoordinatorState, position: Position, works: Sequence[ChannelWork], planned: Mapping[int, Epoch]
+) -> str | None:
+    reached = position.seqno
+    for work in works:
+        if work.kind is Kind.STOP:
+            if state.stop_seqno != work.last_seqno:
+                return "and its stop marker is that of a stop that is no more"
+        elif work.last_seqno <= reached:
+            continue
+        elif work.first_seqno > reached + 1:
+            return f"and its tasks go on at {work.first_seqno}"
+        elif not _is_planned(planned, work.epoch, work.first_seqno, work.last_seqno):
+            return f"and its epoch {work.epoch} is planned no more"
+        else:
+            reached = work.last_seqno
+    if reached < state.fed_seqno:
+        return f"and its tasks end at {reached}, though {state.fed_seqno} was fed"
+    return None
+
+
+def _is_planned(planned: Mapping[int, Epoch], number: int, first_seqno: int, last_seqno: int) -> bool:
+    epoch = planned.get(number)
+    return epoch is not None and (epoch.first_seqno, epoch.last_seqno) == (first_seqno, last_seqno)
