@@ -72,7 +72,13 @@ class Generation:
         return open_target(self.endpoint, "p", log_url=self.config.log_url)
 
     def make_coordinator(self, target: Target) -> Coordinator:
-        return Coordinator(self.queue, target, self.names, claimant="test", limits=self.limits)
+        return self._coordinator(target, "test")
+
+    def _coordinator(self, target: Target, claimant: str) -> Coordinator:
+        def replan(until_seqno: int | None) -> None:
+            extend_plan(open_reader(self.config.log_url), target, self.config, generation=self.names.generation)
+
+        return Coordinator(self.queue, target, self.names, claimant=claimant, limits=self.limits, replan=replan)
 
     def lane(
         self,
@@ -95,13 +101,7 @@ class Generation:
                 config=self.config,
                 routing=target.routing(),
                 claimant=claimant,
-                coordinator=Coordinator(
-                    self.queue,
-                    target,
-                    self.names,
-                    claimant=claimant,
-                    limits=self.limits,
-                ),
+                coordinator=self._coordinator(target, claimant),
                 target=target,
                 log=open_reader(self.config.log_url),
                 store=LogStore(open_reader(self.config.log_url)),

@@ -84,8 +84,8 @@ class Branches:
             raise
 
     def require_stopped(self, marker: ChannelWork) -> None:
-        """Become the owner of a channel that met its stop marker, which ends former owners. Its position is there, since
-        every epoch that is fed moves it, with rows or without. Errors: `OwnershipLost` where it is not.
+        """Become the owner of a channel that met its stop marker, which ends former owners. Its position is there,
+        since every epoch that is fed moves it, with rows or without. Errors: `OwnershipLost` where it is not.
         """
         position = self._parts.take(marker.channel, new_token())
         require_reached(marker, position.seqno)

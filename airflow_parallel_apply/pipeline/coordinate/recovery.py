@@ -12,7 +12,7 @@ itself, or the lane after it does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final
 
 from airflow_parallel_apply.pipeline.coordinate.cell import MAX_RACES, StateCell, moved, moves_too_fast
@@ -60,7 +60,7 @@ class Recovery:
             positions = self._target.positions()
             reason = self._misfit(state, tasks, positions)
             if reason is None:
-                return False
+                return self._drop_stale(kept, state, tasks)
             if self._replan is not None:
                 self._replan(state.until_seqno)
             low = low_watermark(positions)
@@ -97,15 +97,35 @@ class Recovery:
             found = _channel_misfit(state, position, [ChannelWork.of_task(task) for task in waiting], planned)
             if found is not None:
                 return f"channel {position.channel} is at seqno {position.seqno}, {found}"
-        for task in tasks[self._names.serial]:
-            if is_merge(task):
-                if state.merging is None or state.merging.number != task.value["number"]:
-                    return "there is a merge task, and no merge point of its number"
-                continue
-            work = SerialWork.of_task(task)
-            if work.last_seqno > low and not _is_planned(planned, work.epoch, work.first_seqno, work.last_seqno):
-                return f"the serial epoch {work.epoch} is planned no more"
         return None
+
+    def _drop_stale(self, kept: Task, state: CoordinatorState, tasks: Mapping[str, Sequence[Task]]) -> bool:
+        """Delete what was in the queue `serial`, held by a lane, when another one started over: whoever claims it takes
+        all channels from their owners, for nothing.
+        """
+        arrived = {
+            barrier.value["serial"]["epoch"]
+            for barrier in tasks[self._names.barrier]
+            if len(barrier.value["arrived"]) == barrier.value["channels"]
+        }
+        stale = [task.ref for task in tasks[self._names.serial] if not _is_open(state, task, arrived)]
+        if not stale:
+            return False
+        try:
+            self._queue.modify(claimant=self._claimant, delete=stale, depend=[kept.ref])
+        except DependencyError:
+            # Its holder meets the same, or the state was moved and says something else now.
+            return False
+        return True
+
+
+def _is_open(state: CoordinatorState, task: Task, arrived: Container[int]) -> bool:
+    """Whether a task of the queue `serial` is one of the state's merge point, or one whose fences all channels have
+    reached.
+    """
+    if is_merge(task):
+        return state.merging is not None and state.merging.number == task.value["number"]
+    return SerialWork.of_task(task).epoch in arrived
 
 
 def _channel_misfit(

@@ -98,7 +98,7 @@ class CoordinatorState:
         return replace(self, phase=phase)
 
     def restarted(self, *, epoch: int, seqno: int) -> CoordinatorState:
-        """After the target has lost commits: what is above `seqno`, with which `epoch` ends, is to be fed. A conflict in
+        """After the target has lost commits: what is above `seqno`, with which `epoch` ends, is to be fed. A conflict
         there comes again; a stop that was asked for stays asked for; a failure stays one, and nothing is fed.
         """
         return replace(
