@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,55 @@ def test_a_target_restored_to_before_the_copy_is_refused(rig: Rig) -> None:
         connection.execute("DELETE FROM parallel_apply.recopy")
     with pytest.raises(TargetError, match="does not hold"):
         rig.run()
+
+
+PARTITIONED = (
+    "CREATE TABLE p (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+    "CREATE TABLE p_1 PARTITION OF p FOR VALUES FROM (0) TO (100)",
+)
+RECIPES = {
+    "attached with rows": (
+        "CREATE TABLE p_2 (id integer PRIMARY KEY, v text)",
+        "INSERT INTO p_2 SELECT i, 'loaded' FROM generate_series(100, 150) i",
+        "ALTER TABLE p ATTACH PARTITION p_2 FOR VALUES FROM (100) TO (200)",
+    ),
+    "detached": (
+        "CREATE SCHEMA elsewhere",
+        "ALTER TABLE p DETACH PARTITION p_1",
+        "ALTER TABLE p_1 SET SCHEMA elsewhere",
+    ),
+    "one partition truncated": ("TRUNCATE p_1",),
+    "made anew": ("DROP TABLE p", *PARTITIONED, "INSERT INTO p VALUES (7, 'new')"),
+    "out of the publication and in again": (
+        "ALTER PUBLICATION parallel_apply_p DROP TABLE p",
+        "UPDATE p SET v = 'unpublished'",
+        "ALTER PUBLICATION parallel_apply_p ADD TABLE ONLY p",
+    ),
+    "publishes less": ("ALTER PUBLICATION parallel_apply_p SET (publish = 'insert')", "UPDATE p SET v = 'x'"),
+}
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        pytest.param(name, marks=() if name in ("attached with rows", "made anew") else pytest.mark.long)
+        for name in RECIPES
+    ],
+)
+def test_following_the_hint_of_a_stopped_capture_leads_to_green_and_equal(rig: Rig, recipe: str) -> None:
+    rig.write(*PARTITIONED)
+    execute(rig.target_dsn, "CREATE TABLE p (id integer PRIMARY KEY, v text)")
+    require_green_and_equal(rig)
+    rig.write("INSERT INTO p SELECT i, 'first' FROM generate_series(1, 50) i")
+    require_green_and_equal(rig)
+    rig.write("UPDATE p SET v = 'below' WHERE id < 10", *RECIPES[recipe])
+    with pytest.raises(ParallelApplyError) as stopped:
+        rig.run()
+    command = re.search(r"parallel-apply recopy --pipeline p ((?:--table [\w.]+ ?)+)", stopped.value.hint or "")
+    assert command, stopped.value
+    again(rig, *(name.rpartition(".")[2] for name in command[1].split()[1::2]))
+    rig.write("DELETE FROM t WHERE id < 5")
+    require_green_and_equal(rig)
+    if recipe != "detached":
+        rig.write("INSERT INTO p VALUES (99, 'last')", "UPDATE p SET v = 'behind' WHERE id = 7")
+        require_green_and_equal(rig)
