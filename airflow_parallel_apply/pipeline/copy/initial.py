@@ -52,6 +52,7 @@ _logger = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 0.5
 _LOOKS_PER_REPORT: Final = 4
 _LOCK_TIMEOUT: Final = "10s"
+_ANALYZED_AT_ONCE: Final = 500
 
 
 class InitialCopy:
@@ -219,9 +220,10 @@ class InitialCopy:
     def _analyze(self) -> None:
         """The first units' plans, and people's, are made of what it finds."""
         with self._writing.errors("analyze"):
-            for relation in self._relations:
-                table = sql.Identifier(relation.schema, relation.table)
-                self._writing.connection().execute(sql.SQL("ANALYZE {}").format(table))
+            for first in range(0, len(self._relations), _ANALYZED_AT_ONCE):
+                some = self._relations[first : first + _ANALYZED_AT_ONCE]
+                names = sql.SQL(", ").join(sql.Identifier(relation.schema, relation.table) for relation in some)
+                self._writing.connection().execute(sql.SQL("ANALYZE {}").format(names))
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

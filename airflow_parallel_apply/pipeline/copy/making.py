@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import psycopg
@@ -13,6 +14,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.copy.definitions import Addition, Definitions, SequenceDefinition
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
+_STATEMENTS_AT_ONCE: Final = 200
 _INDEX_SESSIONS: Final = 4
 _INDEX_MEMORY: Final = "256MB"
 """Of each of these sessions."""
@@ -30,30 +32,38 @@ def make_tables(connection: Connection, definitions: Definitions) -> tuple[int, 
         if not _is_there(connection, "to_regtype(format('%%I.%%I', %s::text, %s::text))", kind.schema, kind.name):
             connection.execute(kind.text.encode())
     serials = [sequence for sequence in definitions.sequences if not sequence.is_identity]
-    for sequence in serials:
-        create = sql.SQL("CREATE SEQUENCE IF NOT EXISTS {} ").format(sql.Identifier(sequence.schema, sequence.name))
-        connection.execute(create.as_bytes(connection) + sequence.text.encode())
-    for table in definitions.tables:
-        connection.execute(table.text.encode())
-    for sequence in serials:
-        connection.execute(
-            sql.SQL("ALTER SEQUENCE {} OWNED BY {}").format(
-                sql.Identifier(sequence.schema, sequence.name), sql.Identifier(*sequence.table, sequence.column)
-            )
-        )
-    return tuple(
-        _one(
-            connection, "SELECT format('%%I.%%I', %s::text, %s::text)::regclass::oid::bigint", table.schema, table.table
-        )
-        for table in definitions.tables
-        if not table.is_partition
+    create = sql.SQL("CREATE SEQUENCE IF NOT EXISTS {} ")
+    _execute_all(
+        connection,
+        [
+            create.format(sql.Identifier(one.schema, one.name)).as_bytes(connection) + one.text.encode()
+            for one in serials
+        ],
     )
+    _execute_all(connection, [table.text.encode() for table in definitions.tables])
+    own = sql.SQL("ALTER SEQUENCE {} OWNED BY {}")
+    _execute_all(
+        connection,
+        [
+            own.format(sql.Identifier(one.schema, one.name), sql.Identifier(*one.table, one.column)).as_bytes(
+                connection
+            )
+            for one in serials
+        ],
+    )
+    made = [table for table in definitions.tables if not table.is_partition]
+    rows = connection.execute(
+        "SELECT format('%%I.%%I', w.schema, w.name)::regclass::oid::bigint "
+        "FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS w (schema, name, number) ORDER BY w.number",
+        [[table.schema for table in made], [table.table for table in made]],
+    )
+    return tuple(oid for (oid,) in rows)
 
 
 def make_rest(connection: Connection, definitions: Definitions) -> None:
     """Everything else, inside the caller's transaction: on empty tables, to see whether it can be."""
-    for addition in (*definitions.indexes, *definitions.checks, *definitions.ties):
-        _add(connection, addition)
+    additions = (*definitions.indexes, *definitions.checks, *definitions.ties)
+    _execute_all(connection, [addition.text.encode() for addition in _possible(connection, additions)])
 
 
 def make_rest_after_load(
@@ -68,32 +78,52 @@ def make_rest_after_load(
     by_table: dict[tuple[str, str], list[Addition]] = {}
     for addition in definitions.indexes:
         by_table.setdefault(addition.table, []).append(addition)
+    works = SimpleQueue[Sequence[Addition]]()
+    for additions in by_table.values():
+        works.put(additions)
     with ThreadPoolExecutor(max_workers=_INDEX_SESSIONS, thread_name_prefix="index") as pool:
-        works = [pool.submit(_add_all, open_session, additions) for additions in by_table.values()]
-        for work in works:
-            work.result()
+        workers = [pool.submit(_add_waiting, open_session, works) for _ in range(min(_INDEX_SESSIONS, works.qsize()))]
+        for worker in workers:
+            worker.result()
     _add_all(open_session, (*definitions.checks, *definitions.ties))
     with closing(open_session()) as session, session.errors("make tables"):
         connection = session.connection()
-        for sequence, value, is_called in values:
-            connection.execute(
-                "SELECT setval(pg_get_serial_sequence(format('%%I.%%I', %s::text, %s::text), %s), %s, %s)",
-                [*sequence.table, sequence.column, value, is_called],
-            )
+        connection.cursor().executemany(
+            "SELECT setval(pg_get_serial_sequence(format('%%I.%%I', %s::text, %s::text), %s), %s, %s)",
+            [[*sequence.table, sequence.column, value, is_called] for sequence, value, is_called in values],
+        )
+
+
+def _add_waiting(open_session: Callable[[], Session], works: SimpleQueue[Sequence[Addition]]) -> None:
+    """One table's after another's, until none is left."""
+    with closing(open_session()) as session, session.errors("make indexes"), suppress(Empty):
+        connection = session.connection()
+        connection.execute(sql.SQL("SET maintenance_work_mem = {}").format(sql.Literal(_INDEX_MEMORY)))
+        while True:
+            for addition in works.get_nowait():
+                connection.execute(addition.text.encode())
 
 
 def _add_all(open_session: Callable[[], Session], additions: Sequence[Addition]) -> None:
     with closing(open_session()) as session, session.errors("make indexes"):
         connection = session.connection()
         connection.execute(sql.SQL("SET maintenance_work_mem = {}").format(sql.Literal(_INDEX_MEMORY)))
-        for addition in additions:
-            _add(connection, addition)
+        for addition in _possible(connection, additions):
+            connection.execute(addition.text.encode())
 
 
-def _add(connection: Connection, addition: Addition) -> None:
+def _possible(connection: Connection, additions: Sequence[Addition]) -> list[Addition]:
     """A foreign key to a table that the target does not have is left out: nobody follows that table."""
-    if addition.needs is None or _is_there(connection, "to_regclass(%s)", addition.needs):
-        connection.execute(addition.text.encode())
+    needed = [addition.needs for addition in additions if addition.needs is not None]
+    query = "SELECT w FROM unnest(%s::text[]) w WHERE to_regclass(w) IS NOT NULL"
+    there = {name for (name,) in connection.execute(query, [needed])} if needed else set()
+    return [addition for addition in additions if addition.needs is None or addition.needs in there]
+
+
+def _execute_all(connection: Connection, statements: Sequence[bytes]) -> None:
+    """Several statements to the server at once. Errors: psycopg's own, the first one's."""
+    for first in range(0, len(statements), _STATEMENTS_AT_ONCE):
+        connection.execute(b";\n".join(statements[first : first + _STATEMENTS_AT_ONCE]))
 
 
 def _is_there(connection: psycopg.Connection[Any], expression: str, *values: str) -> bool:

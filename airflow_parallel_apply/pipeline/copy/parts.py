@@ -1,4 +1,4 @@
-"""A copy's parts: every block of every table in exactly one of them, the largest first.
+"""A copy's parts: every block of every table in exactly one of them, the largest first; a table without blocks in none.
 
 Blocks need no key, cost no sort, and PostgreSQL 14 and later scans a range of them without reading the others. The last
 part of a table has no end, so that what the table grows by before it is read belongs to it.
@@ -63,6 +63,9 @@ def plan_parts(tables: Sequence[StoredTable], destinations: Sequence[Destination
 
 
 def _cut(table: StoredTable, destination: Destination, part_bytes: int) -> list[CopyPart]:
+    if table.is_heap and not table.blocks:
+        # What the snapshot shows was there before it, and the tables are held: nothing has let go of a block since.
+        return []
     count = min(max(-(-table.size_bytes // part_bytes), 1), max(table.blocks, 1)) if table.is_heap else 1
     bounds = [table.blocks * number // count for number in range(count)]
     return [

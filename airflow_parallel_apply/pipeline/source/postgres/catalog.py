@@ -12,6 +12,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.filled import filled
 from airflow_parallel_apply.pipeline.partition.key import KeyKind, key_kind
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireColumn, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.numbering import Namesake, settle
@@ -92,10 +93,10 @@ def matching(tables: tuple[SourceTable, ...], patterns: TablePatterns) -> tuple[
     return tuple(table for table in tables if patterns.matches(table.schema, table.table))
 
 
-def has_rows(connection: psycopg.Connection[Any], table: SourceTable) -> bool:
-    """Whether a table has a row that the connection's transaction sees."""
-    found = connection.execute(sql.SQL("SELECT EXISTS (SELECT FROM {})").format(table.own_rows)).fetchone()
-    return bool(found and found[0])
+def with_rows(connection: psycopg.Connection[Any], tables: Sequence[SourceTable]) -> list[str]:
+    """The names of those that have a row that the connection's transaction sees."""
+    found = filled(connection, [table.own_rows for table in tables])
+    return [table.name for table, has_rows in zip(tables, found, strict=True) if has_rows]
 
 
 def sends_generated(connection: psycopg.Connection[Any], publication: str, followed: Sequence[SourceTable]) -> bool:

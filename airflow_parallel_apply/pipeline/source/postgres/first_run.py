@@ -19,10 +19,10 @@ from airflow_parallel_apply.pipeline.source.postgres.belongings import Belonging
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
     describe_now,
-    has_rows,
     list_tables,
     listed,
     matching,
+    with_rows,
 )
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
@@ -177,7 +177,7 @@ class FirstRun:
                 unwatch(self._catalog(), self.belongings.publication)
 
     def _require_empty(self, connection: psycopg.Connection[Any]) -> None:
-        names = [table.name for table in self.followed if has_rows(connection, table)]
+        names = with_rows(connection, self.followed)
         if names:
             raise self._wrong(
                 f"has tables with rows, and start=empty takes none: {listed(names)}",

@@ -19,10 +19,10 @@ from airflow_parallel_apply.pipeline.log.protocol import Overtaken
 from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
-    has_rows,
     list_tables,
     listed,
     matching,
+    with_rows,
 )
 from airflow_parallel_apply.pipeline.source.postgres.check import server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED, FirstRun
@@ -196,17 +196,19 @@ class Preparation:
                 connection.execute(
                     sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, sql.SQL(WITH_GENERATED))
                 )
-            for table in tables:
-                connection.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(table.identifier))
-                if has_rows(connection, table):
-                    raise self._wrong(
-                        f"has a new table with rows, which this pipeline did not see: {table.name}",
-                        f"Run parallel-apply recopy --pipeline {self.config.pipeline} --table {table.name}, which "
-                        "brings its rows in; or empty the table, or leave it out with an exclude pattern.",
-                    )
-                connection.execute(
-                    sql.SQL("ALTER PUBLICATION {} ADD TABLE ONLY {}").format(publication, table.identifier)
+            connection.execute(
+                sql.SQL("LOCK TABLE {} IN SHARE MODE").format(sql.SQL(", ").join(table.own_rows for table in tables))
+            )
+            names = with_rows(connection, tables)
+            if names:
+                options = " ".join(f"--table {name}" for name in names)
+                raise self._wrong(
+                    f"has new tables with rows, which this pipeline did not see: {listed(names)}",
+                    f"Run parallel-apply recopy --pipeline {self.config.pipeline} {options}, which brings their rows "
+                    "in; or empty them, or leave them out with an exclude pattern.",
                 )
+            added = sql.SQL(", ").join(sql.SQL("ONLY {}").format(table.identifier) for table in tables)
+            connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, added))
         return [f"Added {table.name} to publication {self.publication}." for table in tables]
 
     def _refuse_unmatched(self, tables: Sequence[SourceTable], followed: Sequence[SourceTable]) -> None:

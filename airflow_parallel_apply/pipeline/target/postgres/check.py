@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from psycopg import sql
 from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.filled import filled
 from airflow_parallel_apply.pipeline.finding import (
     Finding,
     Severity,
@@ -294,9 +294,8 @@ def _guard_findings(
 
 
 def _row_findings(connection: Connection, tables: Sequence[TargetTable]) -> Iterator[Finding]:
-    for table in tables:
-        row = connection.execute(sql.SQL("SELECT EXISTS (SELECT FROM {})").format(table.identifier)).fetchone()
-        if row is not None and row[0]:
+    for table, has_rows in zip(tables, filled(connection, [table.identifier for table in tables]), strict=True):
+        if has_rows:
             yield _about(
                 table.relation,
                 f"{table.relation.name} has rows, where the first run is to find none",
