@@ -114,6 +114,7 @@ class PipelineTask(BaseOperator):
     :param consistency: when changes become visible: ``channel``
     :param ddl: what a DDL message and a change of columns do: ``refuse``, ``apply`` or ``skip``
     :param epoch_max_changes: changes after which an epoch is closed
+    :param error_values: whether errors quote the values of rows that the target refused
     """
 
     template_fields: Sequence[str] = (*parameters.NAMES, *_CONNECTIONS)
@@ -142,6 +143,7 @@ class PipelineTask(BaseOperator):
         consistency: str = "",
         ddl: str = "",
         epoch_max_changes: int | str | None = None,
+        error_values: bool | str | None = None,
         retries: int = DEFAULT_RETRIES,
         retry_delay: timedelta = DEFAULT_RETRY_DELAY,
         **kwargs: Any,
@@ -165,6 +167,7 @@ class PipelineTask(BaseOperator):
         self.consistency = consistency
         self.ddl = ddl
         self.epoch_max_changes = epoch_max_changes
+        self.error_values = error_values
         parameters.check_literals(self.parameters)
 
     @property

@@ -88,6 +88,7 @@ class ParallelApply(TaskGroup):
         consistency: str | None = None,
         ddl: str | None = None,
         epoch_max_changes: int | str | None = None,
+        error_values: bool | str | None = None,
         until: str | None = None,
         wait: timedelta | None = None,
         fence_timeout: timedelta | None = None,
@@ -118,6 +119,7 @@ class ParallelApply(TaskGroup):
             "consistency": consistency,
             "ddl": ddl,
             "epoch_max_changes": epoch_max_changes,
+            "error_values": error_values,
         }
         more = dict(operator_args or {})
         _check_operator_args(more, {*own, "until", "wait", "fence_timeout"})

@@ -203,6 +203,12 @@ PARAMS = {
         description_md="Consecutive whole transactions are one unit of work up to about this many changes.",
         section=_PARALLELISM,
     ),
+    "error_values": Param(
+        False,
+        type="boolean",
+        title="Values in errors",
+        description_md="Errors quote the rows that the target refused. Task logs, XCom and the queue keep them.",
+    ),
 }
 
 with DAG(
@@ -237,5 +243,6 @@ with DAG(
         consistency="{{ params.consistency }}",
         ddl="{{ params.ddl }}",
         epoch_max_changes="{{ params.epoch_max_changes }}",
+        error_values="{{ params.error_values }}",
         until="{{ params.until or '' }}",
     )

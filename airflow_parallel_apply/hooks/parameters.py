@@ -39,6 +39,7 @@ NAMES: Final = (
     "consistency",
     "ddl",
     "epoch_max_changes",
+    "error_values",
 )
 """The parameters of a pipeline, in the order of the form."""
 
@@ -195,5 +196,6 @@ _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
     "consistency": _choice(Consistency),
     "ddl": _choice(DdlPolicy),
     "epoch_max_changes": _number,
+    "error_values": _flag,
     "fence_timeout": lambda _name, value: value,
 }

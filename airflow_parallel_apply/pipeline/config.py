@@ -148,6 +148,10 @@ class PipelineConfig:
     epoch_max_bytes: int = 64 * 2**20
     unit_max_bytes: int = 256 * 2**20
     """Bounds what a lane claims at once, in bytes of values; one larger epoch is still one unit."""
+    error_values: bool = False
+    """Whether errors about applied changes quote the rows that the target refused: their table, column and key they
+    tell anyway. Errors stand in task logs, XCom, the queue and `status`.
+    """
     lease: timedelta = timedelta(seconds=30)
     fence_timeout: timedelta = timedelta(minutes=30)
 

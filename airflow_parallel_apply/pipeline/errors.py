@@ -50,6 +50,7 @@ class ParallelApplyError(Exception):
         table: str | None = None,
         column: str | None = None,
         hint: str | None = None,
+        values: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -60,6 +61,14 @@ class ParallelApplyError(Exception):
         self.table = table
         self.column = column
         self.hint = hint
+        self.values = values
+        """What the message leaves out: values of rows. Told by `telling` alone."""
+
+    def telling(self, values: bool) -> str:
+        """The line, with the values of rows where whoever reads it may see them."""
+        if not (values and self.values):
+            return str(self)
+        return f"{self} Values: {self.values}"
 
     def at(
         self,

@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.errors import (
     Unavailable,
 )
 
-_FIELDS: Final = ("op", "pipeline", "channel", "seqno", "table", "column", "hint")
+_FIELDS: Final = ("op", "pipeline", "channel", "seqno", "table", "column", "hint", "values")
 _LOG_CLASSES: Final = ("PATH_NOT_FOUND", "FAILED_READ_FILE", "FILE_NOT_EXIST", "CANNOT_READ_FILE")
 _UNFIT_PYTHON: Final = (
     "ModuleNotFoundError",

@@ -51,10 +51,19 @@ class SparkStage:
         try:
             with self._job_tag(unit) as tag:
                 log, session = self._open()
-                branch = open_store(self._config.store, log).branch(unit)
-                job = build_job(session, unit, branch, exchange_rows=self._exchange_rows)
-                self._require_not_interrupted(tag)
-                tables = self._run(session, tag, unit, job, log)
+                store = open_store(self._config.store, log)
+                branch = store.branch(unit)
+                while True:
+                    job = build_job(session, unit, branch, exchange_rows=self._exchange_rows)
+                    self._require_not_interrupted(tag)
+                    try:
+                        tables = self._run(session, tag, unit, job, log)
+                        break
+                    except LogError:
+                        # A job, or Spark's retry of its task, may come later than the files of merged segments stay.
+                        listed, branch = branch, store.branch(unit)
+                        if branch == listed:
+                            raise
         except Unavailable:
             self._forget_session()
             raise

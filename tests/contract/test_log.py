@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -328,6 +329,34 @@ def test_adjacent_small_segments_are_merged_and_their_files_stay_for_a_grace(url
     assert not any(Path(path).exists() for path in before)
     assert len(files_of(url)) == 2
     assert in_order(url).equals(pa.Table.from_batches(expected))
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_reader_whose_files_are_merged_and_removed_meanwhile_goes_on_with_the_merged_ones(
+    url: str, in_order: bool
+) -> None:
+    clock = Clock()
+    options = WriterOptions(small_segment_count=3, superseded_grace=timedelta(minutes=10))
+    writer = open_writer(url, options=options, clock=clock)
+    expected = []
+    for number in range(3):
+        batch = history(number * 10, 10)
+        expected.append(batch[0])
+        writer.append(*batch)
+        writer.commit(number + 1)
+    reading = open_reader(url).rows(-1, END, columns=["seqno", "fragno"], in_order=in_order)
+    found = [next(reading)]
+    batch = history(30, 10)
+    expected.append(batch[0])
+    writer.append(*batch)
+    writer.commit(4)
+    clock.now += timedelta(minutes=11)
+    writer.commit(100)
+    assert len(files_of(url)) == 2
+    found += reading
+    order = [("seqno", "ascending"), ("fragno", "ascending")]
+    told = pa.Table.from_batches(expected[:3]).select(["seqno", "fragno"])
+    assert pa.Table.from_batches(found).filter(pc.field("seqno") < 30).sort_by(order).equals(told)
 
 
 def test_segments_that_reach_the_size_together_are_merged_and_large_ones_are_left_alone(url: str) -> None:

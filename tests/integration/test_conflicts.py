@@ -36,7 +36,7 @@ def test_a_violation_that_no_channel_made_ends_with_one_error_and_no_position_mo
     execute(rig.target_dsn, "INSERT INTO t VALUES (500, 5, 'somebody else''s')")
     for key in range(1, 10):
         rig.write(f"INSERT INTO t VALUES ({key}, {key}, 'new')")
-    with pytest.raises(TargetError, match=r"\(u\)=\(5\) already exists.*table public\.t"):
+    with pytest.raises(TargetError, match=r"\(u\) already exists.*table public\.t"):
         rig.run()
     assert rig.rows("SELECT min(seqno) FROM parallel_apply.position") == [(-1,)]
     assert rig.rows("SELECT id FROM t WHERE u = 5") == [(500,)]

@@ -81,7 +81,7 @@ def test_an_insert_that_meets_another_rows_unique_value_never_changes_that_row(o
     one_lane.run()
     execute(one_lane.target_dsn, "INSERT INTO t VALUES (500, 5, 'somebody else''s')")
     one_lane.write("INSERT INTO t SELECT i, i, 'new' FROM generate_series(2, 9) i")
-    with pytest.raises(TargetError, match=r"\(u\)=\(5\) already exists"):
+    with pytest.raises(TargetError, match=r"\(u\) already exists"):
         one_lane.run()
     assert one_lane.rows("SELECT id, u, v FROM t WHERE u = 5") == [(500, 5, "somebody else's")]
     execute(one_lane.target_dsn, "DELETE FROM t WHERE id = 500")

@@ -19,7 +19,10 @@ from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
+from airflow_parallel_apply.pipeline.store.open import open_store
+from airflow_parallel_apply.pipeline.store.protocol import Branch
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
+from airflow_parallel_apply.spark import stage as stage_module
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
@@ -289,3 +292,35 @@ def worker_of(connection: psycopg.Connection) -> int:
             if str(path.readlink()) == f"socket:[{inode}]":
                 return int(path.parts[2])
     raise AssertionError("no process holds the staging session")
+
+
+def test_files_that_were_merged_and_removed_under_a_job_are_listed_anew(
+    make_stage: Callable[..., SparkStage], log_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late:
+        """The store as a job saw it that runs only after its files are gone."""
+
+        def __init__(self, *found: object) -> None:
+            self._store = open_store(*found)
+            self._asked = 0
+
+        def branch(self, unit: Unit) -> Branch:
+            self._asked += 1
+            found = self._store.branch(unit)
+            if self._asked > 1:
+                return found
+            return replace(found, files=tuple(f"{path}.merged" for path in found.files))
+
+    monkeypatch.setattr(stage_module, "open_store", Late)
+    staged = make_stage().stage(unit(log_url))
+    assert staged.row_count == unit(log_url).row_count
+
+
+def test_a_file_that_is_gone_for_good_is_told(make_stage: Callable[..., SparkStage], log_url: str) -> None:
+    found = unit(log_url)
+    stage = make_stage()
+    assert stage.stage(found).tables
+    (path,) = open_reader(log_url).row_files(-1, TRANSACTIONS)
+    Path(path).unlink()
+    with pytest.raises(LogError, match=r"is missing"):
+        stage.stage(found)

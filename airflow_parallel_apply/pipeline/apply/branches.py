@@ -208,7 +208,7 @@ class Branches:
     def _failed(self, batch: Batch, channel: int, error: FatalError) -> None:
         seqno = batch.first_seqno
         error.at(pipeline=self._parts.config.pipeline, channel=channel, seqno=seqno)
-        failure = UnitFailure(seqno=seqno, channel=channel, message=str(error))
+        failure = UnitFailure(seqno=seqno, channel=channel, message=error.telling(self._parts.config.error_values))
         _logger.error("%s", failure.message)
 
         def fail(head: Task) -> None:

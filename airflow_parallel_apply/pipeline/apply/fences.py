@@ -234,7 +234,7 @@ class Fences:
         """Mark it in the queue, at the least seqno that is not applied."""
         seqno = low_watermark(self._parts.retrying(self._parts.target.positions)) + 1
         error.at(pipeline=self._parts.config.pipeline, seqno=seqno)
-        failure = UnitFailure(seqno=seqno, channel=None, message=str(error))
+        failure = UnitFailure(seqno=seqno, channel=None, message=error.telling(self._parts.config.error_values))
         _logger.error("%s", failure.message)
 
         def fail(held: Task) -> None:

@@ -158,7 +158,7 @@ class RowReader(Protocol):
         after_fragno: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """`ROWS` of the seqnos; with `in_order` by (seqno, fragno), in bounded memory even inside one transaction.
-        `after_fragno` skips the fragnos at or below it (one seqno).
+        `after_fragno` skips the fragnos at or below it (one seqno). `columns` may name `schema.WIDTH`, too.
         """
         ...
 

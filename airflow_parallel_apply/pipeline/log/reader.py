@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -14,7 +15,7 @@ from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
 from airflow_parallel_apply.pipeline.log.manifest import catch_up, load, read_identity
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Segment
-from airflow_parallel_apply.pipeline.log.schema import ROWS, TRANSACTIONS
+from airflow_parallel_apply.pipeline.log.schema import ROWS, STORED, TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import read_transactions, verify_segment
 
 _BATCH_ROWS: Final = 65_536
@@ -86,11 +87,24 @@ class DirectoryLogReader:
         wanted = (pc.field("seqno") > after_seqno) & (pc.field("seqno") <= last_seqno)
         if after_fragno is not None:
             wanted &= pc.field("fragno") > after_fragno
-        for segment in self._segments(after_seqno, last_seqno):
+        pending = deque(self._segments(after_seqno, last_seqno))
+        while pending:
+            segment = pending.popleft()
             if not segment.row_count:
                 continue
-            self.verify([segment])
-            parts = self._row_groups(segment, sorted({*names, "seqno", "fragno"}), after_seqno, last_seqno)
+            try:
+                self.verify([segment])
+                file = self._open(segment)
+            except LogError:
+                # Whoever takes the rows may take longer than the files of merged segments stay.
+                if segment in self.state().segments:
+                    raise
+                pending = deque(self._segments(segment.first_seqno - 1, last_seqno))
+                wanted &= (pc.field("seqno") > segment.first_seqno) | (
+                    (pc.field("seqno") == segment.first_seqno) & (pc.field("fragno") >= segment.first_fragno)
+                )
+                continue
+            parts = self._row_groups(segment, file, sorted({*names, "seqno", "fragno"}), after_seqno, last_seqno)
             kept = (part.filter(wanted) for part in parts)
             for table in _sorted(kept) if in_order else kept:
                 yield from table.select(names).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
@@ -108,16 +122,25 @@ class DirectoryLogReader:
             if segment.last_seqno > after_seqno and segment.first_seqno <= last_seqno
         ]
 
-    def _row_groups(
-        self, segment: Segment, columns: list[str], after_seqno: int, last_seqno: int
-    ) -> Iterator[pa.Table]:
+    def _open(self, segment: Segment) -> pq.ParquetFile:
         path = self._directory.rows_path(segment.name)
-        schema = pa.schema([ROWS.field(name) for name in columns])
-        with file_errors(path), pq.ParquetFile(path) as file:
+        with file_errors(path):
+            return pq.ParquetFile(path)
+
+    def _row_groups(
+        self, segment: Segment, file: pq.ParquetFile, columns: list[str], after_seqno: int, last_seqno: int
+    ) -> Iterator[pa.Table]:
+        schema = pa.schema([STORED.field(name) for name in columns])
+        stored = [name for name in columns if name in file.schema_arrow.names]
+        with file_errors(self._directory.rows_path(segment.name)), file:
             for number in range(file.num_row_groups):
                 seqnos = file.metadata.row_group(number).column(ROWS.get_field_index("seqno")).statistics
                 if seqnos.max > after_seqno and seqnos.min <= last_seqno:
-                    yield file.read_row_group(number, columns=columns).select(columns).cast(schema)
+                    part = file.read_row_group(number, columns=stored)
+                    for name in columns:
+                        if name not in stored:
+                            part = part.append_column(name, pa.nulls(part.num_rows, STORED.field(name).type))
+                    yield part.select(columns).cast(schema)
 
 
 def _sorted(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:

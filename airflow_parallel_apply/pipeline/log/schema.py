@@ -50,6 +50,13 @@ ROWS: Final = pa.schema(
     ]
 )
 
+WIDTH: Final = "width"
+"""A column that files have behind those of `ROWS`, null where an older version wrote them: bytes of the row's values. So
+a planner knows what channels have to move without reading the values.
+"""
+
+STORED: Final = ROWS.append(pa.field(WIDTH, pa.int32()))
+
 TRANSACTIONS: Final = pa.schema(
     [
         pa.field("seqno", pa.int64(), nullable=False),

@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_err
 from airflow_parallel_apply.pipeline.log.links import link
 from airflow_parallel_apply.pipeline.log.options import rows_memory_bytes
 from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, RowGroup, Segment
-from airflow_parallel_apply.pipeline.log.schema import ROWS, TRANSACTIONS
+from airflow_parallel_apply.pipeline.log.schema import ROWS, STORED, TRANSACTIONS, WIDTH
 
 LINK_COLUMNS: Final = ("previous_seqno", "next_seqno")
 UNLINKED: Final = pa.schema([field for field in ROWS if field.name not in LINK_COLUMNS])
@@ -41,6 +41,7 @@ _WITH_DICTIONARY: Final = ("relation_id", "operation", "bucket", "unsent")
 _ENCODINGS: Final = {
     "seqno": "DELTA_BINARY_PACKED",
     "fragno": "DELTA_BINARY_PACKED",
+    WIDTH: "DELTA_BINARY_PACKED",
     "previous_seqno": "DELTA_BINARY_PACKED",
     "next_seqno": "DELTA_BINARY_PACKED",
     "key": "PLAIN",
@@ -153,10 +154,11 @@ def _encode_rows(rows: pa.Table, groups: tuple[RowGroup, ...], order: npt.NDArra
     previous_seqno, next_seqno = link(rows)
     linked = rows.append_column("previous_seqno", pa.array(previous_seqno))
     linked = linked.append_column("next_seqno", pa.array(next_seqno)).select(ROWS.names)
+    linked = linked.append_column(STORED.field(WIDTH), pc.binary_length(linked.column("values")))
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
-        ROWS,
+        STORED,
         compression=_COMPRESSION,
         compression_level=_COMPRESSION_LEVEL,
         use_dictionary=list(_WITH_DICTIONARY),
@@ -168,7 +170,7 @@ def _encode_rows(rows: pa.Table, groups: tuple[RowGroup, ...], order: npt.NDArra
         start = 0
         for group in groups:
             # A group at a time: gathered into memory that is still in the cache, and used again for the next one.
-            part = linked.take(pa.array(order[start : start + group.row_count])).cast(ROWS)
+            part = linked.take(pa.array(order[start : start + group.row_count])).cast(STORED)
             writer.write_table(part, row_group_size=group.row_count)
             start += group.row_count
     return sink.getvalue()

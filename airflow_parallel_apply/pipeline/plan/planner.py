@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,13 @@ import pyarrow.compute as pc
 from airflow_parallel_apply.pipeline.epoch import Epoch, Reason
 from airflow_parallel_apply.pipeline.event import Mark, Operation
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.log.schema import WIDTH
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.protocol import CRITICAL, UNKNOWN, Partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits, Span, Transactions, cut_spans
+
+Numbers = npt.NDArray[np.int64]
 
 _REASON_OF_MARK = {
     Mark.MESSAGE: Reason.DDL,
@@ -53,22 +57,22 @@ def plan_epochs(
     spans = cut_spans(transactions, limits, cuts)
     seqnos, byte_counts = transactions.seqnos, transactions.byte_counts
     if placed is not None:
-        rows = placed.rows_by_channel(spans, routing.channels)
+        loads = placed.by_channel(spans, byte_counts, routing.channels)
     else:
         firsts = seqnos[[span.first for span in spans]]
-        rows = _rows_by_channel(log, after_seqno, last_seqno, firsts, partitioner, routing.channels)
+        loads = _by_channel(log, after_seqno, last_seqno, firsts, partitioner, routing.channels)
     cumulated = np.concatenate(([0], np.cumsum(byte_counts)))
     epochs = []
-    for number, (span, row) in enumerate(zip(spans, rows, strict=True), start=first_number):
+    for index, span in enumerate(spans):
         epochs.append(
             Epoch(
-                number=number,
+                number=first_number + index,
                 first_seqno=int(seqnos[span.first]),
                 last_seqno=int(seqnos[span.last]),
                 kind=span.kind,
                 reason=span.reason,
-                rows=tuple(int(count) for count in row),
-                bytes_=_share(int(cumulated[span.last + 1] - cumulated[span.first]), row),
+                rows=tuple(loads.rows[index].tolist()),
+                bytes_=loads.sizes(index, int(cumulated[span.last + 1] - cumulated[span.first])),
             )
         )
     return tuple(epochs)
@@ -127,6 +131,24 @@ def _critical(marks: pa.ChunkedArray) -> dict[int, Reason]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Loads:
+    """What every epoch (one a line) brings every channel (one a column). `unweighed`: rows of which `bytes_` says
+    nothing, in files of an older version.
+    """
+
+    rows: Numbers
+    bytes_: Numbers
+    unweighed: Numbers
+
+    def sizes(self, epoch: int, total: int) -> tuple[int, ...]:
+        """Bytes by channel; what is left of the epoch's total is shared in proportion to the rows without a width."""
+        count = int(self.unweighed[epoch].sum())
+        left = max(total - int(self.bytes_[epoch].sum()), 0) if count else 0
+        shares = (left * int(rows) // count if count else 0 for rows in self.unweighed[epoch])
+        return tuple(int(known) + share for known, share in zip(self.bytes_[epoch], shares, strict=True))
+
+
 class _Placed:
     """Transactions as a whole partitioner places them: some arrays of one line a transaction."""
 
@@ -162,37 +184,39 @@ class _Placed:
             **dict.fromkeys(critical, Reason.SHARD_CRITICAL),
         }
 
-    def rows_by_channel(self, spans: Sequence[Span], channels: int) -> npt.NDArray[np.int64]:
-        """As `_rows_by_channel`; what runs alone is counted in some channel, since all of them wait for it."""
-        counts = np.zeros((len(spans), channels), dtype=np.int64)
+    def by_channel(self, spans: Sequence[Span], byte_counts: Numbers, channels: int) -> _Loads:
+        """As `_by_channel`; what runs alone is counted in some channel, since all of them wait for it."""
+        counts, sizes = (np.zeros((len(spans), channels), dtype=np.int64) for _ in range(2))
         epoch = np.repeat(np.arange(len(spans)), [span.last - span.first + 1 for span in spans])
         # A transaction without rows adds nothing anywhere.
         channel = np.where(self._rows > 0, np.maximum(self._channel, 0), 0)
         np.add.at(counts, (epoch, channel), self._rows)
-        return counts
+        np.add.at(sizes, (epoch, channel), byte_counts)
+        return _Loads(counts, sizes, np.zeros_like(counts))
 
 
-def _rows_by_channel(
+def _by_channel(
     log: LogReader,
     after_seqno: int,
     last_seqno: int,
-    firsts: npt.NDArray[np.int64],
+    firsts: Numbers,
     partitioner: Partitioner,
     channels: int,
-) -> npt.NDArray[np.int64]:
-    """Rows of every epoch (one a line) in every channel (one a column)."""
-    counts = np.zeros((len(firsts), channels), dtype=np.int64)
+) -> _Loads:
+    found = _Loads(*(np.zeros((len(firsts), channels), dtype=np.int64) for _ in range(3)))
     relations = {relation.relation_id: relation for relation in log.state().relations}
-    columns = list(dict.fromkeys(("seqno", *partitioner.columns)))
+    columns = list(dict.fromkeys(("seqno", WIDTH, *partitioner.columns)))
     for batch in log.rows(after_seqno, last_seqno, columns=columns):
         epoch = np.searchsorted(firsts, batch.column("seqno").to_numpy(), side="right") - 1
         channel = partitioner.place(batch, relations).channels
-        cells = np.bincount(epoch * channels + channel, minlength=counts.size)
-        counts += cells.reshape(counts.shape)
-    return counts
-
-
-def _share(total: int, rows: npt.NDArray[np.int64]) -> tuple[int, ...]:
-    """An epoch's bytes by channel, in proportion to its rows: enough to bound units, without reading the values."""
-    whole = int(rows.sum())
-    return tuple(int(total * int(count) // whole) if whole else 0 for count in rows)
+        cells = epoch * channels + channel
+        width = batch.column(WIDTH)
+        weights = pc.fill_null(width, 0).to_numpy(zero_copy_only=False)
+        for sums, weight in (
+            (found.rows, None),
+            (found.bytes_, weights),
+            (found.unweighed, width.is_null().to_numpy(zero_copy_only=False)),
+        ):
+            added = np.bincount(cells, weight, minlength=sums.size).astype(np.int64)
+            np.add(sums, added.reshape(sums.shape), out=sums)
+    return found

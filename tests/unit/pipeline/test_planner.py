@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,11 +11,14 @@ from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.epoch import EpochKind, Reason
 from airflow_parallel_apply.pipeline.event import NO_SEQNO, Mark, Relation
+from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
+from airflow_parallel_apply.pipeline.partition.key import buckets as buckets_of
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.planner import plan_epochs
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
+from tests.support.written_log import Change, append, make_log
 
 
 @dataclass
@@ -54,6 +58,7 @@ class HistoryLog:
                 "bucket": pa.array(buckets, pa.int32()),
                 "relation_id": pa.array([0] * len(buckets), pa.int32()),
                 "operation": pa.array(["U"] * len(buckets), pa.string()),
+                "width": pa.nulls(len(buckets), pa.int32()),
             }
             yield pa.record_batch({name: found[name] for name in columns})
 
@@ -162,6 +167,35 @@ def test_bytes_close_an_epoch_too() -> None:
     assert [(epoch.first_seqno, epoch.last_seqno, epoch.reason) for epoch in epochs] == [
         (0, 2, Reason.BYTES), (3, 5, Reason.BYTES), (6, 8, Reason.BYTES), (9, 9, Reason.END),
     ]  # fmt: skip
+
+
+def test_a_channels_bytes_are_those_of_its_rows_where_the_log_has_their_widths(tmp_path: Path) -> None:
+    """Not a share by count: the wide rows of one key would pass a unit's bound many times over."""
+    url = str(tmp_path / "log")
+    make_log(url)
+    narrow, wide = 0, next(key for key in range(9) if channel_at(key) != channel_at(0))
+    append(url, 0, [[Change("I", narrow, "v")], [Change("I", wide, "v")]] * 5 + [[Change("U", wide, "v" * 9_000)]] * 10)
+    limits = EpochLimits(max_changes=1000, max_bytes=2**20)
+    (epoch,) = plan_epochs(
+        open_reader(url), after_seqno=-1, last_seqno=19, first_number=0, routing=Routing(channels=2), limits=limits
+    )
+    assert epoch.rows[channel_at(wide)] == 15
+    assert epoch.bytes_[channel_at(wide)] == 10 * 9_002 + 5 * 3
+    assert epoch.bytes_[channel_at(narrow)] == 5 * 3
+
+
+def channel_at(key: int) -> int:
+    return int(channel_of(buckets_of("public.t", pa.array([str(key)])), 2)[0])
+
+
+def test_bytes_of_files_without_widths_are_shared_by_rows() -> None:
+    log = HistoryLog([((1, 1000), ()), ((1, 1), ())])
+    limits = EpochLimits(max_changes=1000, max_bytes=1000)
+    (epoch,) = plan_epochs(
+        log,  # type: ignore[arg-type]
+        after_seqno=NO_SEQNO, last_seqno=1, first_number=0, routing=Routing(channels=2), limits=limits,
+    )  # fmt: skip
+    assert (epoch.rows, epoch.bytes_) == ((3, 1), (30, 10))
 
 
 def test_planning_in_two_calls_numbers_on() -> None:

@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
+from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 
 _UNAVAILABLE_CLASSES: Final = ("08", "53", "57", "58")
 """Connection, resources, operator intervention, system errors."""
@@ -40,13 +41,50 @@ _HINTS: Final = {
     "23P01": "A row in the target excludes this one. Did somebody else write it, or did the copies differ before?",
     "23503": "A row that this one refers to is not in the target. Let the role set session_replication_role.",
     "23502": "The target demands a value that the source has none for.",
-    "23514": "The target has a check constraint that the source's row does not meet.",
     "42501": "Grant the privilege to the role of the target connection.",
     "42P01": "Create the table in the target, or exclude it from the pipeline.",
     "42703": "Add the column to the target's table.",
     "25006": "Connect to the primary, not to a standby.",
-    "22": "The target's column has another type than the source's.",
+    "22P05": "The encoding of the target's database lacks a character of the source's: use one with the encoding UTF8.",
+    "22001": "The target's column is narrower than the source's: `parallel-apply check` has the ALTER TABLE.",
+    "22003": "The target's column is narrower than the source's: `parallel-apply check` has the ALTER TABLE.",
+    "22": "The target's column has another type than the source's: `parallel-apply check` has the ALTER TABLE.",
 }
+_CHECK: Final = "23514"
+_NOT_NULL: Final = "23502"
+_PRIVILEGE: Final = "42501"
+_RAISED: Final = ("P0001", "P0004")
+_ENUM: Final = re.compile(r"invalid input value for enum (.+?): ", re.DOTALL)
+_IN_FUNCTION: Final = re.compile(r"PL/pgSQL function (\S+)")
+_NO_PARTITION: Final = (
+    "The target's table has no partition for this row: create one there (CREATE TABLE ... PARTITION OF ...), then run "
+    "again."
+)
+_TABLE_CHECK: Final = (
+    "The target has a check constraint that the source's row does not meet. Run ALTER TABLE {table} DROP CONSTRAINT "
+    '"{constraint}"; or make it as the source\'s is. Then run again.'
+)
+_DOMAIN_CHECK: Final = (
+    "The target's domain has a constraint that the source's value does not meet. Run ALTER DOMAIN {domain} DROP "
+    'CONSTRAINT "{constraint}"; or make it as the source\'s is. Then run again.'
+)
+_DROP_NOT_NULL: Final = (
+    "The target demands a value that the source has none for. Run ALTER TABLE {table} ALTER COLUMN "
+    '"{column}" DROP NOT NULL; then run again.'
+)
+_NO_LABEL: Final = (
+    "The target's enum lacks a label that the source's has: add it there (ALTER TYPE {enum} ADD VALUE ...), then run "
+    "again."
+)
+_ROW_SECURITY: Final = (
+    "The target's table has row security. As a superuser let the role bypass it (ALTER ROLE ... BYPASSRLS), then run "
+    "again."
+)
+_RAISED_BY: Final = (
+    "At the target {where} raised this, called by a trigger, a default or a check. To keep a trigger from applied rows "
+    "let the role set session_replication_role, and the trigger be neither ENABLE ALWAYS nor ENABLE REPLICA. Then run "
+    "again."
+)
 
 _COPY_PLACE: Final = re.compile(r"COPY .+?, line (?P<line>\d+)(?:, column (?P<column>[^:]+?))?(?::|$)", re.MULTILINE)
 
@@ -60,7 +98,7 @@ def translate(
 ) -> ParallelApplyError:
     """The error to raise instead; no connection string appears in it. `server`: what people call the database."""
     state = error.sqlstate or error.diag.sqlstate
-    text = _message(error)
+    text, values = wording(error)
     if state is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         if "authentication failed" in text or "does not exist" in text:
             return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint="Check the connection.")
@@ -73,7 +111,7 @@ def translate(
         return RetryableError(f"the {server} rolled back: {text}", op=op)
     if state == _DEADLOCK:
         return Deadlock(f"the {server} rolled back: {text}", op=op, table=table or _table(error))
-    hint = _HINTS.get(state or "") or _HINTS.get((state or "")[:2])
+    hint = _hint(error, state or "", table)
     if state in _CONFLICTS:
         return Conflict(
             f"the {server} refuses: {text}",
@@ -81,6 +119,7 @@ def translate(
             op=op,
             table=table or _table(error),
             hint=hint,
+            values=values,
         )
     kind = ConfigurationError if state in ("42501", "25006") else TargetError
     return kind(
@@ -89,6 +128,7 @@ def translate(
         table=table or _table(error),
         column=copy_column(error) or error.diag.column_name,
         hint=hint,
+        values=values,
     )
 
 
@@ -104,10 +144,31 @@ def copy_column(error: psycopg.Error) -> str | None:
     return found["column"].strip('"') if found and found["column"] else None
 
 
-def _message(error: psycopg.Error) -> str:
-    primary = error.diag.message_primary or str(error).strip()
-    detail = error.diag.message_detail
-    return " ".join(f"{primary}; {detail}".split()) if detail else " ".join(primary.split())
+def _hint(error: psycopg.Error, state: str, table: str | None) -> str | None:
+    """What leads on, as precisely as the server's report allows."""
+    if state == _CHECK and error.diag.constraint_name is None:
+        return _NO_PARTITION
+    if state == _CHECK and error.diag.datatype_name is not None:
+        return _DOMAIN_CHECK.format(domain=error.diag.datatype_name, constraint=error.diag.constraint_name)
+    if state == _CHECK:
+        return _TABLE_CHECK.format(table=_table(error) or table, constraint=error.diag.constraint_name)
+    if state == _NOT_NULL and error.diag.column_name is not None:
+        return _DROP_NOT_NULL.format(table=_table(error) or table, column=error.diag.column_name)
+    primary = error.diag.message_primary or ""
+    enum = _ENUM.match(primary)
+    if enum:
+        return _NO_LABEL.format(enum=enum[1])
+    if state == _PRIVILEGE and "row-level security" in primary:
+        return _ROW_SECURITY
+    if state in _RAISED:
+        return _RAISED_BY.format(where=_function(error))
+    return _HINTS.get(state) or _HINTS.get(state[:2])
+
+
+def _function(error: psycopg.Error) -> str:
+    """The function that raised an error, by its context, which for PL/pgSQL begins with its name."""
+    found = _IN_FUNCTION.search(error.diag.context or "")
+    return f"the function {found[1]}" if found else "a function"
 
 
 def _table(error: psycopg.Error) -> str | None:

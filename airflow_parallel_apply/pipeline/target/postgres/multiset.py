@@ -112,7 +112,8 @@ def image(table: TargetTable, alias: str) -> sql.Composed:
 def missing_images(table: TargetTable, count: int, images: Sequence[str]) -> TargetError:
     """What to say of rows that are not there."""
     return TargetError(
-        f"{count} rows to change or delete are not in the target, first: {'; '.join(images)}",
+        f"{count} rows to change or delete are not in the target",
         table=table.relation.name,
         hint="Somebody else changed the target, or the copies differed at the start. Run `parallel-apply compare`.",
+        values="; ".join(images),
     )

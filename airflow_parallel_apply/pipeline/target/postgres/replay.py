@@ -233,5 +233,8 @@ def _located(error: psycopg.Error, sent: Sequence[_Sent]) -> Exception:
         if one.cursor.rowcount < 0:
             found.table = found.table or one.relation.name
             found.seqno = one.seqno
+            names = [column.name for column in one.relation.columns if column.key]
+            if names:
+                found.message += f" (row {key_text(names, one.key)})"
             break
     return found

@@ -7,9 +7,11 @@ from typing import Final
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, PlanError, TargetError
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import quoted
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import check_what_waits, merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
@@ -18,6 +20,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine import follow
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replay
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
+from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.pipeline.target.protocol import SerialStep
 
 _NOT_IN_TRANSACTION: Final = ("25001", "2D000", "0A000")
@@ -70,6 +73,17 @@ class Steps:
 def _truncate(connection: Connection, session: Session, step: SerialStep, relations: Sequence[Relation]) -> None:
     """The source names every table that its CASCADE reached; the target's own references are not cascaded to."""
     tables = describe_tables(connection, relations, schema=session.schema)
+    oids = [table.oid for table in tables]
+    cursor = connection.cursor(row_factory=dict_row)
+    for key in cursor.execute(session.sql("tables", "foreign_keys"), {"oids": oids}):
+        if key["parent"] in oids and key["child"] not in oids:
+            raise TargetError(
+                f"a TRUNCATE cannot be followed: at the target {key['child_name']} refers to {key['parent_name']}, "
+                "which the source truncates alone",
+                table=next(table.relation.name for table in tables if table.oid == key["parent"]),
+                hint=f"Run ALTER TABLE {key['child_name']} DROP CONSTRAINT {quoted(key['name'])}; the source has no "
+                "such reference. Then run again.",
+            )
     connection.execute(
         sql.SQL("TRUNCATE {tables}{identity}").format(
             tables=sql.SQL(", ").join(table.own_rows for table in tables),
@@ -91,13 +105,13 @@ def _refused(error: psycopg.Error, text: str) -> ParallelApplyError:
     shown = " ".join(text.split())[:_SHOWN_LETTERS]
     if error.sqlstate in _NOT_IN_TRANSACTION:
         return PlanError(
-            f"the target cannot run this in a transaction: {shown}: {error.diag.message_primary}",
+            f"the target cannot run this in a transaction: {shown}: {wording(error)[0]}",
             hint="Run it on both sides by hand while the pipeline is stopped, and send no such message.",
         )
     found = translate(error, op="ddl")
     if isinstance(found, FatalError):
         return TargetError(
-            f"the target refuses the DDL: {shown}: {error.diag.message_primary}",
+            f"the target refuses the DDL: {shown}: {wording(error)[0]}",
             hint="Make the target ready for the statement, then run again.",
         )
     return found

@@ -1,0 +1,159 @@
+"""What the target refuses is told as what it is, without the row's values; the hint that is followed leads to equal."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.rig import Rig, execute
+
+SECRET = "s3cret"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """`follow`: what the hint asks for; None: the SQL after its "Run ", up to a semicolon."""
+
+    source: str = "CREATE TABLE t (id int PRIMARY KEY, v text)"
+    target: str = "CREATE TABLE t (id int PRIMARY KEY, v text)"
+    changes: tuple[str, ...] = (f"INSERT INTO t VALUES (1, '{SECRET}')",)
+    says: tuple[str, ...]
+    follow: str | None = None
+
+
+REFUSALS = {
+    "no partition": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); "
+        "CREATE TABLE t0 PARTITION OF t FOR VALUES FROM (5) TO (9)",
+        says=("no partition", "public.t", "create one there"),
+        follow="CREATE TABLE t1 PARTITION OF t DEFAULT",
+    ),
+    "a check": Refusal(
+        target='CREATE TABLE t (id int PRIMARY KEY, v text CONSTRAINT "Short" CHECK (length(v) < 3))',
+        says=("Short", "public.t"),
+    ),
+    "a domain's check": Refusal(
+        target="CREATE DOMAIN d AS text CONSTRAINT short CHECK (length(VALUE) < 3); "
+        "CREATE TABLE t (id int PRIMARY KEY, v d)",
+        says=("short", "domain d"),
+    ),
+    "not null": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text NOT NULL)",
+        changes=("INSERT INTO t VALUES (1, NULL)",),
+        says=("column v", "public.t"),
+    ),
+    "a label of an enum": Refusal(
+        source="CREATE TYPE mood AS ENUM ('ok', 's3cret'); CREATE TABLE t (id int PRIMARY KEY, v mood)",
+        target="CREATE TYPE mood AS ENUM ('ok'); CREATE TABLE t (id int PRIMARY KEY, v mood)",
+        says=("enum mood", "lacks a label", "column v"),
+        follow=f"ALTER TYPE mood ADD VALUE '{SECRET}'",
+    ),
+    "a narrower type": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v varchar(3))",
+        says=("too long", "narrower", "column v"),
+        follow="ALTER TABLE t ALTER v TYPE text",
+    ),
+    "another type": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v int)",
+        says=("type integer", "another type", "column v"),
+        follow="ALTER TABLE t ALTER v TYPE text",
+    ),
+    "a unique index": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text UNIQUE)",
+        changes=(f"INSERT INTO t VALUES (1, '{SECRET}'), (2, '{SECRET}')",),
+        says=("t_v_key", "(v)", "public.t"),
+        follow="ALTER TABLE t DROP CONSTRAINT t_v_key",
+    ),
+    "an exclusion": Refusal(
+        source="CREATE TABLE t (id int PRIMARY KEY, v int4range)",
+        target="CREATE TABLE t (id int PRIMARY KEY, v int4range, CONSTRAINT apart EXCLUDE USING gist (v WITH &&))",
+        changes=("INSERT INTO t VALUES (1, '[7070,7090)'), (2, '[7080,7099)')",),
+        says=("apart", "public.t"),
+        follow="ALTER TABLE t DROP CONSTRAINT apart",
+    ),
+    "a trigger that raises": Refusal(
+        target="CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE 'never' USING DETAIL = NEW::text; END$$; "
+        "CREATE TABLE t (id int PRIMARY KEY, v text); "
+        "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION no(); ALTER TABLE t ENABLE ALWAYS TRIGGER g",
+        says=("never", "function no()", "ENABLE ALWAYS"),
+        follow="ALTER TABLE t ENABLE TRIGGER g",
+    ),
+    "a truncated parent": Refusal(
+        source="CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE c (id int PRIMARY KEY, t int)",
+        target="CREATE TABLE t (id int PRIMARY KEY, v text); "
+        'CREATE TABLE c (id int PRIMARY KEY, t int CONSTRAINT "To t" REFERENCES t)',
+        changes=(f"INSERT INTO t VALUES (1, '{SECRET}')", "TRUNCATE t", f"INSERT INTO t VALUES (2, '{SECRET}')"),
+        says=("TRUNCATE", "c refers to t", "To t"),
+    ),
+}
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        start=Start.EMPTY,
+        channels=1,
+        tables=TablePatterns(include=("public.*",)),
+    )
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refusal_is_told_as_what_it_is_and_its_hint_leads_on(
+    rig: Rig, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = REFUSALS[name]
+    execute(rig.source_dsn, *case.source.split("; "))
+    execute(rig.target_dsn, *case.target.split("; ") if "$$" not in case.target else [case.target])
+    rig.prepare()
+    rig.write(*case.changes)
+    with pytest.raises(FatalError) as caught:
+        rig.run()
+    told = str(caught.value)
+    for word in (*case.says, "Hint: "):
+        assert word in told, told
+    everything = told + caplog.text + "".join(traceback.format_exception(caught.value))
+    assert SECRET not in everything
+    assert "70" not in told
+    follow = case.follow or told.split("Hint: ")[1].split("Run ")[1].split(";", maxsplit=1)[0]
+    execute(rig.target_dsn, follow)
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_values_are_told_where_a_parameter_asks(rig: Rig) -> None:
+    rig = rig.having(error_values=True)
+    case = REFUSALS["a check"]
+    execute(rig.source_dsn, case.source)
+    execute(rig.target_dsn, case.target)
+    rig.prepare()
+    rig.write(*case.changes)
+    with pytest.raises(FatalError, match=f"Values: .*{SECRET}"):
+        rig.run()
+
+
+def test_a_character_that_the_targets_encoding_lacks_is_told_as_one(rig: Rig) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)["dbname"] + "_latin"
+    execute(rig.target_dsn, f"DROP DATABASE IF EXISTS {name}")
+    execute(rig.target_dsn, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    target = psycopg.conninfo.make_conninfo(rig.target_dsn, dbname=name)
+    latin = Rig(config=rig.config, source_dsn=rig.source_dsn, target_dsn=target)
+    try:
+        latin.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        latin.prepare()
+        latin.write("INSERT INTO t VALUES (1, 'é'), (2, '€')")
+        with pytest.raises(
+            FatalError, match=r"LATIN1.*seqno 0, table public\.t.*encoding of the target's database lacks a character"
+        ):
+            latin.run()
+    finally:
+        execute(rig.target_dsn, f"DROP DATABASE {name} WITH (FORCE)")
