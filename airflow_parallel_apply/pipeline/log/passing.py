@@ -68,4 +68,5 @@ def without_rows(
         read_transactions(directory, segment),
         bucket_count=bucket_count,
         expected_file_bytes=segment.file_bytes,
+        order_version=segment.order_version,
     )

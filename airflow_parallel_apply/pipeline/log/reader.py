@@ -99,7 +99,7 @@ class DirectoryLogReader:
                 # Whoever takes the rows may take longer than the files of merged segments stay.
                 if segment in self.state().segments:
                     raise
-                pending = deque(self._segments(segment.first_seqno - 1, last_seqno))
+                pending = deque(self._segments(max(after_seqno, segment.first_seqno - 1), last_seqno))
                 wanted &= (pc.field("seqno") > segment.first_seqno) | (
                     (pc.field("seqno") == segment.first_seqno) & (pc.field("fragno") >= segment.first_fragno)
                 )

@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.log.clustering import cluster
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, write_durable
 from airflow_parallel_apply.pipeline.log.links import link
 from airflow_parallel_apply.pipeline.log.options import rows_memory_bytes
-from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, RowGroup, Segment
+from airflow_parallel_apply.pipeline.log.protocol import RowGroup, Segment
 from airflow_parallel_apply.pipeline.log.schema import ROWS, STORED, TRANSACTIONS, WIDTH
 
 LINK_COLUMNS: Final = ("previous_seqno", "next_seqno")
@@ -72,7 +72,7 @@ def write_segment(
     *,
     bucket_count: int,
     expected_file_bytes: int,
-    order_version: int = KEY_ORDER_VERSION,
+    order_version: int,
 ) -> Segment:
     """Write and sync both files of a segment; their names are not synced yet.
 

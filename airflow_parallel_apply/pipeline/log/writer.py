@@ -28,7 +28,14 @@ from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_err
 from airflow_parallel_apply.pipeline.log.manifest import Manifest, advance, as_checkpoint, load, manifest_bytes
 from airflow_parallel_apply.pipeline.log.options import WriterOptions, rows_memory_bytes
 from airflow_parallel_apply.pipeline.log.passing import last_seqno_below, without_rows
-from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Overtaken, PassedOver, Segment
+from airflow_parallel_apply.pipeline.log.protocol import (
+    KEY_ORDER_VERSION,
+    LogIdentity,
+    LogState,
+    Overtaken,
+    PassedOver,
+    Segment,
+)
 from airflow_parallel_apply.pipeline.log.segment import ROW_COST_BYTES, UNLINKED, remove_segment, write_segment
 
 _FIRST_FILE_RATIO: Final = 0.4
@@ -239,6 +246,7 @@ class DirectoryLogWriter:
             transactions,
             bucket_count=self._identity.bucket_count,
             expected_file_bytes=expected_file_bytes,
+            order_version=KEY_ORDER_VERSION,
         )
         if segment.row_count:
             self._file_ratio = _ratio(segment)
