@@ -23,10 +23,8 @@ _SQL: Final = re.compile(
     r"\s+[A-Z\"a-z].*?(?=;|\), then|\. |\.$|, then|, or |$)"
 )
 _COMMAND: Final = re.compile(
-    r"`?(parallel-apply (?:recopy|adopt-source|install-ddl-capture|resync)[^`;.]*(?:\.[^`;. ]+)*)`?"
+    r"parallel-apply (?:recopy|adopt-source|install-ddl-capture)(?: +(?:--[a-z-]+|[^\s`;,]+))*"
 )
-
-
 _BY_HAND: Final = re.compile(
     r"(?i)change the target|make the target|make it|create it there|by hand|on both sides|add the column|"
     r"the target has a|turns rows away"
@@ -66,7 +64,7 @@ class Follower:
         found = _COMMAND.search(hint)
         if found is None:
             return ""
-        return self.command(found.group(1))
+        return self.command(found.group().rstrip(".:"))
 
     def command(self, text: str) -> str:
         """Of `parallel-apply`, with the pipeline's options where it leaves them out."""
@@ -128,7 +126,7 @@ class Follower:
         """`Run with ddl=apply`: for this run."""
         if "former parameters" in hint:
             return self._former()
-        found = re.search(r"[Rr]un with ddl=(apply|skip)", hint)
+        found = re.search(r"[Rr]un (?:the pipeline )?with ddl=(apply|skip)", hint)
         policy = self._player.rig.config.ddl
         if found is None or policy.value == found.group(1):
             return ""
