@@ -1,7 +1,8 @@
 """`make hunt`: trials until the time is up, each finding shrunk to a script; exit 1 when something was found.
 
 Variables: HUNT_SECONDS (600), HUNT_SEED (random; the same one goes on where it was), HUNT_TRIAL (plays one trial and
-tells it), HUNT_STEPS (plays a script), HUNT_DIRECTORY (.hunt: state and scripts), HUNT_SHRINK_SECONDS (90).
+tells it), HUNT_STEPS (plays a script), HUNT_KINDS (exotic things by name, with commas),
+HUNT_TRIALS (ends after so many), HUNT_DIRECTORY (.hunt: state and scripts), HUNT_SHRINK_SECONDS (90).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def main() -> int:
         if path := os.environ.get("HUNT_STEPS"):
             return _one(hunter, Trial.load(Path(path)))
         if seed := os.environ.get("HUNT_TRIAL"):
-            return _one(hunter, trial_of(seed))
+            return _one(hunter, trial_of(seed, _only()))
         seed_given = int(os.environ["HUNT_SEED"]) if os.environ.get("HUNT_SEED") else None
         state = State.load(directory / "state.json", seed_given) if seed_given is not None else None
         state = state or State(path=directory / "state.json", seed=seed_given or random.SystemRandom().randrange(10**9))
@@ -47,10 +48,11 @@ def main() -> int:
 def hunt(hunter: Hunter, state: State, directory: Path, *, seconds: float, say: Callable[[str], None] = print) -> None:
     """Trials of the state's seed, from where it stands."""
     until = monotonic() + seconds
+    trials = int(os.environ.get("HUNT_TRIALS") or 10**9)
     shrinking = float(os.environ.get("HUNT_SHRINK_SECONDS") or 90)
     say(f"HUNT_SEED={state.seed} HUNT_SECONDS={seconds:.0f}, from trial {state.done}")
-    while monotonic() < until:
-        trial = trial_of(f"{state.seed}.{state.done}")
+    while monotonic() < until and state.done < trials:
+        trial = trial_of(f"{state.seed}.{state.done}", _only())
         outcome = hunter.play(trial)
         if outcome.kind:
             say(f"HUNT_TRIAL={trial.seed}: {outcome.kind}: {outcome.what[:600]}")
@@ -66,6 +68,10 @@ def hunt(hunter: Hunter, state: State, directory: Path, *, seconds: float, say: 
                 say(f"shrunk, HUNT_STEPS={path}\n{script(small)}")
         state.count(trial, outcome)
         state.save()
+
+
+def _only() -> tuple[str, ...]:
+    return tuple(kind.strip() for kind in os.environ.get("HUNT_KINDS", "").split(",") if kind.strip())
 
 
 def _one(hunter: Hunter, trial: Trial) -> int:
