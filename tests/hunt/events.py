@@ -148,13 +148,18 @@ def acting_target(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     )
     column = dice.choice(table.plain() or table.columns).name
     check = (f"ALTER TABLE {table.path} ADD CONSTRAINT odd CHECK ({column} IS NULL) NOT VALID",)
+    refer = (
+        f"CREATE TABLE public.referring (id integer REFERENCES {table.path})",
+        "GRANT SELECT ON public.referring TO plain",
+    )
     undone = {
         trigger: f"DROP TRIGGER swallow ON {table.path}",
         rule: f"DROP RULE swallow ON {table.path}",
         check: f"ALTER TABLE {table.path} DROP CONSTRAINT odd",
+        refer: "DROP TABLE public.referring",
     }
     choice = dice.choice(tuple(undone))
-    rows = (table.insert(dice, 3), table.change(dice))
+    rows = (table.insert(dice, 3), f"TRUNCATE {table.path}" if choice is refer else table.change(dice))
     return [
         Step(do="target", sql=choice, kind="target acts", names=(table.name, column), by_hand=(undone[choice],)),
         Step(do="source", sql=rows),

@@ -88,6 +88,17 @@ def new_table(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     return Recipe(statements=[create, *dice.choice(([], rows))], names=[name])
 
 
+def enum_label(dice: random.Random, tables: Sequence[Table]) -> Recipe:
+    """That the target's type lacks, unless it is told."""
+    table = dice.choice(tables)
+    column = dice.choice(table.plain() or table.columns).name
+    return Recipe(
+        statements=["ALTER TYPE mood ADD VALUE 'glad'", f"ALTER TABLE {table.path} ADD COLUMN feels mood",
+                    f"UPDATE {table.path} SET feels = 'glad', {column} = {column}"],
+        names=["mood", "feels", table.name], alone=True,
+    )  # fmt: skip
+
+
 def truncate(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     some = dice.sample(list(tables), dice.randint(1, len(tables)))
     return Recipe(statements=[f"TRUNCATE {', '.join(table.path for table in some)} RESTART IDENTITY CASCADE"])
@@ -160,6 +171,7 @@ def publication(dice: random.Random, tables: Sequence[Table]) -> Recipe:
 MOVES: Final[dict[str, Callable[[random.Random, Sequence[Table]], Recipe]]] = {
     "table renamed": rename_table, "table archived": archive, "tables swapped": swap_tables,
     "schema renamed": rename_schema, "table moved out": move_out, "table created again": create_again,
-    "table dropped": drop_table, "table new": new_table, "truncate": truncate, "partition attached": attach,
+    "table dropped": drop_table, "enum label added": enum_label, "table new": new_table, "truncate": truncate,
+    "partition attached": attach,
     "partition detached": detach, "partition truncated": truncate_leaf, "publication altered": publication,
 }  # fmt: skip

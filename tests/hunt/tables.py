@@ -77,7 +77,7 @@ class Table:
             return self.insert(dice, dice.randint(1, 6))
         if kind == "delete":
             return f"DELETE FROM {self.path} WHERE {self.some(dice)}"
-        if kind == "key" and self.key and not self.leaves:
+        if kind == "key" and self.key and not self.leaves and self.column(self.key).is_sent:
             self.next_id += 10_000
             return f"UPDATE {self.path} SET {self.key} = {self.key} + 10000 WHERE {self.some(dice)}"
         column = dice.choice(plain or self.columns[-1:])

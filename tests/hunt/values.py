@@ -37,7 +37,7 @@ VALUES: Final[dict[str, tuple[str, ...]]] = {
     "money": ("0", "-12.34"),
     "bit varying": ("B''", "B'0101'"),
     "integer[]": ("'{}'", "'{1,NULL,3}'", "'[0:1]={5,6}'", "'{{1,2},{3,4}}'"),
-    "text[]": ("'{}'", "'{\"a,b\",NULL,\"NULL\",\"\\\\\"\"}'"),
+    "text[]": ("'{}'", "'{\"a,b\",NULL,\"NULL\",\"\\\\\\\"\"}'"),
     "int4range": ("'empty'", "'[1,5)'", "'(,)'", "'[7,]'"),
     "tstzrange": ("'empty'", "'[2024-01-01,infinity]'"),
     "mood": ("'sad'", "'so, so'"),
