@@ -55,8 +55,10 @@ class Mark(StrEnum):
 class Column:
     """One column of a relation, as the source describes it.
 
-    `number`: which column of the table it is, through all renaming; None where the source's catalog had gone on before
-    it was asked. `fill`: the SQL literal that rows older than the column have; None where that is not known.
+    `number`: which column of the table it is, through all renaming; None in a log of a version that did not ask, and
+    where `is_unclear`: the source's catalog had gone on before it was asked. `fill`: the SQL literal that rows older
+    than the column have; None where that is not known. `generated`: whether the source computes it; None where that is
+    not known.
     """
 
     name: str
@@ -64,11 +66,19 @@ class Column:
     key: bool = False
     number: int | None = None
     fill: str | None = None
+    is_unclear: bool = False
+    generated: bool | None = None
 
     def is_as(self, other: Column) -> bool:
-        """Whether both may be one column, unchanged. What older rows have of it does not count."""
-        return (self.name, self.type_name, self.key) == (other.name, other.type_name, other.key) and (
-            self.number == other.number or self.number is None or other.number is None
+        """Whether both are one column, unchanged, as far as their logs' versions tell. What older rows have of it does
+        not count.
+        """
+        return (
+            (self.name, self.type_name, self.key) == (other.name, other.type_name, other.key)
+            and (self.number == other.number or None in (self.number, other.number))
+            and not self.is_unclear
+            and not other.is_unclear
+            and (self.generated == other.generated or None in (self.generated, other.generated))
         )
 
 
@@ -78,7 +88,8 @@ class Relation:
 
     `canonical` is False when a key column's type has no canonical text (law 1): all the rows of the
     table then lie in one bucket. `replica_identity` is PostgreSQL's letter: d, n, f or i; of a partitioned
-    table the one that its partitions have together.
+    table the one that its partitions have together. `computed`: names of columns that the source computes and does not
+    send; None in a log of a version that did not ask.
     """
 
     relation_id: int
@@ -87,6 +98,7 @@ class Relation:
     replica_identity: str
     columns: tuple[Column, ...]
     canonical: bool = True
+    computed: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -105,6 +117,11 @@ class Relation:
         """
         return self.replica_identity == "f" and not self.key_indexes
 
+    @property
+    def is_numbered(self) -> bool:
+        """Whether it is known which columns these are."""
+        return all(column.number is not None for column in self.columns)
+
     def to_json(self) -> dict[str, Any]:
         """The form that manifests and staged plans carry."""
         return {
@@ -114,8 +131,18 @@ class Relation:
             "replica_identity": self.replica_identity,
             "canonical": self.canonical,
             "columns": [
-                [column.name, column.type_name, column.key, column.number, column.fill] for column in self.columns
+                [
+                    column.name,
+                    column.type_name,
+                    column.key,
+                    column.number,
+                    column.fill,
+                    column.is_unclear,
+                    column.generated,
+                ]
+                for column in self.columns
             ],
+            "computed": self.computed,
         }
 
     @classmethod
@@ -127,16 +154,8 @@ class Relation:
             table=value["table"],
             replica_identity=value["replica_identity"],
             canonical=value["canonical"],
-            columns=tuple(
-                Column(
-                    name=name,
-                    type_name=type_name,
-                    key=key,
-                    number=next(iter(more), None),
-                    fill=next(iter(more[1:]), None),
-                )
-                for name, type_name, key, *more in value["columns"]
-            ),
+            columns=tuple(_column_from_json(*column) for column in value["columns"]),
+            computed=tuple(value["computed"]) if value.get("computed") is not None else None,
         )
 
     def is_as(self, other: Relation) -> bool:
@@ -146,4 +165,26 @@ class Relation:
             == (other.schema, other.table, other.replica_identity, other.canonical)
             and len(self.columns) == len(other.columns)
             and all(one.is_as(another) for one, another in zip(self.columns, other.columns, strict=True))
+            and (self.computed == other.computed or None in (self.computed, other.computed))
         )
+
+
+def _column_from_json(
+    name: str,
+    type_name: str,
+    key: bool,
+    number: int | None = None,
+    fill: str | None = None,
+    is_unclear: bool = False,
+    generated: bool | None = None,
+) -> Column:
+    """Logs of earlier versions say less."""
+    return Column(
+        name=name,
+        type_name=type_name,
+        key=key,
+        number=number,
+        fill=fill,
+        is_unclear=is_unclear,
+        generated=generated,
+    )

@@ -203,14 +203,6 @@ def test_a_name_that_another_column_has_by_now_is_that_of_the_column_of_then(rig
     assert_equal(rig)
 
 
-def test_a_column_that_was_dropped_and_made_again_does_not_keep_its_values(rig: Rig) -> None:
-    rig = rig.having(ddl=DdlPolicy.APPLY)
-    rig.write("UPDATE t SET c = 1 WHERE id = 1", "ALTER TABLE t DROP c", "ALTER TABLE t ADD c numeric(6,2) DEFAULT 7")
-    write_on(rig)
-    rig.run()
-    assert_equal(rig)
-
-
 def test_a_dropped_column_may_leave_with_its_type_before_it_is_captured(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.both("""CREATE TYPE "Mood" AS ENUM ('sad')""", 'CREATE TABLE u (id integer PRIMARY KEY, m "Mood", ms "Mood"[])')

@@ -146,8 +146,12 @@ def _before_truncate(redefined: Break, statements: Mapping[Place, Break]) -> Bre
     return found
 
 
-def _columns(relation: Relation) -> list[tuple[str, str, int | None]]:
-    return [(column.name, column.type_name, column.number) for column in relation.columns]
+def _columns(relation: Relation) -> list[tuple[object, ...]]:
+    """What a redefinition is of. A column that is not told is never the one of before."""
+    return [
+        (column.name, column.type_name, column.number, column.generated, column.is_unclear and relation.relation_id)
+        for column in relation.columns
+    ]
 
 
 def _with_values(breaks: Sequence[Break], log: RowReader) -> tuple[Break, ...]:

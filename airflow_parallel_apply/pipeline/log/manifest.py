@@ -29,6 +29,7 @@ from airflow_parallel_apply.pipeline.log.protocol import (
     RowGroup,
     Segment,
 )
+from airflow_parallel_apply.pipeline.sighting import Sighting, still_needed
 
 _HEAD: Final = b'{"checksum":"'
 _MIDDLE: Final = b'","body":'
@@ -46,7 +47,7 @@ class Retired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One version. In a checkpoint `added`, `relations` and `retired` are everything, else only what is new."""
+    """One version. In a checkpoint `added`, `relations`, `sightings` and `retired` are everything, else what is new."""
 
     version: int
     checkpoint: bool
@@ -65,6 +66,7 @@ class Manifest:
     registered_lsn: int = 0
     passed_over: tuple[PassedOver, ...] | None = None
     """None where it is that of the version before."""
+    sightings: tuple[Sighting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +116,11 @@ def advance(view: LogView, manifest: Manifest) -> LogView:
     removed = frozenset(manifest.removed)
     if manifest.checkpoint:
         segments, relations, retired = manifest.added, manifest.relations, manifest.retired
+        sightings = manifest.sightings
     else:
         segments = tuple(segment for segment in view.state.segments if segment.name not in removed) + manifest.added
         relations = view.state.relations + manifest.relations
+        sightings = view.state.sightings + manifest.sightings
         retired = view.retired + tuple(Retired(name=name, since=manifest.created) for name in manifest.removed)
     if removed:
         segments = tuple(sorted(segments, key=lambda segment: (segment.first_seqno, segment.first_fragno)))
@@ -138,6 +142,7 @@ def advance(view: LogView, manifest: Manifest) -> LogView:
             registration=view.state.registration if manifest.registration is None else manifest.registration,
             registered_lsn=max(manifest.registered_lsn, view.state.registered_lsn),
             passed_over=view.state.passed_over if manifest.passed_over is None else manifest.passed_over,
+            sightings=still_needed(sightings, manifest.captured_lsn),
         ),
         retired=retired,
     )
@@ -166,6 +171,8 @@ def read_manifest(directory: LogDirectory, version: int) -> Manifest:
             registration=body.get("registration"),
             registered_lsn=body.get("registered_lsn", 0),
             passed_over=_passed_over_from_json(body.get("passed_over")),
+            # Nor did they keep sightings.
+            sightings=tuple(Sighting.from_json(value) for value in body.get("sightings", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"{path} is not a manifest of this version of the software: {error!r}") from error
@@ -193,6 +200,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
             "registration": manifest.registration,
             "registered_lsn": manifest.registered_lsn,
             "passed_over": None if manifest.passed_over is None else [asdict(found) for found in manifest.passed_over],
+            "sightings": [sighting.to_json() for sighting in manifest.sightings],
         }
     )
 
@@ -208,6 +216,7 @@ def as_checkpoint(manifest: Manifest, view: LogView, *, retired_after: datetime)
         registration=view.state.registration,
         registered_lsn=view.state.registered_lsn,
         passed_over=view.state.passed_over,
+        sightings=view.state.sightings,
         retired=tuple(retired for retired in view.retired if retired.since > retired_after),
     )
 

@@ -6,7 +6,7 @@ that lost its place is refused by the exclusive create of the next manifest, bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.sighting import Sighting
 
 
 class Overtaken(LogError):
@@ -110,6 +111,8 @@ class LogState:
     """Up to here the source is known to have been as `registration` says."""
     passed_over: tuple[PassedOver, ...] = ()
     """The last copy of each table that was copied anew."""
+    sightings: tuple[Sighting, ...] = ()
+    """In the order in which they were seen. Empty in a log of a version that kept none."""
 
     @property
     def purged_seqno(self) -> int:
@@ -198,6 +201,14 @@ class LogWriter(Protocol):
 
     def register(self, registration: str, registered_lsn: int) -> None:
         """Replace the source's registration. Durable with the next commit, which it alone is reason enough for."""
+        ...
+
+    def see(self, sightings: Iterable[Sighting]) -> None:
+        """Keep what differs from the last sighting of its table. Durable with the next commit."""
+        ...
+
+    def sightings(self) -> tuple[Sighting, ...]:
+        """Those that were committed, and those that wait for it."""
         ...
 
     def append(self, rows: pa.RecordBatch, transactions: pa.RecordBatch) -> None:

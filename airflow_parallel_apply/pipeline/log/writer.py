@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
@@ -37,6 +37,7 @@ from airflow_parallel_apply.pipeline.log.protocol import (
     Segment,
 )
 from airflow_parallel_apply.pipeline.log.segment import ROW_COST_BYTES, UNLINKED, remove_segment, write_segment
+from airflow_parallel_apply.pipeline.sighting import Sighting, newer
 
 _FIRST_FILE_RATIO: Final = 0.4
 """Guess of a row file's size by what goes into it, until the first file says better."""
@@ -79,11 +80,18 @@ class DirectoryLogWriter:
 
     def relation_id(self, relation: Relation) -> tuple[int, bool]:
         latest = self.latest_relation(relation.schema, relation.table)
-        if latest is not None and latest.is_as(relation):
+        is_as_before = latest is not None and latest.is_as(relation)
+        if latest is not None and is_as_before and (latest.is_numbered or not relation.is_numbered):
             return latest.relation_id, False
         number = 1 + max((old.relation_id for old in self._known()), default=0)
         self._relations.append(replace(relation, relation_id=number))
-        return number, latest is not None
+        return number, latest is not None and not is_as_before
+
+    def see(self, sightings: Iterable[Sighting]) -> None:
+        self._sightings += newer(self.sightings(), sightings)
+
+    def sightings(self) -> tuple[Sighting, ...]:
+        return (*self._view.state.sightings, *self._sightings)
 
     def _known(self) -> list[Relation]:
         return [*self._view.state.relations, *self._relations]
@@ -117,11 +125,12 @@ class DirectoryLogWriter:
             self._close_segment(ended_below=self._buffer.next_seqno)
         is_registered = self._registration is None and self._registered_lsn in (0, state.registered_lsn)
         is_moved = captured_lsn != state.captured_lsn or self._passed_over is not None
-        if self._segments or self._relations or is_moved or not is_registered:
+        if self._segments or self._relations or self._sightings or is_moved or not is_registered:
             published = self._publish(
                 added=tuple(self._segments),
                 removed=tuple(self._removed),
                 relations=tuple(self._relations),
+                sightings=tuple(self._sightings),
                 captured_lsn=captured_lsn,
                 registration=self._registration,
                 registered_lsn=self._registered_lsn,
@@ -196,6 +205,7 @@ class DirectoryLogWriter:
         self._relations: list[Relation] = []
         self._registration = None
         self._registered_lsn = 0
+        self._sightings: list[Sighting] = []
         self._names: list[str] = []
         self._segments: list[Segment] = []
         self._removed: list[str] = []
@@ -264,6 +274,7 @@ class DirectoryLogWriter:
         added: tuple[Segment, ...],
         removed: tuple[str, ...] = (),
         relations: tuple[Relation, ...] = (),
+        sightings: tuple[Sighting, ...] = (),
         captured_lsn: int,
         purged_time: datetime | None = None,
         registration: str | None = None,
@@ -290,6 +301,7 @@ class DirectoryLogWriter:
             registration=registration,
             registered_lsn=registered_lsn,
             passed_over=passed_over,
+            sightings=sightings,
         )
         view = advance(self._view, manifest)
         if manifest.version % self._options.checkpoint_every == 0:

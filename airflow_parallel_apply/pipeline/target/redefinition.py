@@ -1,8 +1,9 @@
 """What became of a table's columns between two versions of its definition.
 
-A column is known by its number at the source, which no renaming changes and no new column takes over. Numbers grow in
-the order of the columns, so one that the catalog could not tell any more is often fixed by its neighbours. Where it is
-not, a new name in place of an old one may be a renaming or another column: that is not guessed.
+A column is known by its number at the source, which no renaming changes and no new column takes over. Logs of older
+versions lack numbers; these grow in the order of the columns, so one is often fixed by its neighbours. Where it is not,
+a new name in place of an old one may be a renaming or another column: that is not guessed. Nor is a column of which the
+source's catalog did not tell any more which one it is.
 """
 
 from __future__ import annotations
@@ -23,14 +24,19 @@ class ColumnChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redefinition:
-    """The changes, and those columns, old and new, of which it is not known whether they are the same."""
+    """The changes, and those columns, old and new, of which it is not known whether they are the same. `unclear`: new
+    ones that may be others than their names say. `uncomputed`: new ones that the source computed before.
+    """
 
     changes: tuple[ColumnChange, ...]
     uncertain: tuple[Column, ...] = ()
+    unclear: tuple[Column, ...] = ()
+    uncomputed: tuple[Column, ...] = ()
 
 
 def compare_definitions(old: Relation, new: Relation) -> Redefinition:
     """Changes in the order in which they can be made: dropped, renamed or retyped, added."""
+    unclear = tuple(column for column in new.columns if column.is_unclear)
     before, after = _numbered(old.columns), _numbered(new.columns)
     pairs: list[tuple[Column, Column]] = []
     for column in after:
@@ -41,7 +47,7 @@ def compare_definitions(old: Relation, new: Relation) -> Redefinition:
     taken = [column for _, column in pairs]
     added = [column for column in after if column not in taken]
     if before and added and any(column.number is None for column in (*before, *added)):
-        return Redefinition(changes=(), uncertain=(*before, *added))
+        return Redefinition(changes=(), uncertain=(*before, *added), unclear=unclear)
     return Redefinition(
         changes=(
             *(ColumnChange(old=column, new=None) for column in before),
@@ -51,7 +57,12 @@ def compare_definitions(old: Relation, new: Relation) -> Redefinition:
                 if (one.name, one.type_name) != (other.name, other.type_name)
             ),
             *(ColumnChange(old=None, new=column) for column in added),
-        )
+        ),
+        unclear=unclear,
+        uncomputed=(
+            *(column for column in added if column.name in (old.computed or ())),
+            *(column for one, column in pairs if one.generated and column.generated is False),
+        ),
     )
 
 

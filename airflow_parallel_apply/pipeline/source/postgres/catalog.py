@@ -14,10 +14,12 @@ from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.event import Column, Relation
 from airflow_parallel_apply.pipeline.filled import filled
 from airflow_parallel_apply.pipeline.partition.key import KeyKind, key_kind
+from airflow_parallel_apply.pipeline.sighting import Sighting
+from airflow_parallel_apply.pipeline.source.postgres.history import settle_numbers, with_fills
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireColumn, WireRelation
-from airflow_parallel_apply.pipeline.source.postgres.numbering import Namesake, settle
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.shape import Shape, shapes
 
 _FULL: Final = "f"
 _LISTED: Final = 10
@@ -129,19 +131,33 @@ def describe_now(
 ) -> tuple[Relation, ...]:
     """The tables' definitions as the catalog has them for this session, without ids, in order."""
     generated = sends_generated(connection, publication, tables)
+    found = shapes(connection, [table.oid for table in tables])
     return tuple(
-        describe(connection, wire_relation(connection, table, with_generated=generated)).relation for table in tables
+        describe(
+            connection,
+            wire_relation(connection, table, with_generated=generated),
+            found[table.oid],
+            # Nothing can have happened since.
+            seen=found[table.oid].sighting(0),
+        ).relation
+        for table in tables
+        if table.oid in found
     )
 
 
 def describe(
-    connection: psycopg.Connection[Any], wire: WireRelation, *, known: Relation | None = None, xid: int | None = None
+    connection: psycopg.Connection[Any],
+    wire: WireRelation,
+    shape: Shape | None,
+    *,
+    seen: Sighting | None = None,
+    known: Relation | None = None,
 ) -> FollowedTable:
-    """A relation as the log keeps it, without its id. `known`: the definition that the log has of the table. `xid`: the
-    transaction that the message came in; None for what the catalog says now.
+    """A relation as the log keeps it, without its id. `shape`: its table as it is now; None where it is gone. `seen`:
+    the last that is known of the table from before the message. `known`: the definition that the log has of it.
 
     Under REPLICA IDENTITY FULL every column identifies a row to the server; to us those of a key do, where there is one
-    (see `columns.sql`) and was then. Collations and keys' types are those of now: the slot's past may have had others,
+    and was then (see `shape.sql`). Collations and keys' types are those of now: the slot's past may have had others,
     and then another relation message follows.
     """
     arguments = {
@@ -149,32 +165,27 @@ def describe(
         "names": [column.name for column in wire.columns],
         "types": [column.type_oid for column in wire.columns],
         "modifiers": [column.type_modifier for column in wire.columns],
-        "xid": xid,
     }
     rows = connection.execute(statement("columns"), arguments).fetchall()
-    is_partitioned, leaves_are_full, living = _shape(connection, wire)
+    shape = shape or Shape.of_what_is_gone(wire.oid, is_full=wire.replica_identity == _FULL)
+    named = [(column.name, _type_name(wire, column, row[0])) for column, row in zip(wire.columns, rows, strict=True)]
+    numbers = settle_numbers(named, shape, seen, known)
     identity = wire.replica_identity
-    if is_partitioned and leaves_are_full and not any(column.key for column in wire.columns):
+    if shape.is_partitioned and shape.leaves_are_full and not any(column.key for column in wire.columns):
         # What is sent is for each partition to say; the root says how the message is marked.
         identity = _FULL
-    found: list[Namesake] = []
-    kinds: dict[str, KeyKind] = {}
-    has_newer_key = False
-    for column, row in zip(wire.columns, rows, strict=True):
-        type_name, base_type, is_enum, is_deterministic, in_key, key_is_newer, number, fill, is_newer = row
-        is_key = in_key if identity == _FULL else column.key
-        has_newer_key |= identity == _FULL and key_is_newer
-        made = Column(
-            name=column.name, type_name=_type_name(wire, column, type_name), key=is_key, number=number, fill=fill
-        )
-        found.append(Namesake(column=made, is_newer=is_newer))
-        if is_key:
-            kinds[column.name] = key_kind(base_type or "", is_enum=is_enum, is_deterministic=is_deterministic)
-    columns = settle(found, living, known)
-    if has_newer_key and not (known is not None and _key(columns) == _key(known.columns)):
-        # Rows of then may have had equals. By all its values each is told apart, whatever the key is.
-        columns, kinds = tuple(replace(column, key=False) for column in columns), {}
-    if identity == _FULL and not kinds and not leaves_are_full:
+    # Rows of before a key may have had equals. By all its values each is told apart, whatever the key is.
+    has_key = shape.key is not None and _had_key(shape, seen, known) and set(shape.key[1]) <= set(numbers)
+    key = set(shape.key[1]) if shape.key is not None and has_key else set()
+    is_key = [
+        number in key if identity == _FULL else column.key for number, column in zip(numbers, wire.columns, strict=True)
+    ]
+    kinds = tuple(
+        key_kind(base_type or "", is_enum=is_enum, is_deterministic=is_deterministic)
+        for (_, base_type, is_enum, is_deterministic), in_key in zip(rows, is_key, strict=True)
+        if in_key
+    )
+    if identity == _FULL and not kinds and not shape.leaves_are_full:
         raise SourceError(
             "the partitioned table has REPLICA IDENTITY FULL and no key, and not all its partitions have it too",
             op="capture",
@@ -186,10 +197,24 @@ def describe(
         schema=wire.schema,
         table=wire.table,
         replica_identity=identity,
-        columns=columns,
-        canonical=KeyKind.NOT_CANONICAL not in kinds.values(),
+        columns=tuple(
+            Column(
+                name=name,
+                type_name=type_name,
+                key=in_key,
+                number=number,
+                is_unclear=number is None and shape.last_number > 0,
+                generated=_is_generated(shape, number),
+            )
+            for (name, type_name), number, in_key in zip(named, numbers, is_key, strict=True)
+        ),
+        canonical=KeyKind.NOT_CANONICAL not in kinds,
+        computed=tuple(
+            column.name for number, column in shape.columns.items() if column.generated and number not in numbers
+        ),
     )
-    return FollowedTable(relation=relation, kinds=tuple(kinds.values()), is_partitioned=is_partitioned)
+    relation = with_fills(connection, relation, shape, seen, known)
+    return FollowedTable(relation=relation, kinds=kinds, is_partitioned=shape.is_partitioned)
 
 
 def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:
@@ -215,11 +240,17 @@ def _type_name(wire: WireRelation, column: WireColumn, found: str | None) -> str
     return name
 
 
-def _key(columns: Sequence[Column]) -> list[str]:
-    return [column.name for column in columns if column.key]
+def _is_generated(shape: Shape, number: int | None) -> bool | None:
+    """Whether a column is, and therefore always was. One that is not may have been: its values came as values then."""
+    found = shape.columns.get(number) if number is not None else None
+    return bool(found.generated) if found is not None else None
 
 
-def _shape(connection: psycopg.Connection[Any], wire: WireRelation) -> tuple[bool, bool, tuple[int, ...]]:
-    """Whether the table is partitioned, whether all that hold its rows send whole old ones, its columns' numbers."""
-    found = connection.execute(statement("shape"), {"oid": wire.oid}).fetchone()
-    return (found[0], found[1], tuple(found[2])) if found else (False, wire.replica_identity == _FULL, ())
+def _had_key(shape: Shape, seen: Sighting | None, known: Relation | None) -> bool:
+    """Whether the index that tells rows apart now did so before the message, too."""
+    if seen is not None:
+        return seen.key == shape.key
+    if known is None or shape.key is None:
+        return False
+    names = {shape.columns[number].name for number in shape.key[1]}
+    return names == {column.name for column in known.columns if column.key}

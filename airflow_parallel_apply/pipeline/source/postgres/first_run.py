@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
+from airflow_parallel_apply.pipeline.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
@@ -27,6 +28,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
+from airflow_parallel_apply.pipeline.source.postgres.shape import look, published
 from airflow_parallel_apply.pipeline.source.postgres.slot import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatch, watch
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot, SourceChanged
@@ -120,11 +122,13 @@ class FirstRun:
                 with seen(session, moment.snapshot) as connection:
                     relations = self._definitions(connection)
                     registration = observe(connection, self.belongings.publication).registration()
+                    oids = published(connection, self.belongings.publication)
+                    sightings = [sighting for sighting, _ in look(connection, oids, lsn=moment.lsn)]
                     if self.config.start is Start.EMPTY:
                         self._require_empty(connection)
                 if self.copy is not None:
                     self.copy(Snapshot(name=moment.snapshot, log_id=identity.log_id))
-                self._begin_log(identity, relations, registration, moment.lsn)
+                self._begin_log(identity, relations, registration, sightings, moment.lsn)
             except BaseException as error:
                 self._withdraw(error)
                 raise
@@ -152,7 +156,12 @@ class FirstRun:
         return relations
 
     def _begin_log(
-        self, identity: LogIdentity, relations: Sequence[Relation], registration: Registration, start_lsn: int
+        self,
+        identity: LogIdentity,
+        relations: Sequence[Relation],
+        registration: Registration,
+        sightings: Sequence[Sighting],
+        start_lsn: int,
     ) -> None:
         mine = self.belongings
         if mine.slot.state() is None:
@@ -163,6 +172,7 @@ class FirstRun:
         for relation in relations:
             writer.relation_id(relation)
         writer.register(registration.to_text(), start_lsn)
+        writer.see(sightings)
         writer.commit(start_lsn)
 
     def _withdraw(self, error: BaseException) -> None:

@@ -1,62 +1,74 @@
 """Which column of its table each column of a relation message is.
 
 The message has names and types of its own moment, the catalog that is asked those of now, when a name may be another
-column's. What can be told is told by three facts: a message names its columns in the order of their numbers, none that
-still lives is missing below its last, and a column that was made behind the message's transaction is not in it.
+column's. A column is its number, which no other one ever gets. What is proven: a message names its columns in the order
+of their numbers; numbers are given in the order in which columns are made; a column that was there before the message
+and is there now was there in between; and one that was gone before it does not come back. What that leaves open is told
+by names and types where only one way fits what is known of them, and else it is not told.
+
+Transaction ids say nothing here: they are given in another order than transactions commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+from typing import Final, TypeAlias
 
-from airflow_parallel_apply.pipeline.event import Column, Relation
+Named: TypeAlias = tuple[str, str]
+"""A name and a type."""
+
+_MOST_WAYS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Namesake:
-    """A column of a message with number and fill of the one that bears its name now. `is_newer`: the catalog's words
-    about that one were written by a transaction that began behind the message's.
+class Moment:
+    """What was known of a table's columns at a moment. `present`: those that a message named. `perhaps`: those that it
+    may have named. `last`: the greatest number that was given until then.
     """
 
-    column: Column
-    is_newer: bool
+    present: frozenset[int]
+    perhaps: frozenset[int] = frozenset()
+    last: int
 
 
-def settle(found: Sequence[Namesake], living: Collection[int], known: Relation | None) -> tuple[Column, ...]:
-    """The columns with the numbers that they had, None where that cannot be told. `living`: the numbers of all columns
-    that a message would name now. `known`: the definition before.
+def settle(
+    columns: Sequence[Named], *, earlier: Sequence[Moment], now: Moment, names: Mapping[int, Sequence[Named]]
+) -> tuple[int | None, ...]:
+    """The columns' numbers, None where they cannot be told. `earlier`: moments before the message. `names`: what
+    columns are known to be called, before the message or now; one without an entry may have had any name.
     """
-    columns = tuple(one.column for one in found)
-    before = {(column.name, column.type_name): column.number for column in (known.columns if known is not None else ())}
-    names = [(column.name, column.type_name) for column in columns]
-    is_same = list(before) == names
-    settled = tuple(
-        _unnumbered(one.column)
-        if one.is_newer and name in before and (one.column.number != before[name] or not is_same)
-        else one.column
-        for one, name in zip(found, names, strict=True)
-    )
-    if _is_possible(settled, living):
-        return settled
-    settled = tuple(
-        column if column.number == before.get(name, column.number) else _unnumbered(column)
-        for column, name in zip(columns, names, strict=True)
-    )
-    if _is_possible(settled, living):
-        return settled
-    return tuple(_unnumbered(column) for column in columns)
+    ways = list(islice(_ways(len(columns), earlier, now), _MOST_WAYS + 1))
+    if not ways or len(ways) > _MOST_WAYS:
+        return tuple(None for _ in columns)
+    if len(ways) > 1:
+        fitting = [way for way in ways if _fits(way, columns, names)]
+        ways = fitting or ways
+    return tuple(places[0] if len(set(places)) == 1 else None for places in zip(*ways, strict=True))
 
 
-def _unnumbered(column: Column) -> Column:
-    return replace(column, number=None, fill=None)
+def _ways(count: int, earlier: Sequence[Moment], now: Moment) -> Iterator[tuple[int, ...]]:
+    """All sets of columns that the message can have named."""
+    last = max((moment.last for moment in earlier), default=0)
+    sure = frozenset[int]().union(*(moment.present for moment in earlier)) & now.present
+    gone = {
+        number
+        for moment in earlier
+        for number in range(1, moment.last + 1)
+        if number not in moment.present and number not in moment.perhaps
+    }
+    open_numbers = [number for number in range(1, now.last + 1) if number not in sure and number not in gone]
+    born = sorted(number for number in now.present if number > last)
+    # Of the new ones that are there now, the message names all up to one, and none above it.
+    for made in range(len(born) + 1):
+        end = born[made] if made < len(born) else now.last + 1
+        perhaps = [number for number in open_numbers if number not in born and number < end]
+        wanted = count - len(sure) - made
+        if wanted >= 0:
+            for chosen in combinations(perhaps, wanted):
+                yield tuple(sorted((*sure, *born[:made], *chosen)))
 
 
-def _is_possible(columns: Sequence[Column], living: Collection[int]) -> bool:
-    """Whether a message can have named these columns, where one without a number may be any."""
-    numbers = [column.number for column in columns if column.number is not None]
-    if any(one >= other for one, other in pairwise(numbers)):
-        return False
-    left_out = sum(number < numbers[-1] and number not in numbers for number in living) if numbers else 0
-    return left_out <= len(columns) - len(numbers)
+def _fits(way: Sequence[int], columns: Sequence[Named], names: Mapping[int, Sequence[Named]]) -> bool:
+    return all(number not in names or column in names[number] for number, column in zip(way, columns, strict=True))

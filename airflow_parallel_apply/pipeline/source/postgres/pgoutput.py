@@ -49,6 +49,7 @@ _TUPLE_AT: Final = 6
 @dataclass(slots=True, kw_only=True)
 class _OpenTransaction:
     xid: int = 0
+    commit_lsn: int = 0
     row_count: int = 0
     byte_count: int = 0
     marks: set[Mark] = field(default_factory=set)
@@ -80,10 +81,9 @@ def commit_ends(messages: pa.BinaryArray) -> Numbers:
 class Decoder:
     """Decodes one read of a slot, from its first message. Not thread-safe.
 
-    `table` turns a relation message, and the id of the transaction that it was sent in, into a followed table, and
-    tells whether its definition differs from the one the log had for it. `ddl` gives the text of a message, and of the
-    transaction's id, that counts as DDL; None for any other.
-    `passing` takes messages out.
+    `table` turns a relation message, and the LSN at which the transaction that it was sent in commits, into a followed
+    table, and tells whether its definition differs from the one the log had for it. `ddl` gives the text of a message,
+    and of the transaction's id, that counts as DDL; None for any other. `passing` takes messages out.
     Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
     """
 
@@ -142,7 +142,7 @@ class Decoder:
             match chr(kinds[index]):
                 case "R":
                     relation = parse_relation(data, self._types)
-                    table, is_redefined = self._table(relation, self._xid(wire, kinds, index))
+                    table, is_redefined = self._table(relation, self._transaction_of(wire, kinds, index)[1])
                     self._tables[relation.oid] = table
                     found.versions.setdefault(relation.oid, []).append((index, table))
                     if is_redefined:
@@ -163,7 +163,8 @@ class Decoder:
                         # Its LSN is the end of its record, where the commit behind it may begin. What committed
                         # before it was sent before it, so a read of nothing else moves on.
                         self.safe_lsn = max(self.safe_lsn, message.lsn)
-                    text = self._ddl(self._xid(wire, kinds, index) if message.transactional else 0, message)
+                    xid = self._transaction_of(wire, kinds, index)[0] if message.transactional else 0
+                    text = self._ddl(xid, message)
                     if text is not None:
                         texts = (message.prefix.encode(), text)
                         found.statements.append(
@@ -180,12 +181,12 @@ class Decoder:
                     raise SourceError(f"pgoutput sent a message of unknown kind {kind!r}", op="capture")
         return found
 
-    def _xid(self, wire: Wire, kinds: npt.NDArray[np.uint8], index: int) -> int:
-        """Of the transaction that a message stands in."""
+    def _transaction_of(self, wire: Wire, kinds: npt.NDArray[np.uint8], index: int) -> tuple[int, int]:
+        """Id and commit LSN of the transaction that a message stands in."""
         begins = np.flatnonzero(kinds[:index] == _BEGIN)
         if len(begins):
-            return int(wire.numbers(wire.starts[begins[-1:]] + _XID_AT, ">u4")[0])
-        return self._open.xid if self._open is not None else 0
+            return _begun(wire, int(begins[-1]))
+        return (self._open.xid, self._open.commit_lsn) if self._open is not None else (0, 0)
 
     def _known(self, oid: int) -> FollowedTable:
         table = self._tables.get(oid)
@@ -266,6 +267,9 @@ class Decoder:
         self._open = (
             _OpenTransaction(
                 xid=int(xids[last]),
+                commit_lsn=int(wire.numbers(wire.starts[begins[-1:]] + 1, ">i8")[0])
+                if len(begins)
+                else carried.commit_lsn,
                 row_count=int(totals[last]),
                 byte_count=int(byte_counts[last]),
                 marks=marks.get(last, set()),
@@ -321,6 +325,11 @@ class Decoder:
             ],
             schema=TRANSACTIONS,
         )
+
+
+def _begun(wire: Wire, begin: int) -> tuple[int, int]:
+    at = wire.starts[begin : begin + 1]
+    return int(wire.numbers(at + _XID_AT, ">u4")[0]), int(wire.numbers(at + 1, ">i8")[0])
 
 
 def _mark_lists(transactions: Numbers, marks: dict[int, set[Mark]]) -> pa.ListArray:

@@ -1,15 +1,53 @@
--- Whether a table has partitions; whether all that hold rows have REPLICA IDENTITY FULL, which none inherits;
--- and the numbers of the columns that a relation message names, but for generated ones.
+-- What tables are now: whether they have partitions, whether all parts that hold rows have REPLICA IDENTITY FULL, which
+-- none inherits, their columns, the unique index that tells rows apart where whole old ones are sent, and the parts that
+-- were rewritten or truncated since they were made, by their files. That index admits no NULL and no duplicate, not even
+-- for a moment: the primary key's, else the narrowest. A NOT NULL that is not validated admits NULLs.
 SELECT
+    c.oid::bigint,
     c.relkind = 'p',
-    coalesce(bool_and(leaf.relreplident = 'f'), true),
-    ARRAY(
-        SELECT a.attnum::int
+    coalesce(part.are_full, true),
+    c.relnatts::int,
+    (
+        SELECT coalesce(json_agg(json_build_array(
+            a.attnum, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attgenerated
+        ) ORDER BY a.attnum), '[]')
         FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
-    )
-FROM pg_catalog.pg_class c
-LEFT JOIN LATERAL pg_catalog.pg_partition_tree(c.oid) p ON c.relkind = 'p' AND p.isleaf
-LEFT JOIN pg_catalog.pg_class leaf ON leaf.oid = p.relid
-WHERE c.oid = %(oid)s
-GROUP BY c.oid, c.relkind
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    ),
+    key.index,
+    key.columns,
+    coalesce(part.rewritten, '[]')
+FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t (oid, ordinal)
+JOIN pg_catalog.pg_class c ON c.oid = t.oid
+LEFT JOIN LATERAL (
+    SELECT
+        bool_and(leaf.relreplident = 'f') AS are_full,
+        json_agg(json_build_array(leaf.oid::bigint, leaf.relfilenode::bigint) ORDER BY leaf.oid)
+            FILTER (WHERE leaf.relfilenode <> leaf.oid) AS rewritten
+    FROM (
+        SELECT c.oid AS relid
+        UNION
+        SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p
+    ) AS member
+    JOIN pg_catalog.pg_class leaf ON leaf.oid = member.relid AND leaf.relkind = 'r'
+) AS part ON true
+LEFT JOIN LATERAL (
+    SELECT i.indexrelid::bigint AS index, (i.indkey::int2[])[0:i.indnkeyatts - 1]::int[] AS columns
+    FROM pg_catalog.pg_index i
+    WHERE i.indrelid = c.oid
+        AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+        AND NOT EXISTS (
+            SELECT
+            FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) AS k (attnum)
+            JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+            WHERE NOT a.attnotnull OR a.attgenerated <> '' OR EXISTS (
+                SELECT
+                FROM pg_catalog.pg_constraint n
+                WHERE n.conrelid = i.indrelid AND n.contype = 'n' AND NOT n.convalidated
+                    AND a.attnum = ANY (n.conkey)
+            )
+        )
+    ORDER BY i.indisprimary DESC, i.indnkeyatts, i.indexrelid
+    LIMIT 1
+) AS key ON true
+ORDER BY t.ordinal

@@ -29,6 +29,7 @@ from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogState, LogWriter, Overtaken
+from airflow_parallel_apply.pipeline.sighting import last_before
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     describe,
     describe_now,
@@ -37,6 +38,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     numbered,
 )
 from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DdlMessages
+from airflow_parallel_apply.pipeline.source.postgres.history import look_again
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder, commit_ends
@@ -45,6 +47,7 @@ from airflow_parallel_apply.pipeline.source.postgres.proof import is_as_register
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, lsn_text
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, Snapshot
 
@@ -144,6 +147,8 @@ class PostgresSource:
             return
         with self._unless_overtaken("capture", lambda: writer.state().captured_lsn):
             slot = self._slot.advance(before.captured_lsn)
+            connection = self._session.catalog()
+            writer.see(look_again(connection, published(connection, self._publication), writer.sightings()))
             if self._slot.flushed_lsn() < until_lsn:
                 raise SourceError(
                     f"the source's WAL ends below {lsn_text(until_lsn)}, which this run is to reach",
@@ -233,9 +238,15 @@ class PostgresSource:
             return int(_READ_BYTES / self._message_bytes)
         return max_changes if wal_bytes <= _READ_BYTES else 0
 
-    def _followed(self, writer: LogWriter, wire: WireRelation, xid: int) -> tuple[FollowedTable, bool]:
-        known = writer.latest_relation(wire.schema, wire.table)
-        table = describe(self._session.catalog(), wire, known=known, xid=xid)
+    def _followed(self, writer: LogWriter, wire: WireRelation, commit_lsn: int) -> tuple[FollowedTable, bool]:
+        connection = self._session.catalog()
+        table = describe(
+            connection,
+            wire,
+            shapes(connection, [wire.oid]).get(wire.oid),
+            seen=last_before(writer.sightings(), wire.oid, commit_lsn),
+            known=writer.latest_relation(wire.schema, wire.table),
+        )
         relation_id, is_redefined = writer.relation_id(table.relation)
         return numbered(table, relation_id), is_redefined
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import psycopg
 from psycopg import sql
@@ -28,37 +29,70 @@ class _Alteration:
     is_certain: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A column as the target has it. `generated`: empty, "s" (stored) or "v" (virtual)."""
+
+    type_name: str
+    generated: str
+
+
+_Columns: TypeAlias = Mapping[str, _Found]
+
+
 def follow(connection: Connection, session: Session, old: Relation, new: Relation, *, ddl: DdlPolicy) -> None:
     """Under SKIP, what cannot be told from what was done by hand is taken for it.
 
     Errors: `PlanError` that names table and column, where something is left and may not or cannot be done here.
     """
     found = compare_definitions(old, new)
+    if found.unclear and ddl is not DdlPolicy.SKIP:
+        raise _untold(new, found.unclear)
     columns = _columns(connection, session, new)
-    is_there = all(columns.get(column.name) == column.type_name for column in new.columns)
+    is_there = all(_has(columns, column) for column in new.columns)
     if found.uncertain:
         if not is_there:
             raise _unclear(new, found.uncertain)
         return
-    if is_there and _shows(found.changes, new, columns, is_trusted=ddl is DdlPolicy.SKIP):
-        return
-    for change in found.changes:
-        alteration = _alteration(connection, new, columns, change)
-        if alteration is None:
-            continue
-        if ddl is not DdlPolicy.APPLY or not alteration.is_certain:
-            raise _left(connection, new, alteration)
-        try:
-            for statement in alteration.statements:
-                connection.execute(statement)
-        except psycopg.errors.DatatypeMismatch as error:
-            raise _left(connection, new, alteration) from error
-        columns = _columns(connection, session, new)
+    if not is_there or not _shows(found.changes, new, columns, is_trusted=ddl is DdlPolicy.SKIP):
+        for change in found.changes:
+            alteration = _alteration(connection, new, columns, change)
+            if alteration is not None:
+                _alter(connection, new, alteration, ddl)
+                columns = _columns(connection, session, new)
+    elif ddl is not DdlPolicy.SKIP:
+        _require_values(connection, new, [one for one in found.changes if one.new not in found.uncomputed])
+    for column in found.uncomputed:
+        if column.name in columns and columns[column.name].generated:
+            _alter(connection, new, _uncomputing(new, column, columns[column.name]), ddl)
 
 
-def _shows(
-    changes: Sequence[ColumnChange], relation: Relation, columns: Mapping[str, str], *, is_trusted: bool
-) -> bool:
+def _alter(connection: Connection, relation: Relation, alteration: _Alteration, ddl: DdlPolicy) -> None:
+    if ddl is not DdlPolicy.APPLY or not alteration.is_certain:
+        raise _left(connection, relation, alteration)
+    try:
+        for statement in alteration.statements:
+            connection.execute(statement)
+    except psycopg.errors.DatatypeMismatch as error:
+        raise _left(connection, relation, alteration) from error
+
+
+def _has(columns: _Columns, column: Column) -> bool:
+    return column.name in columns and columns[column.name].type_name == column.type_name
+
+
+def _require_values(connection: Connection, relation: Relation, changes: Sequence[ColumnChange]) -> None:
+    """Of columns that the target has already, with values of which nothing is known but that the source has others for
+    each row: a default that is computed for each row gives other ones here.
+    """
+    for change in changes:
+        new = change.new
+        if change.old is None and new is not None and new.fill is None and _has_rows(connection, relation):
+            what = f"was added as {new.type_name}, with a value of its own for each row"
+            raise _left(connection, relation, _Alteration(new.name, what, (), is_certain=False))
+
+
+def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: _Columns, *, is_trusted: bool) -> bool:
     """Whether a table that has the new columns cannot be one that has the old ones: each former name is gone, or is
     that of a new column of another type.
     """
@@ -72,17 +106,17 @@ def _shows(
     return True
 
 
-def _columns(connection: Connection, session: Session, relation: Relation) -> Mapping[str, str]:
+def _columns(connection: Connection, session: Session, relation: Relation) -> _Columns:
     path = connection.execute("SELECT current_setting('search_path'), set_config('search_path', '', true)").fetchone()
     found = connection.execute(
         session.sql("redefine", "columns"), {"schema": relation.schema, "table": relation.table}
     ).fetchall()
     connection.execute("SELECT set_config('search_path', %s, true)", [path[0] if path else ""])
-    return {str(name): str(type_name) for name, type_name in found}
+    return {str(name): _Found(str(type_name), str(generated)) for name, type_name, generated in found}
 
 
 def _alteration(
-    connection: Connection, relation: Relation, columns: Mapping[str, str], change: ColumnChange
+    connection: Connection, relation: Relation, columns: _Columns, change: ColumnChange
 ) -> _Alteration | None:
     """None where the target has it already, or has chosen a type of its own."""
     table = sql.SQL("ALTER TABLE {} ").format(sql.Identifier(relation.schema, relation.table))
@@ -97,7 +131,7 @@ def _alteration(
     return _alteration_of_one(table, columns, old, new)
 
 
-def _alteration_of_one(table: sql.Composed, columns: Mapping[str, str], old: Column, new: Column) -> _Alteration | None:
+def _alteration_of_one(table: sql.Composed, columns: _Columns, old: Column, new: Column) -> _Alteration | None:
     what, statements, is_certain = [], [], True
     if old.name != new.name and old.name in columns:
         what.append(f"was renamed to {new.name}")
@@ -106,7 +140,7 @@ def _alteration_of_one(table: sql.Composed, columns: Mapping[str, str], old: Col
         names = sql.Identifier(old.name), sql.Identifier(new.name)
         statements.append(table + sql.SQL("RENAME COLUMN {} TO {}").format(*names))
     has = columns.get(old.name if what else new.name)
-    if old.type_name != new.type_name and has == old.type_name:
+    if old.type_name != new.type_name and has is not None and has.type_name == old.type_name:
         what.append(f"became {new.type_name}")
         retype = sql.SQL("ALTER COLUMN {} TYPE {}").format(sql.Identifier(new.name), sql.SQL(new.type_name))
         statements.append(table + retype)
@@ -123,25 +157,65 @@ def _addition(connection: Connection, relation: Relation, table: sql.Composed, c
         fill = sql.SQL("ADD COLUMN {} {} DEFAULT {}::{}").format(name, type_name, sql.SQL(column.fill), type_name)
         forget = sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(name)
         return _Alteration(column.name, what, (table + fill, table + forget))
-    rows = connection.execute(
-        sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(relation.schema, relation.table))
-    ).fetchone()
     return _Alteration(
         column.name,
         what + ", with a value of its own for each row",
         (table + sql.SQL("ADD COLUMN {} {}").format(name, type_name),),
-        is_certain=rows is not None and not rows[0],
+        is_certain=not _has_rows(connection, relation),
     )
+
+
+def _uncomputing(relation: Relation, column: Column, found: _Found) -> _Alteration:
+    """What the target has computed of a stored column stays; a virtual one has nothing that could."""
+    statement = sql.SQL("ALTER TABLE {} ALTER COLUMN {} DROP EXPRESSION").format(
+        sql.Identifier(relation.schema, relation.table), sql.Identifier(column.name)
+    )
+    is_stored = found.generated == "s"
+    what = "is not computed any more"
+    return _Alteration(column.name, what, (statement,) if is_stored else (), is_certain=is_stored)
+
+
+def _has_rows(connection: Connection, relation: Relation) -> bool:
+    rows = connection.execute(
+        sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(relation.schema, relation.table))
+    ).fetchone()
+    return rows is None or bool(rows[0])
 
 
 def _left(connection: Connection, relation: Relation, alteration: _Alteration) -> PlanError:
     text = "; ".join(statement.as_string(connection) for statement in alteration.statements)
+    if alteration.is_certain:
+        hint = (
+            f"Change the target so that its rows are the source's ({text}), then run again: everything before is "
+            "applied. With ddl=apply the pipeline does what the log tells for certain. Where names and types do not "
+            "show that you did it, it stops here again: run once with ddl=skip, which takes it as done."
+        )
+    else:
+        begin = f"Run {text} at the target; then " if text else ""
+        hint = (
+            f"{begin}{_recopy(relation)} Or change the target yourself so that its rows are the source's, and run "
+            "once with ddl=skip, which takes it as done."
+        )
     return PlanError(
         f"at the source the column {alteration.column} of {relation.name} {alteration.what}, not so at the target",
         table=relation.name,
         column=alteration.column,
-        hint=f"Change the target so that its rows are the source's ({text}), then run again: everything before is "
-        "applied. With ddl=apply the pipeline does what the log tells for certain, with ddl=skip it takes it as done.",
+        hint=hint,
+    )
+
+
+def _recopy(relation: Relation) -> str:
+    return f"`parallel-apply recopy --table {relation.name}` copies the table anew; then run again."
+
+
+def _untold(relation: Relation, columns: tuple[Column, ...]) -> PlanError:
+    names = ", ".join(dict.fromkeys(column.name for column in columns))
+    return PlanError(
+        f"columns of {relation.name} changed at the source more than once before they were captured, and nothing tells "
+        f"which columns these changes are of, as where one was dropped and made again: {names}",
+        table=relation.name,
+        column=columns[-1].name,
+        hint=f"{_recopy(relation)} Where the target's rows are right as they are, run once with ddl=skip.",
     )
 
 
@@ -152,5 +226,6 @@ def _unclear(relation: Relation, columns: tuple[Column, ...]) -> PlanError:
         f"dropped and added: {names}",
         table=relation.name,
         column=columns[-1].name,
-        hint="Change the target's table as the source's was, then run again: everything before is applied.",
+        hint=f"Change the target's table as the source's was, then run again: everything before is applied. Or: "
+        f"{_recopy(relation)}",
     )

@@ -7,66 +7,99 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_parallel_apply.pipeline.event import Column, Relation
-from airflow_parallel_apply.pipeline.source.postgres.numbering import Namesake, settle
+from airflow_parallel_apply.pipeline.source.postgres.numbering import Moment, Named, settle
 
 
 @dataclass
 class Table:
-    """A table's columns by number, and when each was last written about."""
+    """A table's columns by number, and the greatest number so far."""
 
     columns: dict[int, str] = field(default_factory=lambda: {1: "id", 2: "a", 3: "b"})
-    written: dict[int, int] = field(default_factory=lambda: {1: 0, 2: 0, 3: 0})
     last: int = 3
 
-    def change(self, what: str, name: str, other: str, now: int) -> None:
+    def change(self, what: str, name: str, other: str) -> None:
         """Nothing, where the server would refuse it."""
         number = next((number for number, column in self.columns.items() if column == name), None)
         if what == "add" and number is None:
             self.last += 1
-            self.columns[self.last], self.written[self.last] = name, now
+            self.columns[self.last] = name
         elif number is not None and what == "drop":
             del self.columns[number]
         elif number is not None and what == "rename" and other not in self.columns.values():
-            self.columns[number], self.written[number] = other, now
-        elif number is not None and what == "alter":
-            self.written[number] = now
+            self.columns[number] = other
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(present=frozenset(self.columns), last=self.last)
+
+    @property
+    def named(self) -> dict[int, Named]:
+        return {number: (name, "text") for number, name in self.columns.items()}
 
 
-def relation(columns: dict[int, str]) -> Relation:
-    made = tuple(Column(name=name, type_name="text", number=number) for number, name in columns.items())
-    return Relation(relation_id=1, schema="s", table="t", replica_identity="d", columns=made)
+def history(changes: list[tuple[str, str, str]]) -> list[Table]:
+    """The table before the first change, and after each."""
+    states = [Table()]
+    for change in changes:
+        table = Table(columns=dict(states[-1].columns), last=states[-1].last)
+        table.change(*change)
+        states.append(table)
+    return states
 
 
-_NAMES = st.sampled_from(["id", "a", "b", "c"])
-_CHANGES = st.lists(
-    st.tuples(st.sampled_from(["add", "drop", "rename", "alter"]), _NAMES, _NAMES), min_size=1, max_size=12
-)
+def changes_of(*kinds: str) -> st.SearchStrategy[list[tuple[str, str, str]]]:
+    names = st.sampled_from(["id", "a", "b", "c"])
+    return st.lists(st.tuples(st.sampled_from(kinds), names, names), max_size=10)
 
 
 @settings(max_examples=400)
-@given(changes=_CHANGES, at=st.integers(0, 12), known_at=st.integers(0, 12))
-def test_the_number_of_a_column_that_is_known_is_the_one_of_then_or_unknown(
-    changes: list[tuple[str, str, str]], at: int, known_at: int
+@given(
+    changes=changes_of("add", "drop", "rename"), moments=st.lists(st.integers(0, 10), max_size=3), at=st.integers(0, 10)
+)
+def test_a_number_that_is_proven_is_the_one_of_then(
+    changes: list[tuple[str, str, str]], moments: list[int], at: int
 ) -> None:
-    """Of another column nobody but the catalog says anything."""
+    states = history(changes)
     at = min(at, len(changes))
-    table = Table()
-    known, then = dict(table.columns), dict(table.columns)
-    for now, (what, name, other) in enumerate(changes, start=1):
-        table.change(what, name, other, now)
-        if now == at:
-            then = dict(table.columns)
-        if now == min(known_at, at):
-            known = dict(table.columns)
-    numbers = {name: number for number, name in table.columns.items()}
-    found = [
-        Namesake(
-            column=Column(name=name, type_name="text", number=numbers.get(name)),
-            is_newer=name in numbers and table.written[numbers[name]] > at,
-        )
-        for name in then.values()
-    ]
-    settled = [column.number for column in settle(found, list(table.columns), relation(known))]
-    for number, (was, name) in zip(settled, then.items(), strict=True):
-        assert number in (None, was) or name not in known.values(), (settled, then, known)
+    earlier = [states[min(moment, at)].moment for moment in moments]
+    then = list(states[at].named.values())
+    settled = settle(then, earlier=earlier, now=states[-1].moment, names={})
+    for number, was in zip(settled, states[at].columns, strict=True):
+        assert number in (None, was), (settled, states)
+
+
+@settings(max_examples=400)
+@given(changes=changes_of("add", "drop"), seen=st.integers(0, 10), at=st.integers(0, 10))
+def test_names_tell_which_column_it_is_where_no_other_one_can_have_had_the_name(
+    changes: list[tuple[str, str, str]], seen: int, at: int
+) -> None:
+    """Here no column changes its name."""
+    states = history(changes)
+    at = min(at, len(changes))
+    before, now = states[min(seen, at)], states[-1]
+    names = {number: [name] for number, name in (before.named | now.named).items()}
+    then = list(states[at].named.values())
+    settled = settle(then, earlier=[before.moment], now=now.moment, names=names)
+    for number, was in zip(settled, states[at].columns, strict=True):
+        assert number in (None, was), (settled, states)
+
+
+def test_columns_that_were_only_renamed_and_added_are_all_known() -> None:
+    now = Moment(present=frozenset({1, 2, 3, 4}), last=4)
+    then = Moment(present=frozenset({1, 2, 3}), last=3)
+    columns = [("id", "integer"), ("c", "text"), ("z", "text"), ("a", "text")]
+    assert settle(columns, earlier=[then], now=now, names={}) == (1, 2, 3, 4)
+
+
+def test_a_column_made_again_under_its_name_is_told_by_nothing() -> None:
+    now = Moment(present=frozenset({1, 3}), last=3)
+    then = Moment(present=frozenset({1, 2}), last=2)
+    names = {1: [("id", "integer")], 2: [("a", "text")], 3: [("a", "text")]}
+    assert settle([("id", "integer"), ("a", "text")], earlier=[then], now=now, names=names) == (1, None)
+
+
+def test_a_column_made_again_of_another_type_is_told_by_it() -> None:
+    now = Moment(present=frozenset({1, 3}), last=3)
+    then = Moment(present=frozenset({1, 2}), last=2)
+    names = {1: [("id", "integer")], 2: [("a", "text")], 3: [("a", "date")]}
+    assert settle([("id", "integer"), ("a", "date")], earlier=[then], now=now, names=names) == (1, 3)

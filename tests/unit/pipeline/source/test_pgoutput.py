@@ -37,7 +37,7 @@ class Definitions:
     def __init__(self) -> None:
         self.relations: list[Relation] = []
 
-    def table(self, found: WireRelation, xid: int) -> tuple[FollowedTable, bool]:
+    def table(self, found: WireRelation, commit_lsn: int) -> tuple[FollowedTable, bool]:
         columns = tuple(Column(name=column.name, type_name="text", key=column.key) for column in found.columns)
         known = [relation for relation in self.relations if relation.table == found.table]
         if not known or known[-1].columns != columns:

@@ -1,0 +1,94 @@
+"""Sightings: which columns a source's table had at a moment that lies before all changes from an LSN on.
+
+The source's catalog is asked about a change later than the change was made. What it says now is only proven for the
+change's own moment together with what it said before that moment, so the log keeps what was seen at each capture's
+begin. Only what differs from the sighting before is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One table, known by its oid. Every change whose transaction commits at or behind `lsn` was made later.
+
+    `last_number`: the greatest number that a column had until then; numbers only grow. `absent`: numbers up to it of
+    columns that no relation message names: dropped ones, and virtual ones. `generated`: stored ones, which are named
+    where the publication says so. `key`: the unique index that tells rows apart where whole old rows are sent, and its
+    columns' numbers. `rewritten`: file numbers by oid of those parts of the table that were rewritten or truncated
+    since they were made. `fills`: of columns that were made since the log's first sighting, by number, their type and
+    what rows older than they hold in them, as a literal.
+    """
+
+    oid: int
+    lsn: int
+    last_number: int
+    absent: tuple[int, ...] = ()
+    generated: tuple[int, ...] = ()
+    key: tuple[int, tuple[int, ...]] | None = None
+    rewritten: tuple[tuple[int, int], ...] = ()
+    fills: tuple[tuple[int, str, str], ...] = ()
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Of the columns that every relation message names."""
+        return frozenset(range(1, self.last_number + 1)) - {*self.absent, *self.generated}
+
+    def is_as(self, other: Sighting) -> bool:
+        """Whether both saw the same."""
+        return replace(self, lsn=other.lsn) == other
+
+    def to_json(self) -> list[Any]:
+        """The form that manifests carry."""
+        return [
+            self.oid,
+            self.lsn,
+            self.last_number,
+            self.absent,
+            self.generated,
+            self.key,
+            self.rewritten,
+            self.fills,
+        ]
+
+    @classmethod
+    def from_json(cls, value: Sequence[Any]) -> Sighting:
+        """Inverse of `to_json`."""
+        oid, lsn, last_number, absent, generated, key, rewritten, fills = value
+        return cls(
+            oid=oid,
+            lsn=lsn,
+            last_number=last_number,
+            absent=tuple(absent),
+            generated=tuple(generated),
+            key=(key[0], tuple(key[1])) if key is not None else None,
+            rewritten=tuple((part, file) for part, file in rewritten),
+            fills=tuple((number, type_name, fill) for number, type_name, fill in fills),
+        )
+
+
+def newer(known: Sequence[Sighting], seen: Iterable[Sighting]) -> tuple[Sighting, ...]:
+    """Those that differ from the last one known of their table."""
+    last = {sighting.oid: sighting for sighting in known}
+    return tuple(sighting for sighting in seen if sighting.oid not in last or not last[sighting.oid].is_as(sighting))
+
+
+def still_needed(sightings: Sequence[Sighting], captured_lsn: int) -> tuple[Sighting, ...]:
+    """Without those that a later one replaces for every change that is still to be captured."""
+    replaced: set[int] = set()
+    kept = []
+    for sighting in reversed(sightings):
+        if sighting.oid not in replaced:
+            kept.append(sighting)
+        if sighting.lsn <= captured_lsn:
+            replaced.add(sighting.oid)
+    return tuple(reversed(kept))
+
+
+def last_before(sightings: Sequence[Sighting], oid: int, lsn: int) -> Sighting | None:
+    """The last one of a table before the changes of a transaction that commits at an LSN."""
+    return next((sighting for sighting in reversed(sightings) if sighting.oid == oid and sighting.lsn <= lsn), None)

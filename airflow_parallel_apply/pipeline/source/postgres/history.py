@@ -1,0 +1,147 @@
+"""What is proven of a relation message's columns at its own moment: their numbers, and what older rows hold in them.
+
+The catalog is asked later. What it says is taken for what was then only where nothing can have happened in between, by
+the last sighting before the message (`pipeline/sighting.py`) and by the log's last definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.sighting import Sighting
+from airflow_parallel_apply.pipeline.source.postgres.numbering import Moment, Named, settle
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.shape import Shape, look
+
+NULL: Final = "NULL"
+_LONGEST_LOOK: Final = "60s"
+"""How long it may take to look whether any row has a value."""
+
+
+def settle_numbers(
+    columns: Sequence[Named], shape: Shape, seen: Sighting | None, known: Relation | None
+) -> tuple[int | None, ...]:
+    """The columns' numbers, None where they cannot be told."""
+    earlier, names = [], {number: [(one.name, one.type_name)] for number, one in shape.columns.items()}
+    if seen is not None:
+        earlier.append(Moment(present=seen.numbers, perhaps=frozenset(seen.generated), last=seen.last_number))
+    numbers = _numbers(known)
+    if known is not None and numbers:
+        stored = shape.stored | (frozenset(seen.generated) if seen is not None else frozenset())
+        earlier.append(Moment(present=frozenset(numbers) - stored, perhaps=stored, last=max(numbers)))
+        for column, number in zip(known.columns, numbers, strict=True):
+            names.setdefault(number, []).append((column.name, column.type_name))
+    now = Moment(present=shape.plain, perhaps=shape.stored, last=shape.last_number)
+    return settle(columns, earlier=earlier, now=now, names=names)
+
+
+def look_again(
+    connection: psycopg.Connection[Any], oids: Sequence[int], earlier: Sequence[Sighting]
+) -> tuple[Sighting, ...]:
+    """Sightings of tables as they are now, with what is proven by the earlier ones of columns made since."""
+    last = {sighting.oid: sighting for sighting in earlier}
+    made = []
+    for sighting, shape in look(connection, oids):
+        before = last.get(sighting.oid)
+        if before is None:
+            made.append(sighting)
+            continue
+        new = [number for number in shape.plain if number > before.last_number]
+        fills = {number: (type_name, fill) for number, type_name, fill in before.fills if number in shape.plain}
+        for number, fill in (proven_fills(connection, shape, new, before) if new else {}).items():
+            fills[number] = (shape.columns[number].type_name, fill)
+        made.append(replace(sighting, fills=tuple((number, *fill) for number, fill in sorted(fills.items()))))
+    return tuple(made)
+
+
+def proven_fills(
+    connection: psycopg.Connection[Any], shape: Shape, numbers: Sequence[int], seen: Sighting | None
+) -> dict[int, str]:
+    """What rows older than some columns hold in them, by the columns' numbers, as far as the catalog proves it.
+
+    A value that all of them share is kept in the catalog until the table is rewritten. Where none is kept, and no part
+    of the table was rewritten since before the column was made, it is NULL; a default with a value for each row, and an
+    identity, rewrite all of it.
+    """
+    parts: dict[int, list[tuple[int, int, str | None]]] = {number: [] for number in numbers}
+    for number, part, file, value in connection.execute(
+        statement("fills"), {"oid": shape.oid, "numbers": list(numbers)}
+    ).fetchall():
+        parts[number].append((part, file, value))
+    files = dict(seen.rewritten) if seen is not None else {}
+    proven = {}
+    for number, held in parts.items():
+        values = {value for _, _, value in held if value is not None}
+        is_new = seen is not None and number > seen.last_number
+        untouched = all(value is not None or file in (part, files.get(part)) for part, file, value in held)
+        if len(values) == 1 and (all(value is not None for _, _, value in held) or (is_new and untouched)):
+            proven[number] = values.pop()
+        elif not values and is_new and untouched:
+            proven[number] = NULL
+    return proven
+
+
+def with_fills(
+    connection: psycopg.Connection[Any],
+    relation: Relation,
+    shape: Shape,
+    seen: Sighting | None,
+    known: Relation | None,
+) -> Relation:
+    """The relation with what rows older than a column hold in it, of the columns that the log did not have before.
+
+    Beside what is proven it is NULL where no row has a value now: what had one since is on its way.
+    """
+    before = set(_numbers(known))
+    new = [one.number for one in relation.columns if one.number is not None and one.number not in before]
+    if known is None or not new:
+        return relation
+    proven = proven_fills(connection, shape, new, seen)
+    kept = {(number, type_name): fill for number, type_name, fill in (seen.fills if seen is not None else ())}
+
+    def fill(number: int, type_name: str) -> str | None:
+        living = shape.columns.get(number)
+        if living is None:
+            # It has left again, with all its values. By them rows without a key are told apart.
+            return None if relation.by_image else NULL
+        if (number, type_name) in kept:
+            return kept[number, type_name]
+        if living.type_name == type_name and number in proven:
+            return proven[number]
+        return NULL if _has_no_value(connection, relation, shape, living.name) else None
+
+    return replace(
+        relation,
+        columns=tuple(
+            replace(one, fill=fill(one.number, one.type_name)) if one.number is not None and one.number in new else one
+            for one in relation.columns
+        ),
+    )
+
+
+def _numbers(known: Relation | None) -> tuple[int, ...]:
+    """Of a definition's columns; none where one of them is not known."""
+    found = tuple(one.number for one in known.columns if one.number is not None) if known is not None else ()
+    return found if known is not None and len(found) == len(known.columns) else ()
+
+
+def _has_no_value(connection: psycopg.Connection[Any], relation: Relation, shape: Shape, column: str) -> bool:
+    """Whether no row of the table has a value in a column; False where it cannot be seen."""
+    query = sql.SQL("SELECT EXISTS (SELECT FROM {}{} WHERE {} IS NOT NULL)").format(
+        sql.SQL("" if shape.is_partitioned else "ONLY "),
+        sql.Identifier(relation.schema, relation.table),
+        sql.Identifier(column),
+    )
+    try:
+        with connection.transaction():
+            connection.execute(sql.SQL("SET LOCAL statement_timeout = {0}").format(sql.Literal(_LONGEST_LOOK)))
+            found = connection.execute(query).fetchone()
+    except (psycopg.errors.QueryCanceled, psycopg.ProgrammingError):
+        return False
+    return found is not None and not found[0]

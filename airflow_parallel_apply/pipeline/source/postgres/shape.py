@@ -1,0 +1,115 @@
+"""What the source's catalog says now about tables as a whole: `Shape`, and the sighting that is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.sighting import Sighting
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
+
+_STORED: Final = "s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivingColumn:
+    """`generated`: empty, "s" (stored) or "v" (virtual)."""
+
+    name: str
+    type_name: str
+    generated: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One table. `leaves_are_full`: all its parts that hold rows send whole old rows. `columns` by number; the other
+    fields as in `Sighting`.
+    """
+
+    oid: int
+    is_partitioned: bool
+    leaves_are_full: bool
+    last_number: int
+    columns: Mapping[int, LivingColumn]
+    key: tuple[int, tuple[int, ...]] | None
+    rewritten: tuple[tuple[int, int], ...]
+
+    @property
+    def plain(self) -> frozenset[int]:
+        """The columns that every relation message names."""
+        return frozenset(number for number, column in self.columns.items() if not column.generated)
+
+    @property
+    def stored(self) -> frozenset[int]:
+        """Stored generated columns, which are named where the publication says so."""
+        return frozenset(number for number, column in self.columns.items() if column.generated == _STORED)
+
+    @classmethod
+    def of_what_is_gone(cls, oid: int, *, is_full: bool) -> Shape:
+        """A table that was dropped since: nothing of it is known but what its messages said."""
+        return cls(
+            oid=oid,
+            is_partitioned=False,
+            leaves_are_full=is_full,
+            last_number=0,
+            columns={},
+            key=None,
+            rewritten=(),
+        )
+
+    def sighting(self, lsn: int) -> Sighting:
+        """`lsn`: where the WAL ended after the catalog was read, or where a snapshot begins that it was read in."""
+        return Sighting(
+            oid=self.oid,
+            lsn=lsn,
+            last_number=self.last_number,
+            absent=tuple(sorted({*range(1, self.last_number + 1)} - self.plain - self.stored)),
+            generated=tuple(sorted(self.stored)),
+            key=self.key,
+            rewritten=self.rewritten,
+        )
+
+
+def shapes(connection: psycopg.Connection[Any], oids: Sequence[int]) -> Mapping[int, Shape]:
+    """By oid, without tables that are gone. Errors: psycopg's own."""
+    found = connection.execute(statement("shape"), {"oids": list(oids)}).fetchall()
+    return {
+        oid: Shape(
+            oid=oid,
+            is_partitioned=is_partitioned,
+            leaves_are_full=leaves_are_full,
+            last_number=last_number,
+            columns={
+                number: LivingColumn(name=name, type_name=type_name, generated=generated.strip())
+                for number, name, type_name, generated in columns
+            },
+            key=(index, tuple(key_columns)) if index is not None else None,
+            rewritten=tuple((part, file) for part, file in rewritten),
+        )
+        for oid, is_partitioned, leaves_are_full, last_number, columns, index, key_columns, rewritten in found
+    }
+
+
+def published(connection: psycopg.Connection[Any], publication: str) -> list[int]:
+    """The oids of a publication's tables. Errors: psycopg's own."""
+    found = connection.execute(
+        "SELECT r.prrelid::bigint FROM pg_catalog.pg_publication_rel r "
+        "JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = %s",
+        [publication],
+    )
+    return [oid for (oid,) in found]
+
+
+def look(
+    connection: psycopg.Connection[Any], oids: Sequence[int], *, lsn: int | None = None
+) -> tuple[tuple[Sighting, Shape], ...]:
+    """Tables as they are now. `lsn`: where the snapshot begins that the connection reads; None outside of one."""
+    found = shapes(connection, oids)
+    if lsn is None:
+        # After the catalog was read: all that it shows lies before.
+        row = connection.execute("SELECT (pg_catalog.pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
+        lsn = int(row[0]) if row else 0
+    return tuple((shape.sighting(lsn), shape) for shape in found.values())

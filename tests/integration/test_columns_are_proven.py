@@ -1,0 +1,174 @@
+"""What is not proven of a column at the moment of a change stops a run: its values, and which column it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.copy.recopy import recopy_tables
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.rig import Rig, execute
+
+_TABLE = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer)"
+_PARTED = (
+    "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer) PARTITION BY RANGE (id)",
+    "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (50)",
+    "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (50) TO (10000)",
+)
+_ROWS = "INSERT INTO t (id, a, b) SELECT i, 'a' || i, i FROM generate_series(1, 60) i"
+
+FOLLOWED = {
+    "a default that is dropped": ["ALTER TABLE t ADD c integer DEFAULT 5", "ALTER TABLE t ALTER c DROP DEFAULT"],
+    "a default that is set later": ["ALTER TABLE t ADD c integer", "ALTER TABLE t ALTER c SET DEFAULT 5"],
+    "a table that was rewritten before": ["VACUUM FULL t", "SELECT 'run'", "ALTER TABLE t ADD c integer"],
+    "two columns, one of which left again": [
+        "ALTER TABLE t ADD x text DEFAULT 'x', ADD c integer DEFAULT 7", "INSERT INTO t VALUES (90, 'x')",
+        "ALTER TABLE t DROP x",
+    ],
+    "a column that no row met for a run": ["ALTER TABLE t ADD c integer", "SELECT 'run'", "VACUUM FULL t"],
+}  # fmt: skip
+
+UNKNOWN = {
+    "a value for each row": [
+        "ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()", "ALTER TABLE t ALTER c DROP DEFAULT",
+    ],
+    "an identity": [
+        "ALTER TABLE t ADD c integer GENERATED ALWAYS AS IDENTITY", "ALTER TABLE t ALTER c DROP IDENTITY",
+    ],
+    "a default in a table that was rewritten": [
+        "ALTER TABLE t ADD c integer DEFAULT 5", "ALTER TABLE t ALTER c DROP DEFAULT", "VACUUM FULL t",
+    ],
+    "a default and another type": [
+        "ALTER TABLE t ADD c integer DEFAULT 5", "ALTER TABLE t ALTER c DROP DEFAULT",
+        "ALTER TABLE t ALTER c TYPE text",
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        channels=2,
+        lanes=2,
+        tables=TablePatterns(include=("*.*",)),
+        ddl=DdlPolicy.APPLY,
+    )
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+
+
+def begin(rig: Rig, *tables: str) -> None:
+    rig.both(*tables)
+    rig.prepare()
+    rig.write(_ROWS)
+    rig.run()
+
+
+def write(rig: Rig, statements: list[str]) -> None:
+    """With a run wherever they say so."""
+    for statement in statements:
+        if statement == "SELECT 'run'":
+            rig.run()
+        else:
+            rig.write(statement)
+
+
+def recopied(rig: Rig, *at_target: str) -> Rig:
+    """What the hint says to do."""
+    execute(rig.target_dsn, *at_target)
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    return rig
+
+
+def assert_equal(rig: Rig) -> None:
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+@pytest.mark.parametrize("recipe", FOLLOWED)
+def test_what_older_rows_hold_in_a_new_column_is_followed_where_it_is_proven(rig: Rig, recipe: str) -> None:
+    begin(rig, _TABLE)
+    write(rig, FOLLOWED[recipe])
+    rig.write("INSERT INTO t (id, c) VALUES (100, 1)", "UPDATE t SET a = 'z' WHERE id < 5")
+    rig.run()
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize("recipe", UNKNOWN)
+@pytest.mark.parametrize("tables", [(_TABLE,), _PARTED], ids=["plain", "partitioned"])
+def test_what_older_rows_hold_in_a_new_column_stops_the_run_where_it_is_not(
+    rig: Rig, recipe: str, tables: tuple[str, ...]
+) -> None:
+    begin(rig, *tables)
+    write(rig, UNKNOWN[recipe])
+    rig.write(
+        "INSERT INTO t (id, a) VALUES (100, 'x')" if "uuid" in UNKNOWN[recipe][0] else "DELETE FROM t WHERE id < 9"
+    )
+    with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
+        rig.run()
+    type_name = "uuid" if "uuid" in UNKNOWN[recipe][0] else "text" if "text" in UNKNOWN[recipe][-1] else "integer"
+    recopied(rig, f"ALTER TABLE t ADD COLUMN c {type_name}").run()
+    rig.write("DELETE FROM t WHERE id = 11")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_partitions_tell_what_older_rows_hold_in_a_new_column(rig: Rig) -> None:
+    begin(rig, *_PARTED)
+    rig.write("ALTER TABLE t ADD c integer DEFAULT 5", "ALTER TABLE t ALTER c DROP DEFAULT")
+    rig.write("CREATE TABLE t3 PARTITION OF t FOR VALUES FROM (10000) TO (20000)", "INSERT INTO t VALUES (10001)")
+    execute(rig.target_dsn, "CREATE TABLE t3 PARTITION OF t FOR VALUES FROM (10000) TO (20000)")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_message_that_makes_other_values_at_the_target_does_not_pass_for_the_column(rig: Rig) -> None:
+    begin(rig, _TABLE)
+    execute(rig.target_dsn, "ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()")
+    rig.write("ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()", "DELETE FROM t WHERE id < 9")
+    with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
+        rig.run()
+    recopied(rig).run()
+    assert_equal(rig)
+
+
+def test_a_column_made_again_under_its_name_does_not_pass_for_the_one_before(rig: Rig) -> None:
+    begin(rig, _TABLE)
+    rig.write("ALTER TABLE t DROP b", "ALTER TABLE t ADD b integer")
+    rig.write("INSERT INTO t VALUES (100, 'x', 1)", "UPDATE t SET b = 2 WHERE id < 30", "DELETE FROM t WHERE b IS NULL")
+    rig.write("ALTER TABLE t ALTER b SET NOT NULL", "INSERT INTO t VALUES (101, 'x', 1)")
+    with pytest.raises(FatalError, match=r"(?s)nothing tells which columns.*b.*recopy --table public\.t"):
+        rig.run()
+    recopied(rig).run()
+    rig.write("INSERT INTO t VALUES (102, 'y', 3)")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_one_that_was_made_again_before_a_quiet_run_is_followed(rig: Rig) -> None:
+    begin(rig, _TABLE)
+    rig.write("ALTER TABLE t DROP b", "ALTER TABLE t ADD b integer DEFAULT 7")
+    rig.run()
+    rig.write("UPDATE t SET b = 2 WHERE id < 30", "ALTER TABLE t ALTER b SET NOT NULL")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_definition_of_a_lower_transaction_that_commits_later_is_not_that_of_a_row_before(rig: Rig) -> None:
+    begin(rig, _TABLE)
+    with psycopg.connect(rig.source_dsn) as early:
+        early.execute("SELECT pg_current_xact_id()")
+        rig.write("UPDATE t SET b = 2 WHERE id < 30")
+        early.execute("ALTER TABLE t DROP b")
+        early.execute("ALTER TABLE t ADD b integer DEFAULT 7")
+    rig.write("INSERT INTO t VALUES (100, 'x', 1)")
+    with pytest.raises(FatalError, match=r"(?s)nothing tells which columns.*b.*recopy --table public\.t"):
+        rig.run()
+    recopied(rig).run()
+    rig.write("INSERT INTO t VALUES (102, 'y', 3)")
+    rig.run()
+    assert_equal(rig)
