@@ -89,9 +89,10 @@ def outline_of(unit: Unit, log: RowReader) -> Outline:
     state = log.state()
     tables = [state.relation(number).name for number in relations if number >= 0]
     breaks = list(_with_values(breaks, log))
-    if _is_redefined(unit, log):
+    if marked := _redefining(unit, log):
         statements = {found.place: found for found in breaks}
-        breaks += [_before_truncate(found, statements) for found in _redefinitions(relations, unit, log)]
+        redefined = (found for found in _redefinitions(relations, unit, log) if found.seqno in marked)
+        breaks += [_before_truncate(found, statements) for found in redefined]
     return Outline(
         # A definition is needed for the statement in the same place.
         breaks=tuple(sorted(breaks, key=lambda found: (found.place, found.operation is not None))),
@@ -111,9 +112,11 @@ def older_version(relation: Relation, log: RowReader) -> Relation:
     return max(versions, key=lambda other: other.relation_id, default=relation)
 
 
-def _is_redefined(unit: Unit, log: RowReader) -> bool:
-    marks = log.transactions(unit.after_seqno, unit.last_seqno).column("marks").to_pylist()
-    return any(Mark.RELATION in found for found in marks if found)
+def _redefining(unit: Unit, log: RowReader) -> set[int]:
+    """The transactions in which rows under a newer definition begin."""
+    found = log.transactions(unit.after_seqno, unit.last_seqno)
+    seqnos, marks = found.column("seqno").to_pylist(), found.column("marks").to_pylist()
+    return {seqno for seqno, marked in zip(seqnos, marks, strict=True) if marked and Mark.RELATION in marked}
 
 
 def _redefinitions(relations: Iterable[int], unit: Unit, log: RowReader) -> Iterator[Break]:

@@ -249,7 +249,8 @@ class Recopy:
                 latest = writer.latest_relation(relation.schema, relation.table)
                 if captured_lsn > copied.lsn and latest is not None and not latest.is_as(relation):
                     raise SourceChanged("a table was redefined since", op="recopy", table=relation.name)
-                writer.relation_id(relation)
+                # Changes behind the copy follow this definition, not the one before, which may have been refused.
+                writer.define(relation)
             passed_over = [
                 PassedOver(schema=one.schema, table=one.table, below_lsn=one.lsn, recopy_id=one.recopy_id)
                 for one in done

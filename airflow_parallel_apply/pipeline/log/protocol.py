@@ -203,6 +203,10 @@ class LogWriter(Protocol):
         """Replace the source's registration. Durable with the next commit, which it alone is reason enough for."""
         ...
 
+    def define(self, relation: Relation) -> int:
+        """As `relation_id`, of a table that begins anew: a version of its own, though the last one may be alike."""
+        ...
+
     def see(self, sightings: Iterable[Sighting]) -> None:
         """Keep what differs from the last sighting of its table. Durable with the next commit."""
         ...

@@ -83,9 +83,12 @@ class DirectoryLogWriter:
         is_as_before = latest is not None and latest.is_as(relation)
         if latest is not None and is_as_before and (latest.is_numbered or not relation.is_numbered):
             return latest.relation_id, False
+        return self.define(relation), latest is not None and not is_as_before
+
+    def define(self, relation: Relation) -> int:
         number = 1 + max((old.relation_id for old in self._known()), default=0)
         self._relations.append(replace(relation, relation_id=number))
-        return number, latest is not None and not is_as_before
+        return number
 
     def see(self, sightings: Iterable[Sighting]) -> None:
         self._sightings += newer(self.sightings(), sightings)
