@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.check.missing_types import type_findings
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.check import check_copy
 from airflow_parallel_apply.pipeline.copy.record import read_progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
@@ -122,6 +122,8 @@ def _target_findings(
                 may_lack_tables=makes_tables,
             ),
         )
+        if config.ddl is DdlPolicy.APPLY and not is_closed:
+            findings += writing.ddl_findings(relations)
         if copies:
             findings += check_copy(config, target, relations)
         if fence is None or not log_exists(config.log_url):

@@ -141,6 +141,10 @@ class Target(Protocol):
         """All that `check` would refuse, and what should be known; reads only."""
         ...
 
+    def ddl_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+        """What the role lacks to change these tables' definitions, as warnings; reads only."""
+        ...
+
     # --- fence ---
     def fence(self) -> FenceState | None: ...
 

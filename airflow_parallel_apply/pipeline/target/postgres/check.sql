@@ -21,3 +21,11 @@ SELECT t.ordinal - 1 AS index, row_security_active(t.oid) AS row_security,
              WHERE k.contype = 'f' AND k.conparentid = 0 AND t.oid IN (k.conrelid, k.confrelid) ORDER BY 1) AS foreign_keys
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t(oid, ordinal)
 ORDER BY 1;
+
+-- name: not_owned
+SELECT n.nspname, c.relname, current_user::text
+FROM unnest(%(schemas)s::text[], %(tables)s::text[]) WITH ORDINALITY AS w (schema, name, ordinal)
+JOIN pg_namespace n ON n.nspname = w.schema
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+WHERE NOT pg_has_role(c.relowner, 'USAGE')
+ORDER BY w.ordinal;

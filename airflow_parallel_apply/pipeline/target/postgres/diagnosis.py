@@ -41,7 +41,8 @@ _HINTS: Final = {
     "23P01": "A row in the target excludes this one. Did somebody else write it, or did the copies differ before?",
     "23503": "A row that this one refers to is not in the target. Let the role set session_replication_role.",
     "23502": "The target demands a value that the source has none for.",
-    "42501": "Grant the privilege to the role of the target connection.",
+    "42501": "Grant the privilege to the role of the target connection; where it must be the owner, "
+    "`parallel-apply check --ddl apply` has the command.",
     "42P01": "Create the table in the target, or exclude it from the pipeline.",
     "42703": "Add the column to the target's table.",
     "25006": "Connect to the primary, not to a standby.",

@@ -112,6 +112,6 @@ def _refused(error: psycopg.Error, text: str) -> ParallelApplyError:
     if isinstance(found, FatalError):
         return TargetError(
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
-            hint="Make the target ready for the statement, then run again.",
+            hint=found.hint or "Make the target ready for the statement, then run again.",
         )
     return found

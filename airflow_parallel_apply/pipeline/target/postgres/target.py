@@ -30,6 +30,7 @@ from airflow_parallel_apply.pipeline.target.postgres.merge import (
 )
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
 from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.plan import PlanTable
 from airflow_parallel_apply.pipeline.target.postgres.positions import (
@@ -109,6 +110,10 @@ class PostgresTarget:
             require_empty=require_empty,
             may_lack_tables=may_lack_tables,
         )
+
+    def ddl_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+        with self._session.transaction("check") as connection:
+            return owner_findings(connection, self._session, relations)
 
     # --- fence ---
     def fence(self) -> FenceState | None:

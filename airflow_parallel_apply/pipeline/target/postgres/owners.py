@@ -1,0 +1,28 @@
+"""Which of the target's tables the role could not alter: only an owner may, whatever is granted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, quoted
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+
+_NOTE = "With ddl=apply it alters them. As a superuser, or as the owner where the role is to own them."
+
+
+def owner_findings(connection: Connection, session: Session, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+    """A warning for each table that the role does not own, with the command. Tables that are missing are left out."""
+    names = {"schemas": [one.schema for one in relations], "tables": [one.table for one in relations]}
+    return tuple(
+        Finding(
+            severity=Severity.WARNING,
+            side=Side.TARGET,
+            where=f"{schema}.{table}",
+            what=f"role {role} does not own {schema}.{table}, so it cannot change its columns",
+            is_table=True,
+            mend=(f"ALTER TABLE {quoted(schema, table)} OWNER TO {quoted(role)}",),
+            note=_NOTE,
+        )
+        for schema, table, role in connection.execute(session.sql("check", "not_owned"), names).fetchall()
+    )
