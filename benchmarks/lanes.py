@@ -70,7 +70,7 @@ def measure_from_log(
     """The history is captured and planned; the clock runs from the start of the lanes."""
     config = replace(world.log, channels=channels)
     with _lanes(channels) as lanes:
-        opened = _open(world, config, database, spark)
+        opened = _open(world, config, database)
         began = monotonic()
         reports = lanes(_orders(world, config, database, opened, spark, kind))
         seconds = monotonic() - began
@@ -85,7 +85,7 @@ def measure_with_capture(
     config = replace(fresh, channels=channels)
     with _lanes(channels) as lanes:
         began = monotonic()
-        opened = _open(world, config, database, spark)
+        opened = _open(world, config, database)
         opening = monotonic() - began
         reports = lanes(_orders(world, config, database, opened, spark, StageKind.SPARK))
         seconds = monotonic() - began
@@ -94,7 +94,7 @@ def measure_with_capture(
     return replace(found, phases={"first capture, plan, open": opening, **found.phases})
 
 
-def _open(world: World, config: PipelineConfig, database: Database, spark: SparkAccess) -> run.OpenedRun:
+def _open(world: World, config: PipelineConfig, database: Database) -> run.OpenedRun:
     run_id = f"bench {next(_runs)}"
     run.capture(
         config,
@@ -106,8 +106,7 @@ def _open(world: World, config: PipelineConfig, database: Database, spark: Spark
         report=_tell_nobody,
     )
     plan(config, database.endpoint)
-    opened = run.open_run(config, world.source, database.endpoint, owner=run_id, run_id=run_id)
-    return replace(opened, session_id=spark.session_id)
+    return run.open_run(config, world.source, database.endpoint, owner=run_id, run_id=run_id)
 
 
 def _orders(

@@ -118,7 +118,7 @@ class CoordinatorOperator(FencedTask):
         return [{"lane": lane, "lanes": opened.lanes} for lane in range(opened.lanes)]
 
     def _close(self, context: Context, told: Settings) -> dict[str, Any]:
-        from airflow_parallel_apply.pipeline.run import OpenedRun, close_run
+        from airflow_parallel_apply.pipeline.run import OpenedRun, close_run, shared_session
 
         ti = context["ti"]
         value = ti.xcom_pull(task_ids=self.open_task_id, key=OPENED_KEY, map_indexes=-1)
@@ -126,7 +126,9 @@ class CoordinatorOperator(FencedTask):
         reports = [] if opened is None or opened.nothing_to_do else _reports(ti.xcom_pull(task_ids=self.apply_task_id))
         if opened is not None and not opened.nothing_to_do:
             try:
-                release(told.spark, opened.session_id)
+                session_id = shared_session(opened, told.config, told.target, told.queue, make=False)
+                if session_id is not None:
+                    release(told.spark, session_id)
             except ParallelApplyError as error:
                 # What the run did is to be judged all the same.
                 self.log.warning("the run's Spark session was not released: %s", error)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.spark.endpoint import SparkEndpoint
@@ -47,9 +48,11 @@ def lane_runner(told: Settings, opened: OpenedRun, lane: int) -> LaneRunner:
 
 @contextmanager
 def spark_stage(
-    spark: SparkEndpoint, config: PipelineConfig, target: Endpoint, *, session_id: str
+    spark: SparkEndpoint, config: PipelineConfig, target: Endpoint, *, session_id: Callable[[], str]
 ) -> Iterator[tuple[Stage, str | None]]:
-    """A stage in the run's shared session, and the address of Spark's pages where it is known."""
+    """A stage in the run's shared session, and the address of Spark's pages where it is known. `session_id`: asked when
+    a session is opened.
+    """
     from airflow_parallel_apply.spark.session import ConnectAccess
     from airflow_parallel_apply.spark.stage import SparkStage
 
@@ -74,10 +77,14 @@ class _LaneHere:
         self._stage: Stage | None = None
 
     def run(self, signals: LaneSignals, show_ui: Callable[[str], None]) -> LaneReport:
-        from airflow_parallel_apply.pipeline.run import apply
+        from airflow_parallel_apply.pipeline.run import apply, shared_session
 
         work = self._work
-        with spark_stage(self._spark, work.config, work.target, session_id=work.opened.session_id) as (stage, ui_url):
+
+        def session_id() -> str:
+            return shared_session(work.opened, work.config, work.target, work.queue, make=True) or str(uuid4())
+
+        with spark_stage(self._spark, work.config, work.target, session_id=session_id) as (stage, ui_url):
             self._stage = stage
             if ui_url is not None:
                 show_ui(ui_url)
@@ -132,8 +139,6 @@ def check_workers(spark: SparkEndpoint, config: PipelineConfig, target: Endpoint
     """Refuse a cluster whose executors do not reach the target, see the log or have this package. Returns the id of the
     session that it was asked in. The embedded server's workers are of this host, user and Python: they are not asked.
     """
-    from uuid import uuid4
-
     session_id = str(uuid4())
     if spark.url is not None:
         from airflow_parallel_apply.spark.preflight import require_workers

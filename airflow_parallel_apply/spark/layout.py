@@ -179,7 +179,13 @@ class Layout:
             "spark.driver.extraJavaOptions": settings.java_options,
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
+            # Tasks carry connection strings: only processes of this application may speak to its ports.
+            "spark.authenticate": "true",
             "spark.ui.port": "0",
+            # Spark's pages are open to everybody on the host: to look, not to end jobs.
+            "spark.ui.killEnabled": "false",
+            "spark.ui.threadDumpsEnabled": "false",
+            "spark.ui.heapHistogramEnabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.ui.retainedJobs": "200",
             "spark.ui.retainedStages": "200",

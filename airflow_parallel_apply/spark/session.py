@@ -83,13 +83,16 @@ def open_session(url: str, session_id: str) -> Any:
 class ConnectAccess:
     """Implements `SparkAccess` for one of the clients of a server's session."""
 
-    def __init__(self, *, url: str | Callable[[], str], session_id: str) -> None:
-        """`url`: of Spark Connect, or what tells it now: an embedded server that died is another one afterwards."""
+    def __init__(self, *, url: str | Callable[[], str], session_id: str | Callable[[], str]) -> None:
+        """`url`: of Spark Connect, or what tells it now: an embedded server that died is another one afterwards.
+        `session_id`: or what tells it, when a session is opened.
+        """
         self._url = url
         self._session_id = session_id
 
     def open(self) -> Any:
-        return open_session(self._url if isinstance(self._url, str) else self._url(), self._session_id)
+        session_id = self._session_id if isinstance(self._session_id, str) else self._session_id()
+        return open_session(self._url if isinstance(self._url, str) else self._url(), session_id)
 
     def close(self, session: Any) -> None:
         close_session(session)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -324,3 +326,31 @@ def test_a_file_that_is_gone_for_good_is_told(make_stage: Callable[..., SparkSta
     Path(path).unlink()
     with pytest.raises(LogError, match=r"is missing"):
         stage.stage(found)
+
+
+def page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310  # Spark's own, on loopback
+        return str(answer.read().decode(errors="replace"))
+
+
+def test_a_password_is_on_no_page_in_no_file_and_in_no_argument_of_the_embedded_spark(
+    make_stage, log_url, target_dsn, spark_server: ServerLease, spark_directory: Path
+) -> None:
+    secret = "Tr0ub4dor-and-3"
+    dsn = psycopg.conninfo.make_conninfo(target_dsn, password=secret)
+    make_stage(target=Endpoint(conn_id="t", dsn=dsn)).stage(unit(log_url))
+    ui = spark_server.ui_url
+    (application,) = json.loads(page(f"{ui}/api/v1/applications"))
+    api = f"{ui}/api/v1/applications/{application['id']}"
+    pages = [f"{ui}/{name}/" for name in ("jobs", "stages", "storage", "environment", "executors", "SQL", "connect")]
+    pages += [f"{api}/{name}" for name in ("jobs", "stages", "environment", "sql?details=true", "allexecutors")]
+    texts = {url: page(url) for url in pages}
+    assert "MapInArrow" in texts[f"{api}/sql?details=true"]
+    for path in [*spark_directory.rglob("*"), *Path("/proc").glob("[0-9]*/cmdline")]:
+        # Files and processes come and go meanwhile.
+        with contextlib.suppress(OSError):
+            texts[str(path)] = path.read_text(errors="replace")
+    assert [where for where, text in texts.items() if secret in text] == []
+    settings = dict(json.loads(texts[f"{api}/environment"])["sparkProperties"])
+    # Its ports are open to everybody on the host; its pages are to look at, not to end jobs.
+    assert (settings["spark.authenticate"], settings["spark.ui.killEnabled"]) == ("true", "false")

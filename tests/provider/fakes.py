@@ -46,6 +46,7 @@ class FakePipeline:
     owner: str | None = None
     generation: int = 7
     applied_seqno: int = -1
+    session_id: str = ""
     looks_before_past: int = 0
     """How often the source is not past an interval yet."""
     stage: FakeStage = field(default_factory=FakeStage)
@@ -104,6 +105,7 @@ class FakePipeline:
 
     def open_run(self, config, source, target, *, queue, owner, run_id, interval, catch_up, session_id):
         self._step("open", config=config, queue=queue, owner=owner, run_id=run_id, interval=interval, catch_up=catch_up)
+        self.session_id = session_id
         return OpenedRun(
             pipeline=config.pipeline,
             run_id=run_id,
@@ -112,7 +114,6 @@ class FakePipeline:
             until_lsn=1,
             until_seqno=9,
             nothing_to_do=self.nothing_to_do,
-            session_id=session_id,
             lanes=0 if self.nothing_to_do else self.lanes,
             coordinator_state=STATE,
         )
@@ -130,7 +131,7 @@ class FakePipeline:
 
     @contextmanager
     def spark_stage(self, spark, config, target, *, session_id) -> Iterator[tuple[FakeStage, str | None]]:
-        self.asked["spark"] = {"spark": spark, "session_id": session_id}
+        self.asked["spark"] = {"spark": spark, "session_id": session_id()}
         yield self.stage, "http://127.0.0.1:4040"
 
 
@@ -141,6 +142,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> FakePipeline:
     monkeypatch.setattr(watch, "changes_since", fake.changes_since)
     monkeypatch.setattr(watch, "source_is_past", fake.source_is_past)
     monkeypatch.setattr(watch, "fence_view", fake.fence_view)
+    monkeypatch.setattr(run, "shared_session", lambda opened, config, target, queue, *, make: fake.session_id)
     for name in ("capture", "open_run", "apply", "close_run"):
         monkeypatch.setattr(run, name, getattr(fake, name))
     monkeypatch.setattr(router, "plan", fake.plan)

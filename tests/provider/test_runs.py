@@ -71,6 +71,20 @@ def test_a_run_goes_through_all_steps_and_is_green(run: Run, pipeline: FakePipel
     assert [report["lane"] for report in pipeline.asked["close"]["lane_reports"]] == [0, 1]
 
 
+def test_the_lanes_share_a_spark_session_whose_id_no_xcom_tells(run: Run, pipeline: FakePipeline) -> None:
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    done = run()
+    assert pipeline.session_id
+    assert pipeline.asked["spark"]["session_id"] == pipeline.session_id
+    with create_session() as session:
+        rows = session.query(XComModel).filter_by(run_id=done.run_id).all()
+        told = [str(row.value) for row in rows]
+    assert len(told) > 5
+    assert not any(pipeline.session_id in value for value in told)
+
+
 def test_lanes_are_named_after_their_number(run: Run, pipeline: FakePipeline) -> None:
     pipeline.lanes = 3
     done = run()

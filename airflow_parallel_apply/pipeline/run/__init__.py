@@ -8,6 +8,7 @@ from airflow_parallel_apply.pipeline.run.applying import apply, waiting_lane
 from airflow_parallel_apply.pipeline.run.closing import close_run, request_stop
 from airflow_parallel_apply.pipeline.run.opening import open_run
 from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES, capture, prepare
+from airflow_parallel_apply.pipeline.run.shared_session import shared_session
 from airflow_parallel_apply.pipeline.run.values import CaptureReport, ClosedRun, OpenedRun
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "open_run",
     "prepare",
     "request_stop",
+    "shared_session",
     "waiting_lane",
 ]

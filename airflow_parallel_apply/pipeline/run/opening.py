@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
-from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
@@ -24,6 +23,7 @@ from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, is
 from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES
 from airflow_parallel_apply.pipeline.run.seeding import seeded_state
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
+from airflow_parallel_apply.pipeline.run.shared_session import keep_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.source.protocol import Source
@@ -47,9 +47,9 @@ def open_run(
 ) -> OpenedRun:
     """Take the fence, recover from positions and plan, seed the queue.
 
-    `queue`: None: in the target's database. `session_id`: of a Spark session that the run shall share; empty: a new
-    one. `catch_up`: what lies before the interval is this run's to apply, too. Errors: `FenceBusy` while another run is
-    alive, `GapAhead`.
+    `queue`: None: in the target's database. `session_id`: of a Spark session that the run's lanes shall share; empty:
+    the first lane makes one. `catch_up`: what lies before the interval is this run's to apply, too. Errors: `FenceBusy`
+    while another run is alive, `GapAhead`.
     """
     log = open_reader(config.log_url)
     with (
@@ -171,6 +171,8 @@ def _seed(
         coordinator = Coordinator(tasks.queue, target, tasks.names(generation), claimant=claimant_of("open"))
         tasks.sweep(below=generation)
         coordinator.seed(state, capture=until is None)
+        if session_id:
+            keep_session(tasks.queue, tasks.names(generation), session_id)
         state = coordinator.feed()
     return OpenedRun(
         pipeline=config.pipeline,
@@ -181,7 +183,6 @@ def _seed(
         until_time=None if bounds.until_time is None else bounds.until_time.isoformat(),
         until_seqno=until,
         nothing_to_do=nothing_to_do,
-        session_id=session_id or str(uuid4()),
         lanes=0 if nothing_to_do else config.lane_count,
         coordinator_state=state.to_json(),
     )

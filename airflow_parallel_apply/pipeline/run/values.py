@@ -49,7 +49,6 @@ class OpenedRun:
     until_lsn: int
     until_seqno: int | None
     nothing_to_do: bool
-    session_id: str
     lanes: int
     coordinator_state: dict[str, Any]
     until_time: str | None = None
@@ -70,8 +69,8 @@ class OpenedRun:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> OpenedRun:
-        """Inverse of `to_json`."""
-        return cls(**value)
+        """Inverse of `to_json`. What an earlier release told beside it is passed over."""
+        return cls(**{name: value[name] for name in cls.__slots__ if name in value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

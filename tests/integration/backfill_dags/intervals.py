@@ -17,7 +17,7 @@ from airflow_parallel_apply.task_group import ParallelApply
 
 
 @contextmanager
-def local_stage(endpoint: Any, config: Any, target: Any, *, session_id: str) -> Iterator[tuple[Any, None]]:
+def local_stage(endpoint: Any, config: Any, target: Any, *, session_id: Any) -> Iterator[tuple[Any, None]]:
     from tests.support.local_stage import LocalStage
 
     stage = LocalStage(config.log_url, target)
