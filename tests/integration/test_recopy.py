@@ -12,11 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
-from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.copy import recopy
 from airflow_parallel_apply.pipeline.copy.recopy import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy, ParallelApplyError, TargetError
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
+from tests.support.ddl_messages import ddl, install
+from tests.support.plain_rig import plain_rig
 from tests.support.rig import Rig, execute
 
 
@@ -95,6 +99,22 @@ def test_statements_and_definitions_below_the_copy_are_passed_over(rig: Rig) -> 
     require_green_and_equal(rig)
 
 
+def test_ddl_on_its_way_that_the_copy_contains_is_skipped_as_the_hint_says(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    install(rig.source_dsn)
+    require_green_and_equal(rig)
+    rig.transaction("ALTER TABLE t ADD c integer", ddl("ALTER TABLE t ADD c integer"), "UPDATE t SET c = id")
+    rig.capture("captured")
+    execute(rig.target_dsn, "ALTER TABLE t ADD c integer")
+    again(rig, "t")
+    with pytest.raises(TargetError, match="ADD c") as refused:
+        rig.run()
+    assert "ddl=skip" in str(refused.value)
+    require_green_and_equal(rig.having(ddl=DdlPolicy.SKIP))
+    rig.write("UPDATE t SET c = c + 1")
+    require_green_and_equal(rig)
+
+
 def test_a_new_table_with_rows_and_one_whose_publication_was_altered_come_in(rig: Rig) -> None:
     require_green_and_equal(rig)
     for dsn in (rig.source_dsn, rig.target_dsn):
@@ -129,6 +149,7 @@ def test_cut_off_at_any_line_it_is_run_again(rig: Rig, monkeypatch: pytest.Monke
         with pytest.raises(Cut):
             again(rig, "t")
     if line == "write_recopied":
+        assert not check_pipeline(rig.config, rig.source, rig.target).is_good
         with pytest.raises(TargetError, match=r"public\.t") as refused:
             rig.run()
         assert "parallel-apply recopy --pipeline p --table public.t" in (refused.value.hint or "")
@@ -230,4 +251,32 @@ def test_following_the_hint_of_a_stopped_capture_leads_to_green_and_equal(rig: R
     require_green_and_equal(rig)
     if recipe != "detached":
         rig.write("INSERT INTO p VALUES (99, 'last')", "UPDATE p SET v = 'behind' WHERE id = 7")
+        require_green_and_equal(rig)
+
+
+def test_a_log_without_any_row_left_is_read_compacted_and_gone_on_with(rig: Rig) -> None:
+    require_green_and_equal(rig)
+    for number in range(20):
+        rig.write(f"UPDATE t SET v = '{number}' WHERE id = 1")
+        rig.capture(f"capture {number}")
+    again(rig, "t")
+    assert sum(segment.row_count for segment in open_reader(rig.config.log_url).state().segments) == 0
+    for number in range(20):
+        rig.write(f"UPDATE t SET v = '{number}' WHERE id = 2")
+        rig.capture(f"later {number}")
+    require_green_and_equal(rig)
+
+
+def test_without_the_right_to_be_a_replica_tables_with_foreign_keys_are_refused_before_anything_changes(
+    source_dsn: str, target_dsn: str, tmp_path: Path
+) -> None:
+    with plain_rig(source_dsn, target_dsn, tmp_path) as rig:
+        rig.both("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE u (id integer PRIMARY KEY REFERENCES t)")
+        rig.prepare()
+        rig.write("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)")
+        rig.run()
+        with pytest.raises(ConfigurationError, match="foreign keys") as refused:
+            again(rig, "t")
+        assert "session_replication_role" in (refused.value.hint or "")
+        rig.write("INSERT INTO t VALUES (2)")
         require_green_and_equal(rig)

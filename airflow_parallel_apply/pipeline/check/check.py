@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.check.missing_types import type_findings
+from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.check import check_copy
 from airflow_parallel_apply.pipeline.copy.record import read_progress
@@ -130,7 +131,7 @@ def _target_findings(
             return findings
         found = open_reader(config.log_url).identity.log_id
         if found == fence.log_id:
-            return findings
+            return (*findings, *recopy_findings(config, writing))
         return (
             *findings,
             Finding(

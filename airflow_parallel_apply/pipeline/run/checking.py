@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 from airflow_parallel_apply.pipeline.check.directory import directory_findings
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
+from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.finding import Finding, refuse
-from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
+from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
 from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.pipeline.target.protocol import Target
@@ -31,18 +32,9 @@ def check_run(config: PipelineConfig, source: Source, target: Target, *, source_
 
 def require_recopied(config: PipelineConfig, target: Target) -> None:
     """That the target holds the copies in favour of which the log passes over changes. Errors: `TargetError`."""
-    known = {one.recopy_id for one in target.recopied()}
-    lost = [one for one in open_reader(config.log_url).state().passed_over if one.recopy_id not in known]
-    if lost:
-        names = ", ".join(f"{one.schema}.{one.table}" for one in lost)
-        tables = " ".join(f"--table {one.schema}.{one.table}" for one in lost)
-        raise TargetError(
-            f"the log passes over changes of {names} in favour of a copy that the target does not hold: it was "
-            "cut off, or an older state of the target was restored",
-            op="open",
-            pipeline=config.pipeline,
-            hint=f"Run parallel-apply recopy --pipeline {config.pipeline} {tables}",
-        )
+    found = recopy_findings(config, target)
+    if found:
+        raise TargetError("; ".join(one.what for one in found), op="open", pipeline=config.pipeline, hint=found[0].note)
 
 
 def require_place_for_log(config: PipelineConfig) -> None:

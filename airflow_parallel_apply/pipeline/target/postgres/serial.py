@@ -112,6 +112,8 @@ def _refused(error: psycopg.Error, text: str) -> ParallelApplyError:
     if isinstance(found, FatalError):
         return TargetError(
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
-            hint=found.hint or "Make the target ready for the statement, then run again.",
+            hint=found.hint
+            or "Make the target ready for the statement, then run again. Where it has what the statement makes "
+            "already, as a table that was copied anew does, run once with ddl=skip.",
         )
     return found

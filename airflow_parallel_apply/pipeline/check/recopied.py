@@ -1,0 +1,26 @@
+"""Whether a target holds the copies in favour of which its log passes over changes."""
+
+from __future__ import annotations
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.target.protocol import Target
+
+
+def recopy_findings(config: PipelineConfig, target: Target) -> tuple[Finding, ...]:
+    """One for each copy that is not there: it was cut off, or the target lost it. Errors: those of both."""
+    known = {one.recopy_id for one in target.recopied()}
+    lost = [one for one in open_reader(config.log_url).state().passed_over if one.recopy_id not in known]
+    tables = " ".join(f"--table {one.schema}.{one.table}" for one in lost)
+    return tuple(
+        Finding(
+            severity=Severity.ERROR,
+            side=Side.TARGET,
+            where=f"{one.schema}.{one.table}",
+            what=f"the log passes over changes of {one.schema}.{one.table} in favour of a copy that the target does "
+            "not hold: it was cut off, or an older state of the target was restored",
+            note=f"Run parallel-apply recopy --pipeline {config.pipeline} {tables}",
+        )
+        for one in lost
+    )
