@@ -254,6 +254,7 @@ def test_following_the_hint_of_a_stopped_capture_leads_to_green_and_equal(rig: R
         require_green_and_equal(rig)
 
 
+@pytest.mark.long
 def test_a_log_without_any_row_left_is_read_compacted_and_gone_on_with(rig: Rig) -> None:
     require_green_and_equal(rig)
     for number in range(20):
