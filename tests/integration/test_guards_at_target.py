@@ -130,3 +130,42 @@ def test_a_replay_finds_rows_without_a_key_as_the_targets_types_print_them(rig: 
     rig.transaction(REPLAYED, "DELETE FROM bag WHERE a = 'a' OR b IS NULL", "UPDATE bag SET b = 3.5")
     rig.run()
     assert rig.rows("SELECT a, b::text FROM bag") == [("b   ", "3.500")]
+
+
+REWRITE = "CREATE FUNCTION rewrite() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.v := upper(NEW.v); RETURN NEW; END'"
+AFTERWARDS = """CREATE FUNCTION rewrite() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN UPDATE t SET v = upper(v) WHERE id = NEW.id AND v <> upper(v); RETURN NULL; END'"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "time"),
+    [
+        ("a key", "merge", "BEFORE"),
+        ("a key", "merge", "AFTER"),
+        ("a key", "replay", "BEFORE"),
+        ("no key", "merge", "BEFORE"),
+        pytest.param("no key", "replay", "BEFORE", marks=pytest.mark.long),
+    ],
+)
+def test_a_trigger_that_changes_what_is_applied_is_named_and_its_hint_leads_on(
+    rig: Rig, kind: str, way: str, time: str
+) -> None:
+    rig.both(TABLES[kind], OTHER)
+    if kind == "no key":
+        rig.both("ALTER TABLE t REPLICA IDENTITY FULL")
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT n, 'old' FROM generate_series(1, 5) n")
+    rig.run()
+    execute(
+        rig.target_dsn,
+        REWRITE if time == "BEFORE" else AFTERWARDS,
+        f'CREATE TRIGGER "Guard" {time} INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION rewrite()',
+        'ALTER TABLE t ENABLE ALWAYS TRIGGER "Guard"',
+    )
+    rig.write("INSERT INTO t VALUES (6, 'UPPER')", "UPDATE t SET v = 'ALSO' WHERE id = 1", "DELETE FROM t WHERE id = 2")
+    rig.run()
+    rig.transaction(*([REPLAYED] * (way == "replay")), "UPDATE t SET v = 'lower' WHERE id = 3")
+    told = refused(rig, "trigger Guard", "public.t", "changes what is applied")
+    execute(rig.target_dsn, told.split("Hint: ")[1].split("Run ")[1].split(";")[0])
+    rig.run()
+    assert rig.comparison().equal

@@ -32,13 +32,26 @@ class Guard:
 
 
 def find_guards(
-    connection: Connection, table: TargetTable, events: Sequence[str], *, schema: str, as_replica: bool
+    connection: Connection,
+    table: TargetTable,
+    events: Sequence[str],
+    *,
+    schema: str,
+    as_replica: bool,
+    also_after: bool = False,
 ) -> tuple[Guard, ...]:
-    """Those that act on a change of the table's rows, also where it changes a partition. Errors: psycopg's own."""
+    """Those that act on a change of the table's rows, also where it changes a partition. `also_after`: not only before
+    a row is stored. Errors: psycopg's own.
+    """
     cursor = connection.cursor(row_factory=class_row(Guard))
     cursor.execute(
         statement("guards", "find", schema=schema),
-        {"oid": table.oid, "events": list(events), "enabled": ["A", "R"] if as_replica else ["A", "O"]},
+        {
+            "oid": table.oid,
+            "events": list(events),
+            "enabled": ["A", "R"] if as_replica else ["A", "O"],
+            "also_after": also_after,
+        },
     )
     return tuple(cursor)
 
@@ -55,6 +68,18 @@ def turned_away(
     names = ", ".join(f"the {guard}" for guard in guards)
     return TargetError(
         f"{text}: {names} of the target's table turns rows away",
+        table=table.relation.name,
+        hint=_hint(connection, guards, as_replica=as_replica),
+    )
+
+
+def changed_rows(connection: Connection, table: TargetTable, *, row: str, schema: str, as_replica: bool) -> TargetError:
+    """The error for rows that do not hold, after they were applied, what was applied. Errors: psycopg's own."""
+    events = (INSERT, UPDATE, DELETE)
+    guards = find_guards(connection, table, events, schema=schema, as_replica=as_replica, also_after=True)
+    names = ", ".join(f"the {guard}" for guard in guards) or "something"
+    return TargetError(
+        f"{names} of the target's table changes what is applied{row}",
         table=table.relation.name,
         hint=_hint(connection, guards, as_replica=as_replica),
     )

@@ -1,4 +1,5 @@
 -- name: find
+-- Those that turn a row away or change it before it is stored, or with also_after any.
 -- A trigger's type has a bit for each row (1), before (2), insert (4), delete (8), update (16).
 WITH held AS (
     SELECT %(oid)s::oid AS oid
@@ -16,7 +17,7 @@ CROSS JOIN wanted
 WHERE NOT g.tgisinternal AND NOT EXISTS (
       SELECT FROM pg_trigger p JOIN held h ON h.oid = p.tgrelid WHERE p.oid = g.tgparentid
   ) AND g.tgenabled::text = ANY (%(enabled)s::text[])
-  AND g.tgtype & 3 = 3 AND g.tgtype & bits <> 0
+  AND (g.tgtype & 3 = 3 OR %(also_after)s) AND g.tgtype & bits <> 0
 UNION ALL
 SELECT 'rule', r.rulename::text, r.ev_class::regclass::text
 FROM held

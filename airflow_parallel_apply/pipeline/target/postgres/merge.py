@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.target.postgres.cascades import find_acting
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, bring_in, has_changes_of, move_out
 from airflow_parallel_apply.pipeline.target.postgres.multiset import Multiset
-from airflow_parallel_apply.pipeline.target.postgres.parts import Part, same_key, sent_value
+from airflow_parallel_apply.pipeline.target.postgres.parts import Part, require_applied, same_key, sent_value
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, drop_staging
 
@@ -62,6 +62,9 @@ def merge_parts(connection: Connection, session: Session, parts: Sequence[Part],
     for part, count in zip(keyed, moved, strict=True):
         if count and bring_in(connection, session, part) != count:
             raise MissingRows(part, "U", part.staged.updates, part.staged.updates - count)
+    for part in keyed:
+        if part.table.relation.key_indexes and part.table.is_guarded(as_replica=moving.as_replica):
+            require_applied(connection, session.schema, part, as_replica=moving.as_replica)
     if multisets:
         connection.execute(session.sql("merge", "default_settings"))
     for multiset, count in zip(multisets, deleted, strict=True):
@@ -185,10 +188,12 @@ def may_be_replica(connection: Connection, session: Session) -> bool:
 
 
 def _multisets(session: Session, parts: Sequence[Part], *, as_replica: bool) -> tuple[Multiset, ...]:
-    """The tables without a key of which rows are to be deleted; with insertions alone there is nothing to count."""
+    """The tables without a key of which rows are to be deleted, or may be changed by others; with insertions alone
+    there is nothing to count.
+    """
     of_table: dict[int, list[Part]] = {}
     for part in parts:
-        if part.table.relation.by_image:
+        if not part.table.relation.key_indexes:
             of_table.setdefault(part.table.relation.relation_id, []).append(part)
     return tuple(
         Multiset(
@@ -198,7 +203,7 @@ def _multisets(session: Session, parts: Sequence[Part], *, as_replica: bool) -> 
             as_replica=as_replica,
         )
         for found in of_table.values()
-        if any(part.staged.deletes for part in found)
+        if any(part.staged.deletes or part.table.is_guarded(as_replica=as_replica) for part in found)
     )
 
 

@@ -20,7 +20,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
-from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, turned_away
+from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
@@ -60,9 +60,15 @@ class Multiset:
     def insert(self, connection: Connection, *, deleted: int) -> None:
         """`deleted`: what `delete` returned. Errors: `TargetError` that names what turns rows away; psycopg's own."""
         expected = sum(one.inserts - one.deletes for one in self.staged) + deleted
-        found = connection.execute(self._sql("insert")).rowcount
+        changed = 0
+        if self.table.is_guarded(as_replica=self.as_replica):
+            found, changed = connection.execute(self._sql("insert_watched")).fetchone() or (0, 0)
+        else:
+            found = connection.execute(self._sql("insert")).rowcount
         if found != expected:
             raise self._turned_away(connection, INSERT, expected, found)
+        if changed:
+            raise changed_rows(connection, self.table, row="", schema=self.schema, as_replica=self.as_replica)
 
     def _turned_away(self, connection: Connection, event: str, expected: int, found: int) -> TargetError:
         return turned_away(
@@ -90,6 +96,7 @@ class Multiset:
             columns=sql.SQL(", ").join(written),
             changes=sql.SQL(" UNION ALL ").join(self._changes(one) for one in self.staged),
             target_image=image(self.table, "t"),
+            stored_image=image(self.table, "t"),
             shown_rows=sql.Literal(_SHOWN_ROWS),
             shown_letters=sql.Literal(_SHOWN_LETTERS),
         )

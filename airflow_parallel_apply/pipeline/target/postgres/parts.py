@@ -5,7 +5,7 @@ In every statement the target's table is `t` and its staging table `s`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
@@ -14,8 +14,9 @@ from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres.guards import changed_rows
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.staging import UNSENT_COLUMN
+from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, UNSENT_COLUMN
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
 
 
@@ -54,6 +55,47 @@ def sent_value(part: Part, index: int) -> sql.Composed:
     return sql.SQL("CASE WHEN substr(s.{unsent}, {place}, 1) = '1' THEN t.{name} ELSE s.{name} END").format(
         unsent=UNSENT_COLUMN, place=index + 1, name=name
     )
+
+
+def require_applied(connection: Connection, schema: str, part: Part, *, as_replica: bool) -> None:
+    """Compare the table with what was applied, where triggers or rules may have changed it on its way.
+
+    Errors: `TargetError` that names them and a key; psycopg's own.
+    """
+    keys = [column.name for column in part.table.relation.columns if column.key]
+    found = connection.execute(
+        sql.SQL(
+            "SELECT {keys} FROM {staging} AS s LEFT JOIN {target} AS t ON {same}"
+            " WHERE CASE WHEN s.{operation} = 'D' THEN t.tableoid IS NOT NULL"
+            " ELSE t.tableoid IS NULL OR {differs} END LIMIT 1"
+        ).format(
+            keys=sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(name)) for name in keys),
+            staging=sql.Identifier(schema, part.staged.staging),
+            target=part.table.own_rows,
+            same=same_key(part.table),
+            operation=OPERATION_COLUMN,
+            differs=sql.SQL(" OR ").join([sql.SQL("false"), *_differences(part)]),
+        )
+    ).fetchone()
+    if found is not None:
+        row = f": {', '.join(f'{name}={value}' for name, value in zip(keys, found, strict=True))}"
+        raise changed_rows(connection, part.table, row=row, schema=schema, as_replica=as_replica)
+
+
+def _differences(part: Part) -> Iterator[sql.Composed]:
+    """A condition for each column that was sent: whether the stored value is another one."""
+    for index, column in enumerate(part.table.relation.columns):
+        found = part.table.columns[column.name]
+        if found.generated:
+            continue
+        form = (
+            "t.{name} IS DISTINCT FROM s.{name}"
+            if found.one_image
+            else "t.{name}::text IS DISTINCT FROM s.{name}::text"
+        )
+        if part.staged.has_unsent and not column.key:
+            form = f"({form} AND (s.{{operation}} = 'I' OR substr(s.{{unsent}}, {index + 1}, 1) IS DISTINCT FROM '1'))"
+        yield sql.SQL(form).format(name=sql.Identifier(column.name), operation=OPERATION_COLUMN, unsent=UNSENT_COLUMN)
 
 
 def _ranks(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> dict[int, int]:

@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.event import Operation, Relation
 from airflow_parallel_apply.pipeline.line import values_of
 from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, Reached, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
-from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, turned_away
+from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
 from airflow_parallel_apply.pipeline.target.postgres.multiset import missing_images
@@ -101,6 +101,8 @@ class Replay:
         for one in sent:
             if one.cursor.rowcount != 1 and not (one.may_be_done and one.cursor.rowcount == 0):
                 raise self._unlike(one).at(seqno=one.seqno)
+            if one.cursor.rowcount == 1 and one.cursor.description and one.cursor.fetchone() == (False,):
+                raise self._changed(one).at(seqno=one.seqno)
 
     def _unlike(self, one: _Sent) -> ParallelApplyError:
         """Why a statement changed another number of rows than one."""
@@ -119,6 +121,12 @@ class Replay:
         if one.relation.by_image:
             return missing_images(table, 1, [_row_text(one.key)])
         return self._missing(one)
+
+    def _changed(self, one: _Sent) -> TargetError:
+        table = self._table(one.relation.relation_id)
+        names = [column.name for column in one.relation.columns if column.key]
+        row = f": {key_text(names, one.key)}" if names else ""
+        return changed_rows(self._connection, table, row=row, schema=self._schema, as_replica=self._moving.as_replica)
 
     def _is_there(self, table: TargetTable, key: Sequence[object]) -> bool:
         return psycopg.RawCursor(self._connection).execute(is_there(table), list(key)).fetchone() is not None
@@ -165,7 +173,15 @@ class Replay:
         cursor = psycopg.RawCursor(self._connection)
         place = (relation.relation_id, operation, unsent, at_new_key, moves, bool(reached.between))
         if place not in self._statements:
-            statement = build(table, operation, kept, at_new_key=at_new_key, moves=moves, between=reached.between)
+            statement = build(
+                table,
+                operation,
+                kept,
+                at_new_key=at_new_key,
+                moves=moves,
+                between=reached.between,
+                watched=table.is_guarded(as_replica=self._moving.as_replica),
+            )
             self._statements[place] = statement.as_bytes(self._connection)
         cursor.execute(self._statements[place], parameters)
         # A row that has its new key already is found by that, but for one that is between two of its key's references.

@@ -25,16 +25,42 @@ def build(
     at_new_key: bool,
     moves: bool,
     between: Sequence[ActingKey],
+    watched: bool,
 ) -> sql.Composed:
     """The statement of one change, which writes the columns `kept`.
 
     `at_new_key`: the row may have its new key already, and then is the one to update. `moves`: delete, insert it.
-    `between`: references that are passed over where they name nothing.
+    `between`: references that are passed over where they name nothing. `watched`: it returns whether the row then has
+    what was written.
     """
+    built = _build(table, operation, kept, at_new_key=at_new_key, moves=moves, between=between)
+    if not watched or not returns_row(operation, kept, moves=moves, between=between):
+        return built
+    marks = (sql.SQL(f"${number}") for number in count(1))
+    names = [table.relation.columns[index].name for index in kept]
+    stored = sql.SQL(", ").join(sql.Identifier("t", name) for name in names)
+    sent = sql.SQL(", ").join(_as_stored(table, name, marks) for name in names)
+    return sql.SQL("{} RETURNING ROW({})::text = ROW({})::text").format(built, stored, sent)
+
+
+def returns_row(operation: Operation, kept: Sequence[int], *, moves: bool, between: Sequence[ActingKey]) -> bool:
+    """Whether a watched statement of this form returns its row: not one that may leave it as it is."""
+    return operation is not Operation.DELETE and bool(kept) and not moves and not between
+
+
+def _build(
+    table: TargetTable,
+    operation: Operation,
+    kept: Sequence[int],
+    *,
+    at_new_key: bool,
+    moves: bool,
+    between: Sequence[ActingKey],
+) -> sql.Composed:
     columns = [sql.Identifier(table.relation.columns[index].name) for index in kept]
     marks = (sql.SQL(f"${number}") for number in count(1))
     if operation is Operation.INSERT:
-        return sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE VALUES ({})").format(
+        return sql.SQL("INSERT INTO {} AS t ({}) OVERRIDING SYSTEM VALUE VALUES ({})").format(
             table.identifier, sql.SQL(", ").join(columns), sql.SQL(", ").join(islice(marks, len(columns)))
         )
     final: dict[str, sql.Composable] = {}

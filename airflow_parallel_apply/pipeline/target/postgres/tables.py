@@ -64,8 +64,15 @@ class TargetTable:
     unique_indexes: tuple[UniqueIndex, ...]
     fires: bool
     """It has triggers, foreign keys (either end) or rules that act on applied rows unless a replica applies them."""
+    has_guards: bool
+    """It, or a partition of it, has triggers of its owner's or rules that act on applied rows unless a replica applies.
+    """
     fires_as_replica: bool
-    """It has triggers that fire even in a replica's transactions."""
+    """It, or a partition of it, has triggers or rules that act even in a replica's transactions."""
+
+    def is_guarded(self, *, as_replica: bool) -> bool:
+        """Whether triggers or rules act on the rows that are applied: they may change them."""
+        return self.fires_as_replica if as_replica else self.has_guards
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -224,5 +231,6 @@ def _table(relation: Relation, rows: Sequence[dict[str, Any]], indexes: Mapping[
         },
         unique_indexes=tuple(indexes.get(rows[0]["oid"], ())),
         fires=rows[0]["fires"],
+        has_guards=rows[0]["has_guards"],
         fires_as_replica=rows[0]["fires_as_replica"],
     )

@@ -15,9 +15,7 @@ SELECT wanted.ordinal - 1 AS index, c.oid, c.relkind::text AS kind,
            SELECT FROM pg_trigger g
            WHERE g.tgrelid = c.oid AND g.tgenabled IN ('O', 'A') AND g.tgfoid <> 'unique_key_recheck'::regproc
        ) AS fires,
-       EXISTS (
-           SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgenabled IN ('A', 'R') AND NOT g.tgisinternal
-       ) AS fires_as_replica
+       watched.by_others AS has_guards, watched.by_replicas AS fires_as_replica
 FROM unnest(%(schemas)s::text[], %(tables)s::text[]) WITH ORDINALITY AS wanted(nspname, relname, ordinal)
 JOIN pg_namespace n ON n.nspname = wanted.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
@@ -27,6 +25,17 @@ LEFT JOIN LATERAL (
     SELECT b.oid, b.typmod FROM below b JOIN pg_type u ON u.oid = b.oid AND u.typtype <> 'd' WHERE b.domain = t.oid
 ) base ON true
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
+CROSS JOIN LATERAL (
+    SELECT coalesce(bool_or(enabled IN ('O', 'A')), false) AS by_others,
+           coalesce(bool_or(enabled IN ('A', 'R')), false) AS by_replicas
+    FROM (
+        SELECT g.tgenabled AS enabled
+        FROM (SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid) WHERE c.relkind = 'p') held
+        JOIN pg_trigger g ON g.tgrelid = held.oid AND NOT g.tgisinternal
+        UNION ALL
+        SELECT r.ev_enabled FROM pg_rewrite r WHERE r.ev_class = c.oid
+    ) guards
+) watched
 ORDER BY wanted.ordinal, a.attnum;
 
 -- name: unique_indexes
