@@ -289,7 +289,7 @@ def _guard_findings(
                 f"{name} has the {kind} {each}, which acts on applied rows, too",
                 f"ALTER TABLE {_name(table)} ENABLE {kind.upper()} {quoted(each)}",
                 severity=Severity.WARNING,
-                note="Right as it is where it leaves the source's columns as they are; a run that finds them changed stops.",
+                note="Right as it is where it leaves the source's columns as they are: else a run stops.",
             )
 
 
