@@ -57,7 +57,7 @@ class Disturbances:
 
     def _tried(self, what: Callable[[], Any]) -> Any:
         """None, where it was red."""
-        from tests.hunt.player import RED
+        from tests.hunt.player import RED, Caught
 
         try:
             return what()
@@ -65,6 +65,8 @@ class Disturbances:
             self._player.say(f"    disturbed: {error}")
         except (psycopg.Error, OSError) as error:
             self._player.say(f"    disturbed: {type(error).__name__} {error}")
+        except Exception as error:
+            raise Caught("an error outside the tree", f"{type(error).__name__}: {error}") from error
         return None
 
     def _parameters(self, step: Step) -> None:

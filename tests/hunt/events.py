@@ -101,7 +101,8 @@ def abandoned(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     if channels in between:
         between[-1] = Step(do=between[-1].do, names=("routing", "channels"))
     wake = Step(do="wake", kind="lane wakes")
-    return [*rows, Step(do="abandon", options={"units": dice.choice((-1, -1, 0, 2))}, kind="run abandoned"), *rows, *between,
+    abandon = Step(do="abandon", options={"units": dice.choice((-1, -1, 0, 2))}, kind="run abandoned")
+    return [*rows, abandon, *rows, *between,
             *([wake, Step(do="run")] if dice.random() < 0.5 else [Step(do="open"), wake, Step(do="run")])]  # fmt: skip
 
 
