@@ -25,6 +25,7 @@ _SQL: Final = re.compile(
 _COMMAND: Final = re.compile(
     r"parallel-apply (?:recopy|adopt-source|install-ddl-capture)(?: +(?:--[a-z-]+|[^\s`;,]+))*"
 )
+_AT_SOURCE: Final = re.compile(r"\bat the source\b(?!')")
 _BY_HAND: Final = re.compile(
     r"(?i)change the target|make the target|make it|create it there|by hand|on both sides|add the column|"
     r"the target has a|turns rows away"
@@ -96,7 +97,9 @@ class Follower:
         statements = [found.strip() for found in _SQL.findall(hint) if "…" not in found and "<" not in found]
         if not statements:
             return ""
-        at_source = isinstance(error, SourceError) or "at the source" in hint or str(error).startswith("the source")
+        at_source = (
+            isinstance(error, SourceError) or str(error).startswith("the source") or bool(_AT_SOURCE.search(hint))
+        )
         return self._execute(Side.SOURCE if at_source else Side.TARGET, statements)
 
     def _execute(self, side: Side, statements: list[str]) -> str:
