@@ -60,8 +60,8 @@ def steered_by(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue
 def make(target_dsn: str, log_url: str, steered_by: QueueEndpoint | None) -> Iterator[Callable[..., Generation]]:
     made: list[Generation] = []
 
-    def make_generation(channels: int = 4, limits: FeedLimits | None = None) -> Generation:
-        made.append(Generation(target_dsn, log_url, channels, limits=limits, queue=steered_by))
+    def make_generation(channels: int = 4, limits: FeedLimits | None = None, *, fed: bool = True) -> Generation:
+        made.append(Generation(target_dsn, log_url, channels, limits=limits, queue=steered_by, fed=fed))
         return made[-1]
 
     yield make_generation

@@ -38,6 +38,7 @@ class Generation:
         *,
         limits: FeedLimits | None = None,
         queue: QueueEndpoint | None = None,
+        fed: bool = True,
     ) -> None:
         self.endpoint = Endpoint(conn_id="target", dsn=dsn)
         self.config = PipelineConfig(
@@ -66,7 +67,8 @@ class Generation:
             ),
             capture=False,
         )
-        self.coordinator.feed()
+        if fed:
+            self.coordinator.feed()
 
     def open_target(self) -> Target:
         return open_target(self.endpoint, "p", log_url=self.config.log_url)
