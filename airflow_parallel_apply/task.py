@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_parallel_apply.hooks import connections, parameters
+from airflow_parallel_apply.owner import owner_of
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
 from airflow_parallel_apply.pipeline.interval import Interval
@@ -65,10 +65,9 @@ class Settings:
 def run_identity(context: Context) -> RunIdentity:
     """The same for every task of a DAG run, and for the run's retries and clears."""
     run_id = f"{context['ti'].dag_id}/{context['run_id']}"
-    deployment = conf.get("api", "base_url", fallback=None) or "airflow"
     return RunIdentity(
         run_id=run_id,
-        owner=f"{deployment.rstrip('/')}/{run_id}",
+        owner=owner_of(run_id),
         interval=interval_of(context.get("data_interval_start"), context.get("data_interval_end")),
     )
 

@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_parallel_apply.operators.earlier import wait_or_refuse
 from airflow_parallel_apply.operators.fence import FencedTask
 from airflow_parallel_apply.operators.spark import check_workers, release
+from airflow_parallel_apply.owner import goes_on
 from airflow_parallel_apply.pipeline.errors import FatalError, GapAhead, ParallelApplyError
 from airflow_parallel_apply.task import ERROR_KEY, Settings, run_identity
 
@@ -100,6 +101,7 @@ class CoordinatorOperator(FencedTask):
                 interval=identity.interval,
                 catch_up=catch_up,
                 session_id=session_id,
+                goes_on=goes_on,
             )
 
         try:

@@ -21,7 +21,7 @@ from airflow.sdk import Context, DagRunState
 
 from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead
 from airflow_parallel_apply.pipeline.interval import Interval, moment
-from airflow_parallel_apply.task import interval_of, run_identity
+from airflow_parallel_apply.task import interval_of
 
 _MOST_RUNS: Final = 2000
 """Gone back at most; each costs the API server a request."""
@@ -31,7 +31,7 @@ _TO_COME: Final = frozenset({DagRunState.QUEUED, DagRunState.RUNNING})
 
 def wait_or_refuse(context: Context, gap: GapAhead) -> None:
     """Return when the run is to apply the gap. Errors: `FenceBusy` when it has to wait, `GapAhead` when refused."""
-    interval = run_identity(context).interval
+    interval = interval_of(context.get("data_interval_start"), context.get("data_interval_end"))
     dag_run = context["dag_run"]
     if interval is None or dag_run.logical_date is None:
         raise gap

@@ -79,6 +79,7 @@ class FencedTask(PipelineTask):
                 deadline=until.isoformat(),
                 reach_seqno=busy.reach_seqno,
                 generation=busy.generation,
+                lapsed=busy.is_lapsed,
             ),
             method_name=self.resume.__name__,
             # Made of seconds: the supervisor's wire knows no pendulum durations.

@@ -110,14 +110,23 @@ class Deadlock(RetryableError):
 
 
 class FenceBusy(RetryableError):
-    """Another live run owns the pipeline, under `generation`; or others go first, which apply up to `reach_seqno`."""
+    """Another live run owns the pipeline, under `generation`; or others go first, which apply up to `reach_seqno`.
+    `is_lapsed`: the owner's lease is over, and it is waited for nevertheless.
+    """
 
     def __init__(
-        self, message: str, *, hint: str | None = None, generation: int | None = None, reach_seqno: int | None = None
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        generation: int | None = None,
+        reach_seqno: int | None = None,
+        is_lapsed: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.generation = generation
         self.reach_seqno = reach_seqno
+        self.is_lapsed = is_lapsed
 
 
 class OwnershipLost(ParallelApplyError):

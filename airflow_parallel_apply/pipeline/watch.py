@@ -33,6 +33,8 @@ class FenceView:
     owner: str | None
     generation: int
     applied_seqno: int
+    lapsed_owner: str | None = None
+    """Who has not released the pipeline, though its lease is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,7 @@ def fence_view(pipeline: str, target: Endpoint) -> FenceView:
             return FenceView(owner=owner, generation=NO_GENERATION, applied_seqno=NO_SEQNO)
         return FenceView(
             owner=fence.owner if fence.is_owned else None,
+            lapsed_owner=None if fence.is_owned else fence.owner,
             generation=fence.generation,
             applied_seqno=low_watermark(reading.positions()),
         )

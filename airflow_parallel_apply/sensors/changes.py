@@ -14,7 +14,7 @@ from airflow_parallel_apply.deferral import trigger
 from airflow_parallel_apply.hooks import parameters
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.interval import Interval
-from airflow_parallel_apply.task import PipelineTask, run_identity
+from airflow_parallel_apply.task import PipelineTask
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.watch import Look
@@ -79,7 +79,7 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
         return self._look_once(context, interval, deadline=pendulum.now("UTC").isoformat())
 
     def _interval(self, context: Context) -> Interval | None:
-        return None if self.until else run_identity(context).interval
+        return None if self.until else interval_of(context.get("data_interval_start"), context.get("data_interval_end"))
 
     def _is_past(self, interval: Interval) -> bool:
         from airflow_parallel_apply.pipeline.watch import source_is_past

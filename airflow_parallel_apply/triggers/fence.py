@@ -35,6 +35,7 @@ class FenceTrigger(BaseTrigger):
     :param deadline: when to give up, ISO 8601
     :param reach_seqno: what the runs that go first apply; None: nobody goes first
     :param generation: of the owner that is waited for
+    :param lapsed: whether that owner's lease is over, and Airflow said that its run goes on
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class FenceTrigger(BaseTrigger):
         deadline: str,
         reach_seqno: int | None = None,
         generation: int | None = None,
+        lapsed: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it without annotations
         self.pipeline = pipeline
@@ -54,6 +56,7 @@ class FenceTrigger(BaseTrigger):
         self.deadline = deadline
         self.reach_seqno = reach_seqno
         self.generation = generation
+        self.lapsed = lapsed
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return (
@@ -65,6 +68,7 @@ class FenceTrigger(BaseTrigger):
                 "deadline": self.deadline,
                 "reach_seqno": self.reach_seqno,
                 "generation": self.generation,
+                "lapsed": self.lapsed,
             },
         )
 
@@ -93,7 +97,8 @@ class FenceTrigger(BaseTrigger):
                 return
             if late and view is not None:
                 moved = self.generation is not None and view.generation != self.generation
-                yield self._event("moved") if moved else self._event("busy", owner=view.owner)
+                owner = view.owner or view.lapsed_owner
+                yield self._event("moved") if moved else self._event("busy", owner=owner)
                 return
 
     def _view(self) -> FenceView:
@@ -102,6 +107,8 @@ class FenceTrigger(BaseTrigger):
         return fence_view(self.pipeline, connections.database(self.target_conn_id, parameter="target_conn_id"))
 
     def _is_our_turn(self, view: FenceView) -> bool:
+        if self.lapsed and view.lapsed_owner is not None and view.generation == self.generation:
+            return False
         return self.reach_seqno is None or view.applied_seqno >= self.reach_seqno
 
     def _event(self, status: str, **more: object) -> TriggerEvent:

@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.status import read_status
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.router.plan import plan
-from tests.support.rig import Rig
+from tests.support.rig import Rig, execute
 
 
 @pytest.fixture
@@ -170,3 +170,29 @@ def test_status_counts_what_each_channel_has_and_lacks(rig: Rig) -> None:
     assert [sum(counts) for counts in zip(*((one.rows, one.lag_rows) for one in told.channels), strict=True)] == [20, 6]
     assert {one.lag_transactions for one in told.channels} == {6}
     assert told.phase == "stopped"
+
+
+def test_a_run_whose_lanes_wait_for_slots_keeps_the_pipeline_while_it_is_known_to_go_on(rig: Rig) -> None:
+    """An hour behind its lease it is taken to be stuck; one that is over does not keep anybody."""
+    insert(rig, 1, 3)
+    rig.capture("a")
+    first = rig.open("a")
+
+    def lapsed_for(time: str) -> None:
+        execute(rig.target_dsn, f"UPDATE parallel_apply.pipeline SET lease_until = now() - interval '{time}'")
+
+    def follow(*, goes_on: bool) -> run.OpenedRun:
+        return run.open_run(
+            rig.config, rig.source, rig.target, owner="b", run_id="b", goes_on=lambda owner: goes_on and owner == "a"
+        )
+
+    lapsed_for("5 minutes")
+    with pytest.raises(FenceBusy, match="run a owns the pipeline, and goes on") as busy:
+        follow(goes_on=True)
+    assert busy.value.is_lapsed
+    assert run.close_run(first, rig.config, rig.target, rig.apply(first)).stop_seqno == 2
+    for time, goes_on in (("5 minutes", False), ("61 minutes", True)):
+        former = rig.open("a")
+        lapsed_for(time)
+        assert follow(goes_on=goes_on).generation == former.generation + 1
+        lapsed_for("1 day")

@@ -44,6 +44,7 @@ class FakePipeline:
     during_apply: Callable[[Any], None] = lambda signals: None
     during_copy: Callable[[Any], None] = lambda copying: None
     owner: str | None = None
+    lapsed_owner: str | None = None
     generation: int = 7
     applied_seqno: int = -1
     session_id: str = ""
@@ -75,7 +76,12 @@ class FakePipeline:
 
     def fence_view(self, pipeline, target):
         self._step("fence_view")
-        return FenceView(owner=self.owner, generation=self.generation, applied_seqno=self.applied_seqno)
+        return FenceView(
+            owner=self.owner,
+            lapsed_owner=self.lapsed_owner,
+            generation=self.generation,
+            applied_seqno=self.applied_seqno,
+        )
 
     def capture(self, config, source, target, *, queue, run_id, until, interval, cancelled, report, copying):
         self._step(
@@ -103,7 +109,7 @@ class FakePipeline:
         self._step("route", config=config)
         return PlanReport(planned_seqno=9, epochs=1, critical=0, rows=100, left_to_open=False)
 
-    def open_run(self, config, source, target, *, queue, owner, run_id, interval, catch_up, session_id):
+    def open_run(self, config, source, target, *, queue, owner, run_id, interval, catch_up, session_id, goes_on):
         self._step("open", config=config, queue=queue, owner=owner, run_id=run_id, interval=interval, catch_up=catch_up)
         self.session_id = session_id
         return OpenedRun(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import pendulum
@@ -108,3 +109,17 @@ def test_our_own_fence_is_free_for_us(pipeline: FakePipeline) -> None:
 def test_a_fence_that_stays_busy_names_its_owner(pipeline: FakePipeline) -> None:
     pipeline.owner = "another run"
     assert event(fence(PAST)) == {"status": "busy", "owner": "another run", "deadline": PAST, "generation": None}
+
+
+def test_an_owner_that_airflow_says_goes_on_is_not_asked_about_at_every_look(
+    pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease is over, so the fence looks free; the task asks Airflow again after a while."""
+    waiting = {**fence(PAST).serialize()[1], "generation": pipeline.generation, "lapsed": True}
+    pipeline.lapsed_owner = "another run"
+    assert event(FenceTrigger(**waiting))["owner"] == "another run", "not free up to the deadline"
+    pipeline.lapsed_owner = None
+    assert event(FenceTrigger(**waiting))["status"] == "free", "it was released"
+    pipeline.lapsed_owner = "another run"
+    monkeypatch.setattr("airflow_parallel_apply.triggers.fence._LOOK_AGAIN", timedelta(0))
+    assert event(FenceTrigger(**waiting))["status"] == "free", "it is time to ask Airflow again"

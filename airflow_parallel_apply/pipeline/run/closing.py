@@ -103,6 +103,14 @@ def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, tasks: Pip
     if state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions):
         return positions[0].seqno, _is_early(positions[0].seqno, target, opened)
     target.release(opened.generation, clean_stop_seqno=None)
+    if state.phase is Phase.DRAINED and state.stop_seqno is not None and low_watermark(positions) < state.stop_seqno:
+        raise TargetError(
+            f"the target has lost commits since its channels were stopped at seqno {state.stop_seqno}: it is back at "
+            f"seqno {low_watermark(positions)}",
+            op="close",
+            pipeline=config.pipeline,
+            hint="Clear open with everything downstream: it goes on from there.",
+        )
     if state.failure is not None:
         raise TargetError(f"{state.failure.message} Then clear open with everything downstream.")
     reached = ", ".join(f"{position.channel}: {position.seqno}" for position in positions)

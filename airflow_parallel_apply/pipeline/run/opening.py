@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
+
+import pendulum
 
 from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
@@ -22,12 +24,12 @@ from airflow_parallel_apply.pipeline.run.checking import check_run
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES
 from airflow_parallel_apply.pipeline.run.seeding import seeded_state
-from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
+from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, OWNER_PATIENCE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.shared_session import keep_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.connect import open_source
 from airflow_parallel_apply.pipeline.source.protocol import Source
-from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
+from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, Target
 from airflow_parallel_apply.queue.protocol import Queue
 
 _logger = logging.getLogger(__name__)
@@ -44,12 +46,14 @@ def open_run(
     interval: Interval | None = None,
     catch_up: bool = False,
     session_id: str = "",
+    goes_on: Callable[[str], bool] = lambda _: False,
 ) -> OpenedRun:
     """Take the fence, recover from positions and plan, seed the queue.
 
     `queue`: None: in the target's database. `session_id`: of a Spark session that the run's lanes shall share; empty:
-    the first lane makes one. `catch_up`: what lies before the interval is this run's to apply, too. Errors: `FenceBusy`
-    while another run is alive, `GapAhead`.
+    the first lane makes one. `catch_up`: what lies before the interval is this run's to apply, too. `goes_on`: of
+    another owner whose lease is over, whether its run is known to go on: its lanes may wait for slots; it is waited
+    for, for `OWNER_PATIENCE` behind the lease's end. Errors: `FenceBusy` while another run is alive, `GapAhead`.
     """
     log = open_reader(config.log_url)
     with (
@@ -60,6 +64,8 @@ def open_run(
             _refuse_known_gap(log, writing, run_id)
         lease = max(config.lease, HANDOVER_LEASE)
         former = writing.fence()
+        if former is not None:
+            _wait_for_former(former, owner, goes_on)
         try:
             fence = writing.acquire(log_id=log.identity.log_id, owner=owner, lease=lease, queue=tasks.place)
         except FenceBusy as busy:
@@ -89,6 +95,20 @@ def open_run(
             with suppress(ParallelApplyError):
                 writing.release(fence.generation, clean_stop_seqno=stopped_at(writing.positions()))
             raise
+
+
+def _wait_for_former(former: FenceState, owner: str, goes_on: Callable[[str], bool]) -> None:
+    """Errors: `FenceBusy`."""
+    if former.owner is None or former.owner == owner or former.is_owned or former.lease_until is None:
+        return
+    if pendulum.now("UTC") < former.lease_until + OWNER_PATIENCE and goes_on(former.owner):
+        raise FenceBusy(
+            f"run {former.owner} owns the pipeline, and goes on, though nobody has been at work since "
+            f"{former.lease_until:%H:%M:%S} UTC: its tasks may wait for slots",
+            hint="Wait for it, or end that run.",
+            generation=former.generation,
+            is_lapsed=True,
+        )
 
 
 @contextmanager

@@ -18,6 +18,11 @@ HANDOVER_LEASE: Final = timedelta(minutes=2)
 correctness, depends on it.
 """
 
+OWNER_PATIENCE: Final = timedelta(hours=1)
+"""So long after the end of its lease an owner keeps the pipeline if its run is known to go on: its tasks wait for
+slots, or for a retry. Behind that it is taken to be stuck, and the next run goes ahead.
+"""
+
 
 def open_session(endpoint: Endpoint, config: PipelineConfig) -> Target:
     """A session that can apply, since it knows the log."""

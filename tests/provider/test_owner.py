@@ -1,0 +1,69 @@
+"""Which deployment's run an owner is, and whether Airflow says that it goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply import owner
+
+URL = "airflow_parallel_apply.owner.conf"
+
+
+class Conf:
+    def __init__(self, url: str | None) -> None:
+        self.url = url
+
+    def get(self, section: str, name: str, fallback: str | None = None) -> str | None:
+        return self.url or fallback
+
+
+class Variables:
+    """Those of one deployment."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    def get(self, key: str, default: str | None = None) -> str | None:
+        return self.kept.get(key, default)
+
+    def set(self, key: str, value: str, description: str) -> None:
+        self.kept[key] = value
+
+
+@pytest.mark.parametrize("url", [None, "", "http://localhost:8080", "http://127.0.0.1:8080/airflow"])
+def test_deployments_without_a_url_of_their_own_are_different_owners_and_stay_who_they_are(
+    url: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, another = Variables(), Variables()
+    monkeypatch.setattr(owner, "conf", Conf(url))
+
+    def owner_at(deployment: Variables) -> str:
+        monkeypatch.setattr(owner, "Variable", deployment)
+        return owner.owner_of("dag/run")
+
+    first = owner_at(one)
+    assert owner_at(another) != first
+    assert owner_at(one) == first
+    assert first.endswith("/dag/run")
+
+
+def test_a_deployment_with_a_url_of_its_own_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, "conf", Conf("https://airflow.example.org/"))
+    monkeypatch.setattr(owner, "Variable", None)
+    assert owner.owner_of("dag/run") == "https://airflow.example.org/dag/run"
+
+
+def test_only_runs_of_this_deployment_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def count(*, dag_id: str, run_ids: list[str], states: list[str]) -> int:
+        asked.append((dag_id, run_ids, sorted(states)))
+        return run_ids == ["manual/1"]
+
+    monkeypatch.setattr(owner, "conf", Conf("https://airflow.example.org"))
+    monkeypatch.setattr("airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_dr_count", count)
+    assert owner.goes_on("https://airflow.example.org/dag/manual/1")
+    assert not owner.goes_on("https://airflow.example.org/dag/over")
+    assert not owner.goes_on("https://other.example.org/dag/manual/1")
+    assert not owner.goes_on("somebody")
+    assert asked == [("dag", ["manual/1"], ["queued", "running"]), ("dag", ["over"], ["queued", "running"])]
