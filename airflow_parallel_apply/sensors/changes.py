@@ -14,7 +14,7 @@ from airflow_parallel_apply.deferral import trigger
 from airflow_parallel_apply.hooks import parameters
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.interval import Interval
-from airflow_parallel_apply.task import PipelineTask
+from airflow_parallel_apply.task import PipelineTask, interval_of
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.watch import Look
