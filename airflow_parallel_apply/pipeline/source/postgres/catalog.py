@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -59,6 +60,15 @@ class SourceTable:
         return sql.SQL("{}" if self.is_partitioned else "ONLY {}").format(self.identifier)
 
 
+class Typing(NamedTuple):
+    """How a column is typed and compared now; None: a type that is gone."""
+
+    type_name: str | None
+    base_type: str | None
+    is_enum: bool
+    is_deterministic: bool
+
+
 def list_tables(connection: psycopg.Connection[Any], publication: str) -> tuple[SourceTable, ...]:
     """Every table that can be followed or is published, by name."""
     rows = connection.execute(statement("tables"), {"publication": publication}).fetchall()
@@ -110,39 +120,61 @@ def sends_generated(connection: psycopg.Connection[Any], publication: str, follo
     return any(table.generated for table in followed) or bool(found and found[0])
 
 
-def wire_relation(connection: psycopg.Connection[Any], table: SourceTable, *, with_generated: bool) -> WireRelation:
-    """What pgoutput would say about a table now."""
-    arguments = {"oid": table.oid, "with_generated": with_generated}
-    rows = connection.execute(statement("attributes"), arguments).fetchall()
-    return WireRelation(
-        oid=table.oid,
-        schema=table.schema,
-        table=table.table,
-        replica_identity=table.replica_identity,
-        columns=tuple(
-            WireColumn(name=name, type_oid=type_oid, type_modifier=modifier, key=key)
-            for name, type_oid, modifier, key in rows
-        ),
+def wire_relations(
+    connection: psycopg.Connection[Any], tables: Sequence[SourceTable], *, with_generated: bool
+) -> tuple[WireRelation, ...]:
+    """What pgoutput would say about each of the tables now."""
+    arguments = {"oids": [table.oid for table in tables], "with_generated": with_generated}
+    columns: dict[int, list[WireColumn]] = {}
+    for oid, name, type_oid, modifier, key in connection.execute(statement("attributes"), arguments):
+        column = WireColumn(name=name, type_oid=type_oid, type_modifier=modifier, key=key)
+        columns.setdefault(oid, []).append(column)
+    return tuple(
+        WireRelation(
+            oid=table.oid,
+            schema=table.schema,
+            table=table.table,
+            replica_identity=table.replica_identity,
+            columns=tuple(columns.get(table.oid, ())),
+        )
+        for table in tables
     )
 
 
 def describe_now(
     connection: psycopg.Connection[Any], publication: str, tables: Sequence[SourceTable]
 ) -> tuple[Relation, ...]:
-    """The tables' definitions as the catalog has them for this session, without ids, in order."""
+    """The tables' definitions as the catalog has them for this session, without ids, in order. Four statements for any
+    number of tables.
+    """
     generated = sends_generated(connection, publication, tables)
     found = shapes(connection, [table.oid for table in tables])
+    there = [table for table in tables if table.oid in found]
+    wires = wire_relations(connection, there, with_generated=generated)
     return tuple(
         describe(
             connection,
-            wire_relation(connection, table, with_generated=generated),
-            found[table.oid],
+            wire,
+            found[wire.oid],
             # Nothing can have happened since.
-            seen=found[table.oid].sighting(0),
+            seen=found[wire.oid].sighting(0),
+            typings=typings,
         ).relation
-        for table in tables
-        if table.oid in found
+        for wire, typings in zip(wires, typings_of(connection, wires), strict=True)
     )
+
+
+def typings_of(connection: psycopg.Connection[Any], wires: Sequence[WireRelation]) -> Iterator[Sequence[Typing]]:
+    """Of each relation, its columns' in their order. Errors: psycopg's own."""
+    arguments = {
+        "oids": [wire.oid for wire in wires for _ in wire.columns],
+        "names": [column.name for wire in wires for column in wire.columns],
+        "types": [column.type_oid for wire in wires for column in wire.columns],
+        "modifiers": [column.type_modifier for wire in wires for column in wire.columns],
+    }
+    rows = iter(connection.execute(statement("columns"), arguments).fetchall())
+    for wire in wires:
+        yield [Typing(*row) for row in islice(rows, len(wire.columns))]
 
 
 def describe(
@@ -152,23 +184,21 @@ def describe(
     *,
     seen: Sighting | None = None,
     known: Relation | None = None,
+    typings: Sequence[Typing] | None = None,
 ) -> FollowedTable:
     """A relation as the log keeps it, without its id. `shape`: its table as it is now; None where it is gone. `seen`:
     the last that is known of the table from before the message. `known`: the definition that the log has of it.
+    `typings`: what `typings_of` says of it, where that was asked already.
 
     Under REPLICA IDENTITY FULL every column identifies a row to the server; to us those of a key do, where there is one
     and was then (see `shape.sql`). Collations and keys' types are those of now: the slot's past may have had others,
     and then another relation message follows.
     """
-    arguments = {
-        "oid": wire.oid,
-        "names": [column.name for column in wire.columns],
-        "types": [column.type_oid for column in wire.columns],
-        "modifiers": [column.type_modifier for column in wire.columns],
-    }
-    rows = connection.execute(statement("columns"), arguments).fetchall()
+    rows = next(typings_of(connection, [wire])) if typings is None else typings
     shape = shape or Shape.of_what_is_gone(wire.oid, is_full=wire.replica_identity == _FULL)
-    named = [(column.name, _type_name(wire, column, row[0])) for column, row in zip(wire.columns, rows, strict=True)]
+    named = [
+        (column.name, _type_name(wire, column, row.type_name)) for column, row in zip(wire.columns, rows, strict=True)
+    ]
     numbers = settle_numbers(named, shape, seen, known)
     identity = wire.replica_identity
     if shape.is_partitioned and shape.leaves_are_full and not any(column.key for column in wire.columns):
@@ -181,8 +211,8 @@ def describe(
         number in key if identity == _FULL else column.key for number, column in zip(numbers, wire.columns, strict=True)
     ]
     kinds = tuple(
-        key_kind(base_type or "", is_enum=is_enum, is_deterministic=is_deterministic)
-        for (_, base_type, is_enum, is_deterministic), in_key in zip(rows, is_key, strict=True)
+        key_kind(row.base_type or "", is_enum=row.is_enum, is_deterministic=row.is_deterministic)
+        for row, in_key in zip(rows, is_key, strict=True)
         if in_key
     )
     if identity == _FULL and not kinds and not shape.leaves_are_full:

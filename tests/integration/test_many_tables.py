@@ -1,0 +1,65 @@
+"""What a pipeline asks of its servers does not grow with the number of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from tests.support.rig import Rig
+
+FEW, MANY = 10, 60
+
+
+def make_tables(rig: Rig, first: int, last: int) -> None:
+    rig.both(
+        f"DO $$ BEGIN FOR i IN {first}..{last} LOOP "
+        "EXECUTE format('CREATE TABLE t_%s (id integer PRIMARY KEY, v text)', i); END LOOP; END $$"
+    )
+
+
+def statements(do: Callable[[], Any]) -> int:
+    """How many psycopg sends meanwhile."""
+    count = 0
+    execute = psycopg.Cursor.execute
+
+    def counted(cursor: Any, *arguments: Any, **named: Any) -> Any:
+        nonlocal count
+        count += 1
+        return execute(cursor, *arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psycopg.Cursor, "execute", counted)
+        do()
+    return count
+
+
+def test_checks_copies_and_runs_send_as_many_statements_for_many_tables_as_for_few(
+    source_dsn: str, target_dsn: str, tmp_path: Path
+) -> None:
+    def rig_of(name: str) -> Rig:
+        config = PipelineConfig(
+            pipeline=name, log_url=str(tmp_path / name), channels=2, tables=TablePatterns(include=("public.*",))
+        )
+        return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+
+    counts = []
+    for name, first, last in (("few", 1, FEW), ("many", FEW + 1, MANY)):
+        rig = rig_of(name)
+        make_tables(rig, first, last)
+        counts.append(
+            [
+                statements(lambda rig=rig: check_pipeline(rig.config, rig.source, rig.target)),
+                statements(rig.prepare),
+                statements(lambda rig=rig: check_pipeline(rig.config, rig.source, rig.target)),
+                statements(rig.run),
+            ]
+        )
+    for few, many in zip(*counts, strict=True):
+        # Who waits for something asks a few times more or less.
+        assert many - few < (MANY - FEW) // 2, counts
