@@ -4,6 +4,8 @@
 
     execute ── FenceBusy ──▶ deferred (FenceTrigger polls the target) ── free ──▶ resume ── FenceBusy ──▶ deferred …
                                                                      └─ deadline ──▶ failed, naming the owner
+                                                                        (or, for a triggerer that could not look,
+                                                                        a last attempt)
 
 The deadline is set by the first refusal and travels with the trigger. It begins anew with each generation of the
 pipeline: runs that queue for a long time do not fail while the queue moves.
@@ -44,8 +46,9 @@ class FencedTask(PipelineTask):
 
     def resume(self, context: Context, event: dict[str, Any]) -> Any:
         """Go on after the trigger: with the fence free, or with the reason why not."""
-        if event["status"] not in ("free", "moved"):
+        if event["status"] == "busy":
             return self.guarded(context, lambda: self._refuse(event))
+        # What a triggerer cannot read a worker may: an error there counts only if the pipeline is busy here, too.
         return self._attempt(context, event)
 
     def _attempt(self, context: Context, event: dict[str, Any] | None = None) -> Any:
@@ -60,9 +63,11 @@ class FencedTask(PipelineTask):
                 return None
 
         result = self.guarded(context, once)
-        if busy is not None:
-            self._wait(context, busy, event)
-        return result
+        if busy is None:
+            return result
+        if event is not None and event["status"] == "error":
+            return self.guarded(context, lambda: self._refuse(event))
+        self._wait(context, busy, event)
 
     def _wait(self, context: Context, busy: FenceBusy, event: dict[str, Any] | None) -> NoReturn:
         now = pendulum.now("UTC")

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -235,7 +235,8 @@ class _Renewal:
         while not self._ended.wait(pause):
             asked_at = self._clock()
             try:
-                self._latest = self._queue.renew(self._latest, claimant=self._claimant, lease=self._lease)
+                with self._told_in_time():
+                    self._latest = self._queue.renew(self._latest, claimant=self._claimant, lease=self._lease)
             except QueueUnavailable:
                 left = self._until - self._clock()
                 if left <= 0:
@@ -253,6 +254,17 @@ class _Renewal:
             else:
                 self._until = asked_at + self._lease.total_seconds()
                 pause = half
+
+    @contextmanager
+    def _told_in_time(self) -> Iterator[None]:
+        """The work is told at the lease's end even while a call to a queue that does not answer goes on."""
+        watch = threading.Timer(max(self._until - self._clock(), 0.0), self.held.lose)
+        watch.daemon = True
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.cancel()
 
     def _is_still_ours(self) -> bool:
         """A renewal whose answer was lost raised the version; nobody has claimed the task since, if claims says so."""

@@ -1,0 +1,42 @@
+"""A worker whose queue does not answer: the work is told when its lease is over, not when the call is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+from airflow_parallel_apply.queue import Held, Insert, Task, Worker
+from airflow_parallel_apply.queue.memory import MemoryQueue
+
+
+class Silent(MemoryQueue):
+    """Takes renewals, and answers none of them while the work goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+
+    def renew(self, task: Task, *, claimant: str, lease: timedelta) -> Task:
+        assert self.answers.wait(30)
+        return super().renew(task, claimant=claimant, lease=lease)
+
+
+def test_work_hears_that_its_lease_is_over_while_a_renewal_hangs() -> None:
+    queue = Silent()
+    queue.modify(claimant="maker", insert=[Insert(queue="q")])
+    told = threading.Event()
+
+    def work(held: Held) -> None:
+        held.when_lost(told.set)
+        # Long before the call's own deadline.
+        assert told.wait(10)
+        assert held.lost
+        queue.answers.set()
+
+    worker = Worker(queue, ["q"], claimant="ann", lease=timedelta(milliseconds=400))
+    began = time.monotonic()
+    assert worker.run_one(work, timeout=timedelta(seconds=5)) is False
+    assert told.is_set()
+    assert time.monotonic() - began < 10
+    assert len(queue.tasks("q")) == 1
