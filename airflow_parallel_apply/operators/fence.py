@@ -66,8 +66,8 @@ class FencedTask(PipelineTask):
         if busy is None:
             return result
         if event is not None and event["status"] == "error":
-            return self.guarded(context, lambda: self._refuse(event))
-        self._wait(context, busy, event)
+            self.guarded(context, lambda: self._refuse(event))
+        return self._wait(context, busy, event)
 
     def _wait(self, context: Context, busy: FenceBusy, event: dict[str, Any] | None) -> NoReturn:
         now = pendulum.now("UTC")

@@ -215,6 +215,19 @@ def test_open_waits_deferred_while_another_run_owns_the_pipeline(run: Run, pipel
     assert pipeline.calls[3:6] == ["open", "fence_view", "open"]
 
 
+def test_a_triggerer_that_cannot_look_leaves_the_last_word_to_the_task(run: Run, pipeline: FakePipeline) -> None:
+    pipeline.fail["open"] = [FenceBusy("owned by another run")]
+    pipeline.fail["fence_view"] = [TargetError("no route from the triggerer")]
+    done = run()
+    assert done.state == "success"
+    pipeline.calls.clear()
+    pipeline.fail["open"] = [FenceBusy("owned by another run"), FenceBusy("owned by another run")]
+    pipeline.fail["fence_view"] = [TargetError("no route from the triggerer")]
+    done = run()
+    assert done.state == "failed"
+    assert "no route from the triggerer" in close_error(done)
+
+
 def test_a_first_run_waits_deferred_while_another_one_copies(run: Run, pipeline: FakePipeline) -> None:
     pipeline.fail["capture"] = [FenceBusy("another run of pipeline p is copying", generation=0)]
     done = run()
