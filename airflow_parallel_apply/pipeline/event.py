@@ -9,6 +9,7 @@ to one key, a key to one bucket, a bucket to one channel, and a channel's rows s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -83,6 +84,16 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Renaming:
+    """Tables that took new names together: (schema, table) before and after. `is_certain`: no DDL message can have told
+    the target of it, which matters where names only changed hands.
+    """
+
+    moves: tuple[tuple[tuple[str, str], tuple[str, str]], ...]
+    is_certain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
     """One version of a table's definition. Rows name it by `relation_id`, unique within a log.
 
@@ -99,6 +110,10 @@ class Relation:
     columns: tuple[Column, ...]
     canonical: bool = True
     computed: tuple[str, ...] | None = None
+    oid: int | None = None
+    """Which table of the source it is; None in a log of an older version."""
+    renaming: Renaming | None = None
+    """Takes place before the first row of this version."""
 
     @property
     def name(self) -> str:
@@ -130,6 +145,8 @@ class Relation:
             "table": self.table,
             "replica_identity": self.replica_identity,
             "canonical": self.canonical,
+            "oid": self.oid,
+            "renaming": (self.renaming.moves, self.renaming.is_certain) if self.renaming is not None else None,
             "columns": [
                 [
                     column.name,
@@ -154,6 +171,9 @@ class Relation:
             table=value["table"],
             replica_identity=value["replica_identity"],
             canonical=value["canonical"],
+            # Older versions of the software did not keep them.
+            oid=value.get("oid"),
+            renaming=_renaming_from_json(value.get("renaming")),
             columns=tuple(_column_from_json(*column) for column in value["columns"]),
             computed=tuple(value["computed"]) if value.get("computed") is not None else None,
         )
@@ -188,3 +208,28 @@ def _column_from_json(
         is_unclear=is_unclear,
         generated=generated,
     )
+
+
+def latest_version(relations: Sequence[Relation], schema: str, table: str, oid: int | None) -> Relation | None:
+    """The last of these definitions that is one of a table: of that oid, or else of that name, unless it was taken from
+    a table that is called otherwise since. One that was dropped and created again counts as the same: so it is at the
+    target.
+    """
+    names: dict[int, tuple[str, str]] = {}
+    same_name: Relation | None = None
+    for relation in reversed(relations):
+        if oid is not None and relation.oid == oid:
+            return relation
+        if relation.oid is not None:
+            names.setdefault(relation.oid, (relation.schema, relation.table))
+        is_namesake = (relation.schema, relation.table) == (schema, table)
+        if same_name is None and is_namesake and names.get(relation.oid or 0, (schema, table)) == (schema, table):
+            same_name = relation
+    return same_name
+
+
+def _renaming_from_json(value: Any) -> Renaming | None:
+    if value is None:
+        return None
+    moves, is_certain = value
+    return Renaming(moves=tuple((tuple(old), tuple(new)) for old, new in moves), is_certain=is_certain)

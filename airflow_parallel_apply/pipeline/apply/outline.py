@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.epoch import Unit
-from airflow_parallel_apply.pipeline.event import Mark, Operation, Relation
+from airflow_parallel_apply.pipeline.event import Mark, Operation, Relation, latest_version
 from airflow_parallel_apply.pipeline.line import values_of
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
 
@@ -37,6 +37,11 @@ class Break:
     @property
     def place(self) -> Place:
         return self.seqno, self.fragno
+
+    @property
+    def is_ddl(self) -> bool:
+        """Whether it is a statement to run. A message about a relation only makes a place for its new definition."""
+        return self.operation is Operation.MESSAGE and self.relation_id < 0
 
     def is_truncated_with(self, before: Break) -> bool:
         """Whether both are of one TRUNCATE of several tables, which comes as adjacent rows with equal options."""
@@ -104,12 +109,8 @@ def outline_of(unit: Unit, log: RowReader) -> Outline:
 
 def older_version(relation: Relation, log: RowReader) -> Relation:
     """The version before, or this one where it is the first."""
-    versions = [
-        other
-        for other in log.state().relations
-        if (other.schema, other.table) == (relation.schema, relation.table) and other.relation_id < relation.relation_id
-    ]
-    return max(versions, key=lambda other: other.relation_id, default=relation)
+    older = [other for other in log.state().relations if other.relation_id < relation.relation_id]
+    return latest_version(older, relation.schema, relation.table, relation.oid) or relation
 
 
 def _redefining(unit: Unit, log: RowReader) -> set[int]:
@@ -120,12 +121,13 @@ def _redefining(unit: Unit, log: RowReader) -> set[int]:
 
 
 def _redefinitions(relations: Iterable[int], unit: Unit, log: RowReader) -> Iterator[Break]:
-    """The first row of each relation whose columns are others than those of the version before."""
+    """The first row of each relation whose name or columns are others than those of the version before."""
     state = log.state()
     newer = {
         number
         for number in relations
-        if number >= 0 and _columns(older_version(state.relation(number), log)) != _columns(state.relation(number))
+        if number >= 0
+        and _definition(older_version(state.relation(number), log)) != _definition(state.relation(number))
     }
     first: dict[int, Place] = {}
     columns = ["seqno", "fragno", "relation_id"]
@@ -155,6 +157,10 @@ def _columns(relation: Relation) -> list[tuple[object, ...]]:
         (column.name, column.type_name, column.number, column.generated, column.is_unclear and relation.relation_id)
         for column in relation.columns
     ]
+
+
+def _definition(relation: Relation) -> tuple[str, list[tuple[object, ...]]]:
+    return relation.name, _columns(relation)
 
 
 def _with_values(breaks: Sequence[Break], log: RowReader) -> tuple[Break, ...]:

@@ -56,7 +56,7 @@ def serial_steps(
     """
     outline = outline_of(unit, log)
     for found in outline.breaks:
-        if found.operation is Operation.MESSAGE and ddl is DdlPolicy.REFUSE:
+        if found.is_ddl and ddl is DdlPolicy.REFUSE:
             raise PlanError(
                 f"the source sent DDL, which this pipeline refuses: {found.values[1][:200]}",
                 op="apply",
@@ -119,7 +119,7 @@ def _steps(
                 if index and found.is_truncated_with(breaks[index - 1]):
                     continue
                 yield _truncate(found, together)
-            case Operation.MESSAGE if ddl is DdlPolicy.SKIP:
+            case Operation.MESSAGE if ddl is DdlPolicy.SKIP or not found.is_ddl:
                 continue
             case Operation.MESSAGE:
                 yield SerialStep(statement=found.values[1])

@@ -188,8 +188,14 @@ class LogWriter(Protocol):
         """What is committed; the next seqno is one above its last."""
         ...
 
-    def latest_relation(self, schema: str, table: str) -> Relation | None:
-        """The last definition of a table, committed or not; None of a table that the log has not seen."""
+    def latest_relation(self, schema: str, table: str, oid: int | None = None) -> Relation | None:
+        """The last definition of a table, committed or not: of the one with that oid, or else of the one with that name;
+        None of a table that the log has not seen.
+        """
+        ...
+
+    def latest_relations(self) -> tuple[Relation, ...]:
+        """The last definition of each table that has an oid, committed or not."""
         ...
 
     def relation_id(self, relation: Relation) -> tuple[int, bool]:

@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.event import Relation, latest_version
 from airflow_parallel_apply.pipeline.log.buffer import SegmentBuffer, pieces
 from airflow_parallel_apply.pipeline.log.compaction import choose_runs, merge, segment_name, sweep
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish, sync_directory
@@ -74,14 +74,17 @@ class DirectoryLogWriter:
     def state(self) -> LogState:
         return self._view.state
 
-    def latest_relation(self, schema: str, table: str) -> Relation | None:
-        same_table = (old for old in reversed(self._known()) if (old.schema, old.table) == (schema, table))
-        return next(same_table, None)
+    def latest_relation(self, schema: str, table: str, oid: int | None = None) -> Relation | None:
+        return latest_version(self._known(), schema, table, oid)
+
+    def latest_relations(self) -> tuple[Relation, ...]:
+        return tuple({relation.oid: relation for relation in self._known() if relation.oid is not None}.values())
 
     def relation_id(self, relation: Relation) -> tuple[int, bool]:
-        latest = self.latest_relation(relation.schema, relation.table)
+        latest = self.latest_relation(relation.schema, relation.table, relation.oid)
         is_as_before = latest is not None and latest.is_as(relation)
-        if latest is not None and is_as_before and (latest.is_numbered or not relation.is_numbered):
+        says_as_much = latest is not None and (latest.is_numbered or not relation.is_numbered)
+        if latest is not None and is_as_before and says_as_much and latest.oid == relation.oid:
             return latest.relation_id, False
         return self.define(relation), latest is not None and not is_as_before
 

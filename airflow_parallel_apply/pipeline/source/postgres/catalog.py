@@ -242,6 +242,7 @@ def describe(
         computed=tuple(
             column.name for number, column in shape.columns.items() if column.generated and number not in numbers
         ),
+        oid=wire.oid,
     )
     relation = with_fills(connection, relation, shape, seen, known)
     return FollowedTable(relation=relation, kinds=kinds, is_partitioned=shape.is_partitioned)

@@ -45,6 +45,7 @@ from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder, co
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
 from airflow_parallel_apply.pipeline.source.postgres.proof import is_as_registered, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
+from airflow_parallel_apply.pipeline.source.postgres.renaming import renamed
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes
@@ -245,9 +246,9 @@ class PostgresSource:
             wire,
             shapes(connection, [wire.oid]).get(wire.oid),
             seen=last_before(writer.sightings(), wire.oid, commit_lsn),
-            known=writer.latest_relation(wire.schema, wire.table),
+            known=writer.latest_relation(wire.schema, wire.table, wire.oid),
         )
-        relation_id, is_redefined = writer.relation_id(table.relation)
+        relation_id, is_redefined = writer.relation_id(renamed(connection, writer, table.relation))
         return numbered(table, relation_id), is_redefined
 
     def _inserted_lsn(self) -> int:

@@ -15,6 +15,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.target.postgres.rename import rename
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions
 
@@ -45,6 +46,8 @@ def follow(connection: Connection, session: Session, old: Relation, new: Relatio
 
     Errors: `PlanError` that names table and column, where something is left and may not or cannot be done here.
     """
+    if new.renaming is not None and new.name != old.name:
+        rename(connection, new.renaming, ddl=ddl)
     found = compare_definitions(old, new)
     if found.unclear and ddl is not DdlPolicy.SKIP:
         raise _untold(new, found.unclear)

@@ -1,0 +1,52 @@
+"""Tables that took other names at the source: what the target's are to be called from a table's next row on.
+
+The target's tables bear the names that the log last had for them. A message of the slot shows one table's new name; where
+another table still bears it in the log, that one was renamed, too, and gets its name of now along with it: a swap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.event import Relation, Renaming
+from airflow_parallel_apply.pipeline.log.protocol import LogWriter
+from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
+
+Name = tuple[str, str]
+
+
+def renamed(connection: psycopg.Connection[Any], writer: LogWriter, relation: Relation) -> Relation:
+    """The definition with the renaming that it brings; the log gets the new names of the other tables.
+
+    Errors: psycopg's own.
+    """
+    name = relation.schema, relation.table
+    known = writer.latest_relation(*name, relation.oid)
+    if known is None or known.oid != relation.oid or (known.schema, known.table) == name:
+        return relation
+    moves = [((known.schema, known.table), name)]
+    by_name = {(other.schema, other.table): other for other in writer.latest_relations() if other.oid != relation.oid}
+    now = _names_now(connection, [other.oid for other in by_name.values() if other.oid is not None])
+    while (other := by_name.pop(moves[-1][1], None)) is not None and other.oid is not None:
+        taken = now.get(other.oid)
+        if taken is None or taken == moves[-1][1]:
+            # Dropped, or named so again meanwhile: the target's table in the way is a person's to judge.
+            break
+        moves.append((moves[-1][1], taken))
+        writer.relation_id(replace(other, schema=taken[0], table=taken[1], renaming=None))
+    # With messages, the target may have been told already.
+    is_certain = not can_verify(ddl_objects(connection))
+    return replace(relation, renaming=Renaming(moves=tuple(moves), is_certain=is_certain))
+
+
+def _names_now(connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, Name]:
+    rows = connection.execute(
+        "SELECT c.oid::bigint, n.nspname, c.relname FROM pg_catalog.pg_class c "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY (%s::oid[])",
+        [list(oids)],
+    )
+    return {oid: (schema, table) for oid, schema, table in rows}

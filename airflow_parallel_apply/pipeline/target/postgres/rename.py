@@ -1,0 +1,89 @@
+"""Give tables of the target the names that the source's have taken, or say what a person has to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.event import Renaming
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+
+Name = tuple[str, str]
+_ASIDE = "parallel_apply_renaming_{}"
+
+
+def rename(connection: Connection, renaming: Renaming, *, ddl: DdlPolicy) -> None:
+    """What the target has done already is skipped, be it by a DDL message or by hand. Of tables that only exchanged
+    their names that cannot be seen: then SKIP takes it as done, APPLY does it where no message can have.
+
+    Errors: `PlanError`.
+    """
+    old, new = [before for before, _ in renaming.moves], [after for _, after in renaming.moves]
+    left, taken = set(old) - set(new), set(new) - set(old)
+    there = _existing(connection, {*old, *new})
+    if left and taken <= there and not left & there:
+        return
+    is_exchange = not left
+    if is_exchange and ddl is DdlPolicy.SKIP:
+        return
+    is_possible = {*old} <= there and not taken & there
+    if ddl is not DdlPolicy.APPLY or not is_possible or (is_exchange and not renaming.is_certain):
+        raise _left(connection, renaming, in_the_way=taken & there, missing={*old} - there)
+    for statement in _statements(renaming):
+        connection.execute(statement)
+
+
+def _statements(renaming: Renaming) -> list[sql.Composed]:
+    """Through names that are free, where some are exchanged."""
+    names = {name for pair in renaming.moves for name in pair}
+    if len(names) == 2 * len(renaming.moves):
+        return [statement for old, new in renaming.moves for statement in _move(old, new)]
+    aside = [(old[0], _ASIDE.format(number)) for number, (old, _) in enumerate(renaming.moves)]
+    return [
+        *(one for (old, _), free in zip(renaming.moves, aside, strict=True) for one in _move(old, free)),
+        *(one for (_, new), free in zip(renaming.moves, aside, strict=True) for one in _move(free, new)),
+    ]
+
+
+def _move(old: Name, new: Name) -> list[sql.Composed]:
+    statements = []
+    if old[1] != new[1]:
+        statements.append(sql.SQL("ALTER TABLE {} RENAME TO {}").format(sql.Identifier(*old), sql.Identifier(new[1])))
+    if old[0] != new[0]:
+        statements.append(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(new[0])))
+        statements.append(
+            sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(sql.Identifier(old[0], new[1]), sql.Identifier(new[0]))
+        )
+    return statements
+
+
+def _existing(connection: Connection, names: Iterable[Name]) -> set[Name]:
+    wanted = list(names)
+    rows = connection.execute(
+        "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "JOIN unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (schema, name) "
+        "ON w.schema = n.nspname AND w.name = c.relname WHERE c.relkind IN ('r', 'p')",
+        {"schemas": [schema for schema, _ in wanted], "tables": [table for _, table in wanted]},
+    ).fetchall()
+    return {(str(schema), str(table)) for schema, table in rows}
+
+
+def _left(connection: Connection, renaming: Renaming, *, in_the_way: set[Name], missing: set[Name]) -> PlanError:
+    what = ", ".join(f"{'.'.join(old)} became {'.'.join(new)}" for old, new in renaming.moves)
+    text = "; ".join(statement.as_string(connection) for statement in _statements(renaming))
+    if in_the_way:
+        text = f"drop or rename {', '.join('.'.join(name) for name in sorted(in_the_way))}, then {text}"
+    trouble = f", and the target lacks {', '.join('.'.join(name) for name in sorted(missing))}" if missing else ""
+    names = {name for pair in renaming.moves for name in pair}
+    is_exchange = len(names) == len(renaming.moves)
+    after = "run with ddl=skip, once" if is_exchange else "run again"
+    return PlanError(
+        f"tables were renamed at the source: {what}, not so at the target{trouble}",
+        table=".".join(renaming.moves[0][1]),
+        hint=f"Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply the pipeline "
+        "does it where it can tell that nobody has.",
+    )
