@@ -22,11 +22,14 @@ def expected_at_target(config: PipelineConfig, relations: Sequence[Relation]) ->
         return tuple(relations)
     logged = open_reader(config.log_url).state().relations
     versions: dict[str, list[Relation]] = {}
+    names: dict[int | None, set[str]] = {}
     for other in logged:
         versions.setdefault(other.name, []).append(other)
+        names.setdefault(other.oid, set()).add(other.name)
     changed = {
         relation.name
         for relation in relations
         if any(not relation.is_as(other) for other in versions.get(relation.name, ()))
+        or (relation.oid is not None and names.get(relation.oid, {relation.name}) != {relation.name})
     }
     return tuple(relation for relation in relations if relation.name not in changed)

@@ -189,8 +189,8 @@ class LogWriter(Protocol):
         ...
 
     def latest_relation(self, schema: str, table: str, oid: int | None = None) -> Relation | None:
-        """The last definition of a table, committed or not: of the one with that oid, or else of the one with that name;
-        None of a table that the log has not seen.
+        """The last definition of a table, committed or not: of that oid, or else of that name; None of a table that the
+        log has not seen.
         """
         ...
 

@@ -107,10 +107,9 @@ def unborn(connection: psycopg.Connection[Any], partitions: Iterable[Partition])
 
 
 def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
-    (
-        (_, oid, _, _, schema, table, kind, is_partition, _, membership, added_by, has_filter, has_list, watched),
-        *parts,
-    ) = rows
+    whole, *parts = rows
+    _, oid, _, _, schema, table, kind, is_partition, _, membership, added_by, has_filter, has_list, *more = whole
+    watched, touched = more
     registered = RegisteredTable(
         oid=oid,
         schema=schema,
@@ -119,6 +118,7 @@ def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
         is_partition=is_partition,
         membership=membership,
         publication=publication,
+        touched=touched,
         watched=watched,
         partitions=tuple(
             Partition(oid=oid, parent=parent, schema=schema, table=table, kind=kind, link=link, filenode=filenode)

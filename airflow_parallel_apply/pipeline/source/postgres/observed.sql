@@ -49,7 +49,8 @@ SELECT
     m.xmin,
     coalesce(m.has_filter, false),
     coalesce(m.has_list, false),
-    w.oid::bigint
+    w.oid::bigint,
+    c.xmin::text || ' ' || n.xmin::text
 FROM tree t
 JOIN pg_catalog.pg_class c ON c.oid = t.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

@@ -83,7 +83,8 @@ class Decoder:
 
     `table` turns a relation message, and the LSN at which the transaction that it was sent in commits, into a followed
     table, and tells whether its definition differs from the one the log had for it. `ddl` gives the text of a message,
-    and of the transaction's id, that counts as DDL; None for any other. `passing` takes messages out.
+    and of the transaction's id, that counts as DDL; None for any other. `renamed` gives the ids of the
+    definitions that a message of our own brings along, `passing` takes messages out.
     Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
     """
 
@@ -93,10 +94,12 @@ class Decoder:
         next_seqno: int,
         table: Callable[[WireRelation, int], tuple[FollowedTable, bool]],
         ddl: Callable[[int, WireMessage], bytes | None],
+        renamed: Callable[[int, WireMessage], tuple[int, ...]],
         passing: Passing | None = None,
     ) -> None:
         self._table = table
         self._ddl = ddl
+        self._renamed = renamed
         self._passing = passing
         self._types: dict[int, str] = {}
         self._tables: dict[int, FollowedTable] = {}
@@ -165,7 +168,16 @@ class Decoder:
                         self.safe_lsn = max(self.safe_lsn, message.lsn)
                     xid = self._transaction_of(wire, kinds, index)[0] if message.transactional else 0
                     text = self._ddl(xid, message)
-                    if text is not None:
+                    relation_ids = self._renamed(xid, message)
+                    if relation_ids:
+                        texts = (message.prefix.encode(), b"")
+                        found.redefined.append(index)
+                        found.statements.append(
+                            _Statement(
+                                message=index, operation=Operation.MESSAGE, relation_ids=relation_ids, texts=texts
+                            )
+                        )
+                    elif text is not None:
                         texts = (message.prefix.encode(), text)
                         found.statements.append(
                             _Statement(
@@ -254,6 +266,8 @@ class Decoder:
 
         marks: dict[int, set[Mark]] = {0: set(carried.marks)} if carried.marks else {}
         for statement in seldom.statements:
+            if statement.operation is Operation.MESSAGE and statement.relation_ids != (NO_RELATION,):
+                continue
             mark = Mark.TRUNCATE if statement.operation is Operation.TRUNCATE else Mark.MESSAGE
             marks.setdefault(int(transaction[statement.message]), set()).add(mark)
         for row_transaction_index in np.unique(row_transaction[key_unsent]).tolist():

@@ -30,6 +30,7 @@ from airflow_parallel_apply.pipeline.source.postgres.moment import LOCK_TIMEOUT
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, Registration
+from airflow_parallel_apply.pipeline.source.postgres.renaming import tell_renamed
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
@@ -71,11 +72,11 @@ class Preparation:
             record = mine.record(server)
             if record is not None and record.is_ready:
                 identity = mine.known_log(server, record)
-                self._prove(mine)
+                self._prove(mine, record)
                 self._refuse_unmatched(tables, followed)
                 created = self._follow(connection, mine, record, [one for one in followed if not one.is_published])
                 if created:
-                    self._prove(mine)
+                    self._prove(mine, record)
             else:
                 identity, created = self._first_run(mine, followed).begin(server, record)
         return Prepared(
@@ -109,9 +110,10 @@ class Preparation:
             return (*findings, self._as_finding(error))
         return findings
 
-    def _prove(self, mine: Belongings) -> None:
+    def _prove(self, mine: Belongings, record: Record) -> None:
         """That the log gets all that happened to the tables; register them as they are. Errors: `SourceError`."""
         registration = self._proof(mine).require(self.config, "prepare")
+        self._tell_renamed(mine, record, registration)
         if any(table.kind == PARTITIONED and table.watched is None for table in registration.tables):
             # Without the right to make it, the slot tells less, and a rewritten partition counts as truncated.
             with suppress(psycopg.errors.InsufficientPrivilege):
@@ -124,6 +126,20 @@ class Preparation:
                 writer.commit(writer.state().captured_lsn)
                 return
         raise Unavailable("other captures go on with the log all the time", op="prepare", hint="It is tried again.")
+
+    def _tell_renamed(self, mine: Belongings, record: Record, registration: Registration) -> None:
+        """Before they are registered as they are now: what a crash leaves untold is told by the next run. A table may
+        have its former name again, and a row in the log under another.
+        """
+        registered = open_reader(self.config.log_url).state().registration
+        before = () if registered is None else Registration.from_text(registered).tables
+        touched = {table.oid: table.touched for table in before}
+        oids = [table.oid for table in registration.tables if touched.get(table.oid, table.touched) != table.touched]
+        if oids:
+            connection = self.session.catalog()
+            with connection.transaction():
+                mine.set_record(record)
+                tell_renamed(connection, oids)
 
     def _proof(self, mine: Belongings) -> Proof:
         registered = open_reader(self.config.log_url).state().registration

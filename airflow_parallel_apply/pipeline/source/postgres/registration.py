@@ -38,9 +38,11 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredTable:
-    """A followed table. `membership`: the oid of its entry in the publication; None where it has none.
-    `publication`: the `xmin` of the publication under which its rows are known to have been sent. `watched`: the oid of
-    its entry in the publication that tells when partitions are truncated (see `truncations.py`).
+    """A followed table.
+
+    `membership`: the oid of its entry in the publication; None where it has none. `publication`: the `xmin` of the
+    publication under which its rows are known to have been sent. `touched`: changes whenever its name does. `watched`:
+    the oid of its entry in the publication that tells when partitions are truncated (see `truncations.py`).
     """
 
     oid: int
@@ -50,6 +52,7 @@ class RegisteredTable:
     is_partition: bool
     membership: int | None
     publication: int
+    touched: str
     watched: int | None = None
     partitions: tuple[Partition, ...] = ()
 
@@ -94,6 +97,7 @@ def _table_to_json(table: RegisteredTable) -> list[Any]:
         table.is_partition,
         table.membership,
         table.publication,
+        table.touched,
         table.watched,
         [
             [part.oid, part.parent, part.schema, part.table, part.kind, part.link, part.filenode]
@@ -103,7 +107,7 @@ def _table_to_json(table: RegisteredTable) -> list[Any]:
 
 
 def _table_from_json(value: list[Any]) -> RegisteredTable:
-    oid, schema, table, kind, is_partition, membership, publication, watched, partitions = value
+    oid, schema, table, kind, is_partition, membership, publication, touched, watched, partitions = value
     return RegisteredTable(
         oid=oid,
         schema=schema,
@@ -112,6 +116,7 @@ def _table_from_json(value: list[Any]) -> RegisteredTable:
         is_partition=is_partition,
         membership=membership,
         publication=publication,
+        touched=touched,
         watched=watched,
         partitions=tuple(
             Partition(oid=oid, parent=parent, schema=schema, table=table, kind=kind, link=link, filenode=filenode)

@@ -1,22 +1,58 @@
 """Tables that took other names at the source: what the target's are to be called from a table's next row on.
 
-The target's tables bear the names that the log last had for them. A message of the slot shows one table's new name; where
-another table still bears it in the log, that one was renamed, too, and gets its name of now along with it: a swap.
+The target's tables have the names that the log last had for them. A message of the slot shows one table's new name;
+where another table still has that name in the log, that one was renamed, too, and gets its name of now along with it: a
+swap. A table without a further row has no such message. `prepare` sends one of our own for it, in a transaction that
+writes the publication's comment: only the publication's owner can, so that nobody else's message counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
 from airflow_parallel_apply.pipeline.event import Relation, Renaming
 from airflow_parallel_apply.pipeline.log.protocol import LogWriter
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
+
+RENAMED_PREFIX: Final = "parallel_apply.renamed"
+_COMMENTED_BY: Final = 2
+"""Which column of `publication.sql` says what transaction wrote the comment."""
 
 Name = tuple[str, str]
+
+
+def tell_renamed(connection: psycopg.Connection[Any], oids: Iterable[int]) -> None:
+    """Send the message, in the transaction of the connection, which is also to write the publication's comment."""
+    content = " ".join(map(str, oids))
+    connection.execute("SELECT pg_logical_emit_message(true, %s, %s)", [RENAMED_PREFIX, content])
+
+
+def renamed_by(
+    connection: psycopg.Connection[Any], writer: LogWriter, publication: str, xid: int, content: bytes
+) -> tuple[int, ...]:
+    """The ids of the definitions under new names that such a message brings; none where it is not ours, or late.
+
+    Errors: psycopg's own.
+    """
+    found = connection.execute(statement("publication"), {"publication": publication}).fetchone()
+    if found is None or found[_COMMENTED_BY] != xid:
+        return ()
+    oids = [int(word) for word in content.split()]
+    now = _names_now(connection, oids)
+    ids = []
+    for oid in oids:
+        known = writer.latest_relation("", "", oid)
+        if known is None or oid not in now or (known.schema, known.table) == now[oid]:
+            continue
+        schema, table = now[oid]
+        relation = renamed(connection, writer, replace(known, schema=schema, table=table, renaming=None))
+        ids.append(writer.relation_id(relation)[0])
+    return tuple(ids)
 
 
 def renamed(connection: psycopg.Connection[Any], writer: LogWriter, relation: Relation) -> Relation:

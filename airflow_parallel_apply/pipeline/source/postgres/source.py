@@ -39,13 +39,13 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
 )
 from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DdlMessages
 from airflow_parallel_apply.pipeline.source.postgres.history import look_again
-from airflow_parallel_apply.pipeline.source.postgres.messages import WireRelation
+from airflow_parallel_apply.pipeline.source.postgres.messages import WireMessage, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder, commit_ends
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
 from airflow_parallel_apply.pipeline.source.postgres.proof import is_as_registered, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
-from airflow_parallel_apply.pipeline.source.postgres.renaming import renamed
+from airflow_parallel_apply.pipeline.source.postgres.renaming import RENAMED_PREFIX, renamed, renamed_by
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes
@@ -161,6 +161,7 @@ class PostgresSource:
                 next_seqno=before.last_seqno + 1,
                 table=partial(self._followed, writer),
                 ddl=DdlMessages(self._session).text,
+                renamed=partial(self._renamed, writer),
                 passing=Passing(before.passed_over, captured_lsn=before.captured_lsn),
             )
             step_changes = step_changes or max_changes
@@ -250,6 +251,11 @@ class PostgresSource:
         )
         relation_id, is_redefined = writer.relation_id(renamed(connection, writer, table.relation))
         return numbered(table, relation_id), is_redefined
+
+    def _renamed(self, writer: LogWriter, xid: int, message: WireMessage) -> tuple[int, ...]:
+        if message.prefix != RENAMED_PREFIX or not message.transactional:
+            return ()
+        return renamed_by(self._session.catalog(), writer, self._publication, xid, message.content)
 
     def _inserted_lsn(self) -> int:
         """Where the WAL ends. At the start of a page it points behind the page's header, which nothing flushes."""

@@ -84,6 +84,6 @@ def _left(connection: Connection, renaming: Renaming, *, in_the_way: set[Name], 
     return PlanError(
         f"tables were renamed at the source: {what}, not so at the target{trouble}",
         table=".".join(renaming.moves[0][1]),
-        hint=f"Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply the pipeline "
-        "does it where it can tell that nobody has.",
+        hint=f"Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply the "
+        "pipeline does it where it can tell that nobody has.",
     )

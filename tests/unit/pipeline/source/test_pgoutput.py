@@ -61,7 +61,7 @@ def ddl_of(xid: int, message: WireMessage) -> bytes | None:
 
 
 def decode(batches: list[list[bytes]], *, definitions: Definitions | None = None) -> tuple[pa.Table, pa.Table, Decoder]:
-    decoder = Decoder(next_seqno=0, table=(definitions or Definitions()).table, ddl=ddl_of)
+    decoder = Decoder(next_seqno=0, table=(definitions or Definitions()).table, ddl=ddl_of, renamed=lambda *_: ())
     made = [decoder.decode(pa.array(batch, pa.binary())) for batch in batches if batch]
     return (
         pa.Table.from_batches([rows for rows, _ in made]),

@@ -1,0 +1,150 @@
+"""Tables renamed at the source while a pipeline runs: told by their oids, and the target's follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.rig import Rig, execute
+
+RENAMES = {
+    "one": ["ALTER TABLE a RENAME TO z"],
+    "a swap": ["BEGIN; ALTER TABLE a RENAME TO x; ALTER TABLE b RENAME TO a; ALTER TABLE x RENAME TO b; COMMIT"],
+    "in a circle": [
+        "BEGIN; ALTER TABLE a RENAME TO x; ALTER TABLE c RENAME TO a; ALTER TABLE b RENAME TO c; "
+        "ALTER TABLE x RENAME TO b; COMMIT"
+    ],
+    "one behind the other": ["ALTER TABLE a RENAME TO z", "ALTER TABLE b RENAME TO a", "ALTER TABLE c RENAME TO b"],
+    "a schema": [
+        "CREATE SCHEMA s", "ALTER TABLE a SET SCHEMA s", "ALTER TABLE b SET SCHEMA s", "ALTER SCHEMA s RENAME TO q",
+    ],
+    "there and back": ["ALTER TABLE a RENAME TO z", "INSERT INTO z VALUES (900)", "ALTER TABLE z RENAME TO a"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        channels=4,
+        lanes=2,
+        tables=TablePatterns(include=("*.*",)),
+        epoch_max_changes=20,
+    )
+    made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    made.both(*(f"CREATE TABLE {name} (id integer PRIMARY KEY, v text DEFAULT '{name}')" for name in "abc"))
+    made.prepare()
+    write(made)
+    return made
+
+
+def write(rig: Rig, *, first: int = 0) -> None:
+    names = rig.rows(
+        "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace >= 2200 AND oid > 16384 "
+        "AND relnamespace::regnamespace::text !~ '^(pg_|information_schema|parallel_apply)' ORDER BY oid",
+        side="source",
+    )
+    for number, (name,) in enumerate(names):
+        rig.write(
+            f"INSERT INTO {name} (id) SELECT i FROM generate_series({first + 1}, {first + 30 + number}) i",
+            f"UPDATE {name} SET v = v || '!' WHERE id % 3 = {number}",
+            f"DELETE FROM {name} WHERE id % 11 = {number}",
+        )
+
+
+def assert_equal(rig: Rig) -> None:
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+@pytest.mark.parametrize(
+    ("case", "with_rows"),
+    [
+        ("a swap", False),
+        ("one behind the other", True),
+        ("there and back", False),
+        *(
+            pytest.param(case, with_rows, marks=pytest.mark.long)
+            for case in RENAMES
+            for with_rows in (True, False)
+            if (case, with_rows) not in {("a swap", False), ("one behind the other", True), ("there and back", False)}
+        ),
+    ],
+)
+def test_ddl_apply_follows_names(rig: Rig, case: str, with_rows: bool) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.write(*RENAMES[case])
+    if with_rows:
+        write(rig, first=100)
+    rig.run()
+    assert_equal(rig)
+    write(rig, first=200)
+    rig.run()
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize(
+    ("case", "ddl"),
+    [
+        ("a swap", DdlPolicy.REFUSE),
+        *(
+            pytest.param(case, ddl, marks=pytest.mark.long)
+            for case in RENAMES
+            for ddl in (DdlPolicy.REFUSE, DdlPolicy.SKIP)
+            if (case, ddl) != ("a swap", DdlPolicy.REFUSE)
+        ),
+    ],
+)
+def test_a_hint_followed_ends_green_and_equal(rig: Rig, case: str, ddl: DdlPolicy) -> None:
+    rig.run()
+    rig = rig.having(ddl=ddl)
+    rig.write(*RENAMES[case])
+    write(rig, first=100)
+    is_exchange = case in ("a swap", "in a circle")
+    if is_exchange and ddl is DdlPolicy.SKIP:
+        execute(rig.target_dsn, *RENAMES[case])
+    for _ in range(8):
+        try:
+            rig.run()
+            break
+        except FatalError as error:
+            followed(rig, error)
+            if "with ddl=skip, once" in str(error):
+                rig.having(ddl=DdlPolicy.SKIP).run()
+    assert_equal(rig)
+    write(rig, first=200)
+    rig.run()
+    assert_equal(rig)
+
+
+def followed(rig: Rig, error: FatalError) -> None:
+    """Run what the hint has in brackets at the target."""
+    _, found, rest = str(error).partition("Rename them at the target (")
+    assert found, str(error)
+    execute(rig.target_dsn, *rest.partition("), then")[0].split("; "))
+
+
+def test_a_name_that_is_taken_at_the_target_stops_the_run(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.run()
+    execute(rig.target_dsn, "CREATE TABLE z (id integer PRIMARY KEY)")
+    rig.write("ALTER TABLE a RENAME TO z")
+    with pytest.raises(FatalError, match=r"public\.a became public\.z"):
+        rig.run()
+    execute(rig.target_dsn, "DROP TABLE z")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_stranger_s_message_renames_nothing(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.run()
+    oid = rig.rows("SELECT 'a'::regclass::oid", side="source")[0][0]
+    rig.write(f"SELECT pg_logical_emit_message(true, 'parallel_apply.renamed', '{oid}')")
+    write(rig, first=100)
+    rig.run()
+    assert_equal(rig)
