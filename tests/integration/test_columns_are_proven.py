@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.recopy import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
@@ -170,5 +170,54 @@ def test_a_definition_of_a_lower_transaction_that_commits_later_is_not_that_of_a
         rig.run()
     recopied(rig).run()
     rig.write("INSERT INTO t VALUES (102, 'y', 3)")
+    rig.run()
+    assert_equal(rig)
+
+
+_COMPUTED = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED)"
+
+
+@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, DdlPolicy.REFUSE])
+def test_a_column_that_the_source_computes_no_more_takes_its_values_at_the_target(rig: Rig, ddl: DdlPolicy) -> None:
+    begin(rig, _COMPUTED)
+    rig = rig.having(ddl=ddl)
+    rig.write("ALTER TABLE t ALTER g DROP EXPRESSION", "UPDATE t SET g = 7 WHERE id < 9")
+    if ddl is DdlPolicy.REFUSE:
+        with pytest.raises(FatalError, match=r"column g of public\.t is not computed any more.*(?s:.*)DROP EXPRESSION"):
+            rig.run()
+        execute(rig.target_dsn, "ALTER TABLE t ALTER g DROP EXPRESSION")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_column_that_only_the_source_computes_stops_the_run_before_its_first_row(rig: Rig) -> None:
+    execute(rig.source_dsn, _COMPUTED)
+    execute(rig.target_dsn, "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer)")
+    with pytest.raises(FatalError, match=r"t has the column g as an ordinary one"):
+        rig.prepare()
+    execute(rig.target_dsn, "ALTER TABLE t DROP g")
+    rig.prepare()
+    execute(rig.target_dsn, "ALTER TABLE t ADD g integer")
+    rig.write(_ROWS)
+    with pytest.raises(FatalError, match=r"computes the column and does not send it.*column g"):
+        rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t DROP g, ADD g integer GENERATED ALWAYS AS (b * 2) STORED")
+    rig.run()
+    assert_equal(rig)
+    execute(rig.target_dsn, "ALTER TABLE t DROP g, ADD g integer GENERATED ALWAYS AS (b * 3) STORED")
+    assert not rig.comparison().equal
+
+
+def test_a_not_null_that_is_not_validated_makes_no_key(rig: Rig) -> None:
+    table = "CREATE TABLE t (id integer UNIQUE, a text, b integer)"
+    rig.both(table, "ALTER TABLE t REPLICA IDENTITY FULL", "INSERT INTO t VALUES (NULL, 'x', 1), (NULL, 'y', 2)")
+    rig.both("ALTER TABLE t ADD CONSTRAINT later NOT NULL id NOT VALID")
+    rig = rig.having(start=Start.EQUAL)
+    rig.prepare()
+    rig.write(_ROWS, "DELETE FROM t WHERE a = 'y'")
+    rig.run()
+    rig.write("DELETE FROM t WHERE id IS NULL", "ALTER TABLE t VALIDATE CONSTRAINT later", "UPDATE t SET b = 5")
+    rig.run()
+    rig.write("UPDATE t SET b = 6 WHERE id < 20")
     rig.run()
     assert_equal(rig)

@@ -91,7 +91,6 @@ TROUBLES = {
     "a computed column": Trouble(
         target=("ALTER TABLE t DROP COLUMN v", "ALTER TABLE t ADD COLUMN v text GENERATED ALWAYS AS ('x') STORED"),
         says="computes the column v",
-        severity=WARNING,
     ),
     "a type that loses": Trouble(
         source=("ALTER TABLE t ADD COLUMN n numeric(10,4)",),

@@ -1,6 +1,7 @@
 """Compare the tables of source and target by counts and content checksums that both servers compute themselves.
 
-A row's checksum is that of the text of its values in the source's column order, under equal session settings; a
+A row's checksum is that of the text of its values in the source's column order, under equal session settings, with
+those of generated columns that both sides have; a
 table's is the sum over its rows, so neither the order of rows nor that of the target's columns matters, and duplicates
 count. Where a table differs, checksums by bucket of the key narrow down to the rows.
 The two sides are not frozen together: what is written during the comparison may show as a difference.
@@ -99,7 +100,7 @@ def compare(
 
     def one(table: SourceTable) -> TableComparison:
         with open_side(source, "source") as left, open_side(target, "target") as right:
-            result = _compare_table(left, right, table)
+            result = _compare_table(left, right, right.having(table))
         if progress is not None:
             progress(result)
         return result

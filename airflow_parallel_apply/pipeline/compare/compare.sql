@@ -14,11 +14,14 @@ SET default_transaction_read_only = on;
 
 -- name: tables
 SELECT n.nspname AS schema, c.relname AS table,
-       array_agg(a.attname::text ORDER BY a.attnum) AS columns,
-       array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attnum = ANY (key.columns)) AS key
+       coalesce(array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attgenerated = ''), '{}') AS columns,
+       coalesce(array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attgenerated <> ''), '{}') AS generated,
+       array_agg(a.attname::text ORDER BY a.attnum) FILTER (
+           WHERE a.attnum = ANY (key.columns) AND a.attgenerated = ''
+       ) AS key
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN LATERAL (
     SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] AS columns
     FROM pg_index i
@@ -30,6 +33,11 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p
   AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'parallel_apply')
 GROUP BY n.nspname, c.relname
 ORDER BY n.nspname, c.relname;
+
+-- name: columns
+SELECT a.attname::text
+FROM pg_attribute a
+WHERE a.attrelid = to_regclass(format('%I.%I', $1::text, $2::text)) AND a.attnum > 0 AND NOT a.attisdropped;
 
 -- name: own_rows
 -- Rows of tables that inherit from it are theirs; a partitioned table has none but its partitions'.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -21,11 +21,14 @@ from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTable:
-    """A table as the source has it. `columns` without generated ones; `key` None: compared as a multiset."""
+    """A table as the source has it. `columns`: those that are compared. `generated`: those that the source computes,
+    which are compared where the target has them, too. `key` None: compared as a multiset.
+    """
 
     schema: str
     table: str
     columns: list[str]
+    generated: list[str]
     key: list[str] | None
 
     @property
@@ -48,6 +51,17 @@ class ComparedSide:
                 return cursor.execute(_statements()["tables"]).fetchall()
         except psycopg.Error as error:
             raise self.translated(error) from error
+
+    def having(self, table: SourceTable) -> SourceTable:
+        """With those of its generated columns that this side has."""
+        if not table.generated:
+            return table
+        try:
+            found = psycopg.RawCursor(self._connection).execute(_statements()["columns"], [table.schema, table.table])
+            here = {name for (name,) in found}
+        except psycopg.Error as error:
+            raise self.translated(error) from error
+        return replace(table, columns=[*table.columns, *(name for name in table.generated if name in here)])
 
     def checksum(self, table: SourceTable) -> tuple[int, int]:
         """Number of rows, and the sum of their checksums."""

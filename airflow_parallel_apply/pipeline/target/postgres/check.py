@@ -176,14 +176,25 @@ def _column_findings(table: TargetTable) -> Iterator[Finding]:
                 note="Or give the column a default.",
             )
         if column.generated and column.name in sent:
+            is_wrong = column.name in table.overruled_columns
             yield _about(
                 table.relation,
                 f"{name} computes the column {column.name}, so the source's values of it are not stored",
                 f"ALTER TABLE {target} ALTER COLUMN {quoted(column.name)} DROP EXPRESSION",
                 column=column.name,
-                severity=Severity.WARNING,
-                note="Right as it is where the target shall compute it.",
+                severity=Severity.ERROR if is_wrong else Severity.WARNING,
+                note="Then `parallel-apply recopy` where the table has rows."
+                if is_wrong
+                else "Right as it is: the source computes it, too.",
             )
+    for uncomputed in table.uncomputed_columns:
+        yield _about(
+            table.relation,
+            f"{name} has the column {uncomputed} as an ordinary one, and the source computes it and does not send it",
+            f"ALTER TABLE {target} DROP COLUMN {quoted(uncomputed)}",
+            column=uncomputed,
+            note="Then add it as GENERATED ALWAYS AS, as the source has it, or leave it out.",
+        )
 
 
 def _type_findings(table: TargetTable) -> Iterator[Finding]:

@@ -136,6 +136,24 @@ class TargetTable:
         """What the relation has and the table has not."""
         return tuple(column.name for column in self.relation.columns if column.name not in self.columns)
 
+    @property
+    def uncomputed_columns(self) -> tuple[str, ...]:
+        """What the source computes and does not send, and nothing computes here: it would stay NULL."""
+        return tuple(
+            name
+            for name in self.relation.computed or ()
+            if name in self.columns and not self.columns[name].generated and not self.fires_as_replica
+        )
+
+    @property
+    def overruled_columns(self) -> tuple[str, ...]:
+        """What the source does not compute and this table does: it would not take the source's values."""
+        return tuple(
+            column.name
+            for column in self.relation.columns
+            if column.generated is False and column.name in self.columns and self.columns[column.name].generated
+        )
+
     def key_operators(self) -> dict[str, sql.SQL]:
         """The equality of each key column, as its unique index has it. `TargetError` where there is no such index."""
         index = self.key_index
@@ -206,6 +224,21 @@ def describe_tables(
                 table=relation.name,
                 column=table.missing_columns[0],
                 hint="Add the column to the target's table.",
+            )
+        for name in table.uncomputed_columns:
+            raise TargetError(
+                "the source computes the column and does not send it, and at the target it is an ordinary one",
+                table=relation.name,
+                column=name,
+                hint="At the target drop the column, and add it as GENERATED ALWAYS AS, as the source has it, or not.",
+            )
+        for name in table.overruled_columns:
+            raise TargetError(
+                "the target computes a column that the source does not compute, so the source's values are not stored",
+                table=relation.name,
+                column=name,
+                hint="Run ALTER TABLE … ALTER COLUMN … DROP EXPRESSION at the target (drop and add a virtual column), "
+                f"then `parallel-apply recopy --table {relation.name}`.",
             )
         found.append(table)
     return tuple(found)
