@@ -173,7 +173,9 @@ class LogReader(RowReader, Protocol):
     def identity(self) -> LogIdentity: ...
 
     def verify(self, segments: Sequence[Segment]) -> None:
-        """Compare the files' checksums; `LogError` naming the corrupt one. A segment is verified once a process."""
+        """Compare the files' checksums; `LogError` naming the corrupt one. A segment is verified once a process,
+        and by the processes of one host about once an hour.
+        """
         ...
 
     def row_files(self, after_seqno: int, last_seqno: int) -> tuple[str, ...]:

@@ -17,11 +17,14 @@ from airflow_parallel_apply.pipeline.log.manifest import catch_up, load, read_id
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Segment
 from airflow_parallel_apply.pipeline.log.schema import ROWS, STORED, TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import read_transactions, verify_segment
+from airflow_parallel_apply.pipeline.log.verified import VerifiedFiles
 
 _BATCH_ROWS: Final = 65_536
 
 _verified: Final[set[tuple[str, str]]] = set()
 """(path, checksum) of the segments that this process has verified; they are immutable."""
+
+_on_this_host: Final = VerifiedFiles()
 
 
 class DirectoryLogReader:
@@ -44,7 +47,10 @@ class DirectoryLogReader:
         for segment in segments:
             known = (str(self._directory.rows_path(segment.name)), segment.checksum)
             if known not in _verified:
-                verify_segment(self._directory, segment)
+                path = self._directory.rows_path(segment.name)
+                if not _on_this_host.knows(path, segment.checksum):
+                    verify_segment(self._directory, segment)
+                    _on_this_host.add(path, segment.checksum)
                 _verified.add(known)
 
     def row_files(self, after_seqno: int, last_seqno: int) -> tuple[str, ...]:
