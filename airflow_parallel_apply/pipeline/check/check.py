@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
+from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.check.missing_types import type_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
@@ -74,6 +75,7 @@ def check_pipeline(
     findings += _log_findings(config)
     try:
         findings += _target_findings(config, source, target, relations)
+        findings += loop_findings(source, target, relations)
     except ParallelApplyError as error:
         findings.append(_unasked(Side.TARGET, target, error))
     findings += _queue_findings(queue)

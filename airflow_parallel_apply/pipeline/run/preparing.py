@@ -10,11 +10,13 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
+from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.initial import InitialCopy
 from airflow_parallel_apply.pipeline.copy.protocol import Copying
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import refuse
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.readers import register_reader
@@ -77,6 +79,12 @@ def _prepare(
         writing = stack.enter_context(closing(open_session(target, config)))
         fence = _fence(writing)
         relations = at_source = reading.relations()
+        refuse(
+            loop_findings(source, target, relations),
+            place=f"the target {target.place}",
+            op="prepare",
+            pipeline=config.pipeline,
+        )
         copy = None
         if fence is None and config.start is Start.COPY:
             copying_now = stack.enter_context(_initial_copy(config, source, target, relations, copying))

@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import install_ddl_capture
 from airflow_parallel_apply.pipeline.source.postgres.drop import drop_commands, drop_source
 from airflow_parallel_apply.pipeline.source.postgres.prepare import slot_name
-from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot_watch import slot_trouble
 from airflow_parallel_apply.pipeline.source.protocol import Source
 
@@ -47,6 +47,19 @@ def watch_slot(endpoint: Endpoint, pipeline: str, *, much_wal_bytes: int) -> tup
     try:
         with session.errors("status"):
             return slot_trouble(session, slot_name(pipeline), much_wal_bytes=much_wal_bytes)
+    finally:
+        session.close()
+
+
+def published_at(endpoint: Endpoint) -> dict[str, frozenset[str]]:
+    """The tables that pipelines follow in a database, by the id of each one's log. Errors: `Unavailable`,
+    `ConfigurationError`.
+    """
+    session = Session(endpoint, application_name="parallel_apply check")
+    try:
+        with session.errors("check"):
+            rows = session.catalog().execute(statement("published")).fetchall()
+            return {log_id: frozenset(tables) for log_id, tables in rows if log_id is not None}
     finally:
         session.close()
 

@@ -7,8 +7,10 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.target.postgres.applied import applied_logs
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_commands
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
@@ -25,6 +27,18 @@ def open_target(endpoint: Endpoint, pipeline: str, *, log_url: str | None = None
         return reader[0].state().relation(relation_id)
 
     return PostgresTarget(endpoint, pipeline, relations=relation)
+
+
+def logs_applied_at(endpoint: Endpoint) -> dict[str, str]:
+    """The pipelines that apply to a database, by the id of each one's log; none where the role may not look. Errors:
+    `Unavailable`, `ConfigurationError`.
+    """
+    session = Session(endpoint.dsn, pipeline="", schema=DEFAULT_SCHEMA, name="parallel_apply check")
+    try:
+        with session.errors("check"):
+            return applied_logs(session)
+    finally:
+        session.close()
 
 
 def target_drop_commands(pipeline: str) -> tuple[str, ...]:

@@ -1,0 +1,21 @@
+"""Which logs are applied to a database, by whatever pipeline."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
+
+
+def applied_logs(session: Session) -> dict[str, str]:
+    """The pipelines by the id of each one's log; none where the role may not look. Errors: psycopg's own."""
+    if not is_installed(session):
+        return {}
+    query = sql.SQL("SELECT log_id, pipeline FROM {}").format(sql.Identifier(session.schema, "pipeline"))
+    try:
+        rows = session.connection().execute(query).fetchall()
+    except psycopg.errors.InsufficientPrivilege:
+        return {}
+    return {str(log_id): str(pipeline) for log_id, pipeline in rows}
