@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, Final
 
+import pendulum
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_parallel_apply.hooks import connections
@@ -64,14 +66,19 @@ class ChangesTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event. A database that cannot be reached is asked again until the deadline; then it is for the task to
-        say whether that is so where tasks run, too.
+        """One event. A database that cannot be reached is asked again until the deadline; then, and after any other
+        error, the task looks a last time, since the error need not be there where tasks run.
         """
         deadline = datetime.fromisoformat(self.deadline)
+        # The task has just looked; and a scheduler that has not heard of the deferral yet takes a task that is resumed
+        # at once for one that failed.
+        await asyncio.sleep(_POLL_SECONDS)
         try:
             reason = await wait_for(self._look, deadline=deadline, poll_seconds=_POLL_SECONDS)
         except ParallelApplyError as error:
-            reason = f"the triggerer could not look: {error}"
+            told = {"reason": f"the triggerer could not look: {error}", "deadline": pendulum.now("UTC").isoformat()}
+            yield TriggerEvent({"status": "available", **told})
+            return
         if reason is None:
             yield TriggerEvent({"status": "nothing"})
             return

@@ -88,6 +88,8 @@ def test_a_lost_slot_is_not_waited_for(pipeline: FakePipeline) -> None:
     pipeline.fail["changes_since"] = [SourceError("the slot is gone")]
     found = event(changes(later()))
     assert (found["status"], found["reason"]) == ("available", "the triggerer could not look: the slot is gone")
+    # One look, and no further wait: the two would take turns.
+    assert pendulum.parse(found["deadline"]) <= pendulum.now("UTC")
 
 
 def test_a_restarting_database_is_waited_for(pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,10 @@ class DataDirectory:
         self._snapshotter = threading.Thread(target=self._snapshot_when_due, name="queue snapshots", daemon=True)
         self._due.set()
         self._snapshotter.start()
+        # A thread of its own: a snapshot may take minutes.
+        self._closed = threading.Event()
+        self._securer = threading.Thread(target=self._secure_now_and_then, name="queue watermark", daemon=True)
+        self._securer.start()
 
     def snapshot(self) -> Path:
         """Take one now and remove what it makes superfluous. Errors: `QueueError`, with nothing lost."""
@@ -119,7 +123,9 @@ class DataDirectory:
             return
         self._closing = True
         self._due.set()
+        self._closed.set()
         self._snapshotter.join()
+        self._securer.join()
         try:
             self.log.close()
         finally:
@@ -127,17 +133,20 @@ class DataDirectory:
 
     def _snapshot_when_due(self) -> None:
         while True:
-            due = self._due.wait(_SECURE_SECONDS)
+            self._due.wait()
             self._due.clear()
             if self._closing:
                 return
-            self.log.secure()
-            if due and self._is_snapshot_due():
+            if self._is_snapshot_due():
                 try:
                     self.snapshot()
                 except QueueError as error:
                     # The log has everything; the next segment is the next occasion.
                     _logger.warning("%s", error)
+
+    def _secure_now_and_then(self) -> None:
+        while not self._closed.wait(_SECURE_SECONDS):
+            self.log.secure()
 
     def _is_snapshot_due(self) -> bool:
         with self._snapshotting:
