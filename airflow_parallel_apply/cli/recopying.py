@@ -37,7 +37,7 @@ def recopy(
     others until the next run has passed them. Cut off, it is run again.
     """
     from airflow_parallel_apply.pipeline.copy.recopy import RecopyProgress, recopy_tables
-    from airflow_parallel_apply.pipeline.source.postgres.slot import lsn_text
+    from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 
     names = []
     for name in table:

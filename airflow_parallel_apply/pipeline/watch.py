@@ -13,7 +13,7 @@ from airflow_parallel_apply.pipeline.errors import LogError, SourceError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogReader, ResumePoint
 from airflow_parallel_apply.pipeline.plan.bounds import boundary
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.source.connect import open_source
@@ -40,12 +40,18 @@ class FenceView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What a look found. `reason`: why a run would have something to do, or None. Then `generation` is the pipeline's
-    and `captured_lsn` the log's, for those who look on without the log.
+    and the rest the log's, for those who look on without the log.
     """
 
     reason: str | None = None
     generation: int = NO_GENERATION
     captured_lsn: int = 0
+    resume: ResumePoint | None = None
+
+    @property
+    def place(self) -> LogPlace:
+        """The log's."""
+        return LogPlace(captured_lsn=self.captured_lsn, resume=self.resume)
 
 
 def look_for_changes(
@@ -71,9 +77,9 @@ def look_for_changes(
     captured = log.state()
     if captured.last_seqno > applied:
         return Look(reason=f"captured transactions wait to be applied, from seqno {applied + 1}")
-    found = Look(generation=fence.generation, captured_lsn=captured.captured_lsn)
+    found = Look(generation=fence.generation, captured_lsn=captured.captured_lsn, resume=captured.resume)
     with closing(open_source(source, config)) as looking:
-        return replace(found, reason=_CHANGES) if looking.has_changes(captured.captured_lsn) else found
+        return replace(found, reason=_CHANGES) if looking.has_changes(captured.place) else found
 
 
 def changes_since(config: PipelineConfig, source: Endpoint, target: Endpoint, before: Look) -> str | None:
@@ -87,7 +93,7 @@ def changes_since(config: PipelineConfig, source: Endpoint, target: Endpoint, be
             return "the pipeline was run, or changed"
     with closing(open_source(source, config)) as looking:
         try:
-            return _CHANGES if looking.has_changes(before.captured_lsn) else None
+            return _CHANGES if looking.has_changes(before.place) else None
         except (SourceError, LogError):
             # For whoever has the log to say, with the log's own captured LSN.
             return "the source does not stand where the log stood"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -132,6 +133,7 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
                 deadline=deadline.isoformat(),
                 generation=look.generation,
                 captured_lsn=look.captured_lsn,
+                resume=None if look.resume is None else asdict(look.resume),
             ),
             method_name=self.resume.__name__,
             timeout=self.wait + _GRACE,

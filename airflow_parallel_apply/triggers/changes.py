@@ -32,6 +32,7 @@ class ChangesTrigger(BaseTrigger):
     :param deadline: when to give up, ISO 8601
     :param generation: the pipeline's, when the task deferred
     :param captured_lsn: the log's then; None (older releases): the task is to look again
+    :param resume: the log's resume point then, if it had one
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ChangesTrigger(BaseTrigger):
         deadline: str,
         generation: int = 0,
         captured_lsn: int | None = None,
+        resume: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it without annotations
         self.parameters = parameters
@@ -51,6 +53,7 @@ class ChangesTrigger(BaseTrigger):
         self.deadline = deadline
         self.generation = generation
         self.captured_lsn = captured_lsn
+        self.resume = resume
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return (
@@ -62,6 +65,7 @@ class ChangesTrigger(BaseTrigger):
                 "deadline": self.deadline,
                 "generation": self.generation,
                 "captured_lsn": self.captured_lsn,
+                "resume": self.resume,
             },
         )
 
@@ -85,6 +89,7 @@ class ChangesTrigger(BaseTrigger):
         yield TriggerEvent({"status": "available", "reason": reason, "deadline": self.deadline})
 
     def _look(self) -> str | None:
+        from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
         from airflow_parallel_apply.pipeline.watch import Look, changes_since
 
         if self.captured_lsn is None:
@@ -93,5 +98,9 @@ class ChangesTrigger(BaseTrigger):
             pipeline_config(self.parameters),
             connections.database(self.source_conn_id, parameter="source_conn_id"),
             connections.database(self.target_conn_id, parameter="target_conn_id"),
-            Look(generation=self.generation, captured_lsn=self.captured_lsn),
+            Look(
+                generation=self.generation,
+                captured_lsn=self.captured_lsn,
+                resume=None if self.resume is None else ResumePoint(**self.resume),
+            ),
         )

@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.log.protocol import (
     LogIdentity,
     LogState,
     PassedOver,
+    ResumePoint,
     RowGroup,
     Segment,
 )
@@ -67,6 +68,7 @@ class Manifest:
     passed_over: tuple[PassedOver, ...] | None = None
     """None where it is that of the version before."""
     sightings: tuple[Sighting, ...] = ()
+    resume: ResumePoint | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,8 @@ def advance(view: LogView, manifest: Manifest) -> LogView:
             registered_lsn=max(manifest.registered_lsn, view.state.registered_lsn),
             passed_over=view.state.passed_over if manifest.passed_over is None else manifest.passed_over,
             sightings=still_needed(sightings, manifest.captured_lsn),
+            # Not the last one known: a version without one was written by software that moved the slot past it.
+            resume=manifest.resume,
         ),
         retired=retired,
     )
@@ -173,6 +177,7 @@ def read_manifest(directory: LogDirectory, version: int) -> Manifest:
             passed_over=_passed_over_from_json(body.get("passed_over")),
             # Nor did they keep sightings.
             sightings=tuple(Sighting.from_json(value) for value in body.get("sightings", ())),
+            resume=ResumePoint(**body["resume"]) if body.get("resume") else None,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"{path} is not a manifest of this version of the software: {error!r}") from error
@@ -201,6 +206,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
             "registered_lsn": manifest.registered_lsn,
             "passed_over": None if manifest.passed_over is None else [asdict(found) for found in manifest.passed_over],
             "sightings": [sighting.to_json() for sighting in manifest.sightings],
+            "resume": asdict(manifest.resume) if manifest.resume else None,
         }
     )
 

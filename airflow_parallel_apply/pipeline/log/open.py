@@ -7,7 +7,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish, sync_directory
 from airflow_parallel_apply.pipeline.log.manifest import (
     EMPTY_VIEW,
     Manifest,
@@ -62,6 +62,13 @@ def create_log(url: str, identity: LogIdentity) -> None:
         if publish(directory.identity_path, identity_bytes(identity)):
             return
     raise LogError(f"{directory.root} already holds a log", hint="Open it, or choose another log_url.")
+
+
+def sync_manifests(url: str) -> None:
+    """Make durable which versions there are. A writer that died may have named one without that, and whoever lets the
+    source go by what he reads there must not lose it.
+    """
+    sync_directory(LogDirectory.from_url(url).manifests)
 
 
 def open_reader(url: str) -> DirectoryLogReader:

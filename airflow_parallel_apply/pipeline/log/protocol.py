@@ -95,6 +95,34 @@ class PassedOver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePoint:
+    """Where the source is asked to begin again: in front of the last commit that it sent. It sends that transaction
+    again, and so proves that it still has what the log has, and has sent nothing else in its place.
+
+    `lsn`: where its commit begins, in WAL. `xid`, `commit_time` (microseconds since 1970): what tells it from any other
+    that may lie there; None where nothing was sent yet. `message_count`: how many messages it was sent as.
+    """
+
+    lsn: int
+    xid: int | None = None
+    commit_time: int | None = None
+    message_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """How far a log has its source: all that a look at the source asks of the log."""
+
+    captured_lsn: int
+    resume: ResumePoint | None
+
+    @property
+    def slot_lsn(self) -> int:
+        """How far the source may let go of what it sent."""
+        return self.captured_lsn if self.resume is None else self.resume.lsn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
     """What a reader sees at once. `captured_lsn`: everything committed at or below it is here (as an integer LSN)."""
 
@@ -113,6 +141,13 @@ class LogState:
     """The last copy of each table that was copied anew."""
     sightings: tuple[Sighting, ...] = ()
     """In the order in which they were seen. Empty in a log of a version that kept none."""
+    resume: ResumePoint | None = None
+    """None where the last version was written by software that left the slot at the captured LSN."""
+
+    @property
+    def place(self) -> LogPlace:
+        """How far it has its source."""
+        return LogPlace(captured_lsn=self.captured_lsn, resume=self.resume)
 
     @property
     def purged_seqno(self) -> int:
@@ -231,9 +266,9 @@ class LogWriter(Protocol):
         """
         ...
 
-    def commit(self, captured_lsn: int) -> LogState:
-        """Sync what was appended and publish it with one manifest. `Overtaken` when another writer was faster:
-        then nothing of ours is visible, and the slot must not move.
+    def commit(self, captured_lsn: int, resume: ResumePoint | None = None) -> LogState:
+        """Sync what was appended and publish it with one manifest; `resume` None keeps the last one. `Overtaken` when
+        another writer was faster: then nothing of ours is visible, and the slot must not move.
         """
         ...
 

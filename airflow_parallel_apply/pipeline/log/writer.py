@@ -34,6 +34,7 @@ from airflow_parallel_apply.pipeline.log.protocol import (
     LogState,
     Overtaken,
     PassedOver,
+    ResumePoint,
     Segment,
 )
 from airflow_parallel_apply.pipeline.log.segment import ROW_COST_BYTES, UNLINKED, remove_segment, write_segment
@@ -65,6 +66,8 @@ class DirectoryLogWriter:
         self._refused: str | None = None
         self._registration: str | None = None
         self._view = load(directory)
+        # A writer that died may not have synced the name of what we have just read, and the slot moves by what we read.
+        sync_directory(directory.manifests)
         written = [segment for segment in self._view.state.segments[-1:] if segment.row_count]
         self._file_ratio = _ratio(written[0]) if written else _FIRST_FILE_RATIO
         self._passed_over: tuple[PassedOver, ...] | None = None
@@ -116,7 +119,7 @@ class DirectoryLogWriter:
             if self._is_full() and self._buffer.may_end_here:
                 self._close_segment(ended_below=self._buffer.next_seqno if follows is None else follows)
 
-    def commit(self, captured_lsn: int) -> LogState:
+    def commit(self, captured_lsn: int, resume: ResumePoint | None = None) -> LogState:
         self._check_alive()
         state = self._view.state
         if self._buffer.open_seqno is not None:
@@ -129,8 +132,9 @@ class DirectoryLogWriter:
             )
         if not self._buffer.is_empty:
             self._close_segment(ended_below=self._buffer.next_seqno)
+        resume = resume or state.resume
         is_registered = self._registration is None and self._registered_lsn in (0, state.registered_lsn)
-        is_moved = captured_lsn != state.captured_lsn or self._passed_over is not None
+        is_moved = (captured_lsn, resume) != (state.captured_lsn, state.resume) or self._passed_over is not None
         if self._segments or self._relations or self._sightings or is_moved or not is_registered:
             published = self._publish(
                 added=tuple(self._segments),
@@ -141,6 +145,7 @@ class DirectoryLogWriter:
                 registration=self._registration,
                 registered_lsn=self._registered_lsn,
                 passed_over=self._passed_over,
+                resume=resume,
             )
             if not published:
                 raise self._refuse()
@@ -282,6 +287,7 @@ class DirectoryLogWriter:
         relations: tuple[Relation, ...] = (),
         sightings: tuple[Sighting, ...] = (),
         captured_lsn: int,
+        resume: ResumePoint | None = None,
         purged_time: datetime | None = None,
         registration: str | None = None,
         registered_lsn: int = 0,
@@ -308,6 +314,7 @@ class DirectoryLogWriter:
             registered_lsn=registered_lsn,
             passed_over=passed_over,
             sightings=sightings,
+            resume=resume or state.resume,
         )
         view = advance(self._view, manifest)
         if manifest.version % self._options.checkpoint_every == 0:

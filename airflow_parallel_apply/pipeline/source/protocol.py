@@ -10,6 +10,7 @@ from typing import Protocol
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
+from airflow_parallel_apply.pipeline.log.protocol import LogPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +90,10 @@ class Source(Protocol):
         """
         ...
 
-    def has_changes(self, captured_lsn: int) -> bool:
-        """Whether the slot holds a published change above the LSN; cheap, decodes at most one transaction."""
+    def has_changes(self, log: LogPlace) -> bool:
+        """Whether the source holds a followed change that the log has not; cheap. `SourceError` where it lacks what the
+        log has, here and in `capture`.
+        """
         ...
 
     def capture(

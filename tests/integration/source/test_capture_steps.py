@@ -80,7 +80,7 @@ def test_a_read_that_is_closed_between_steps_keeps_what_they_brought(scene: Scen
     assert [row["key"] for row in scene.rows()] == [str(n) for n in range(10)]
 
 
-def test_an_idle_source_keeps_no_wal(scene: Scene) -> None:
+def test_a_source_without_followed_changes_is_captured_to_its_end(scene: Scene) -> None:
     scene.execute(
         "CREATE TABLE t (id int PRIMARY KEY)", "CREATE SCHEMA unfollowed", "CREATE TABLE unfollowed.t (a int)"
     )
@@ -92,8 +92,9 @@ def test_an_idle_source_keeps_no_wal(scene: Scene) -> None:
     assert step.done
     assert step.captured_lsn >= until_lsn
     assert step.transaction_count == 0
+    # The slot itself stays where the log resumes, until there is much WAL behind that: see test_source_goes_back.
     query = f"SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = '{scene.slot}'"
-    assert scene.value(query) == step.captured_lsn
+    assert scene.value(query) == scene.state().place.slot_lsn
 
 
 def test_what_is_captured_is_not_read_again(scene: Scene) -> None:
@@ -125,8 +126,7 @@ def test_a_long_run_of_messages_of_others_is_passed(scene: Scene) -> None:
     scene.execute(
         "SELECT pg_logical_emit_message(false, 'beat', 'x') FROM generate_series(1, 50)", "INSERT INTO t VALUES (1)"
     )
-    steps = scene.capture(max_changes=5)
-    assert len(steps) > 5
+    scene.capture(max_changes=5)
     assert scene.shown("operation", "key") == [("I", "1")]
 
 
@@ -138,7 +138,7 @@ def test_has_changes_sees_only_what_is_followed(scene: Scene) -> None:
     source.prepare()
 
     def has_changes() -> bool:
-        return source.has_changes(scene.state().captured_lsn)
+        return source.has_changes(scene.state().place)
 
     assert not has_changes()
     scene.execute(
@@ -210,7 +210,7 @@ def crashing(function: Callable[..., Any], *, before: bool) -> Callable[..., Any
     """Ends the process before or after a step's last call of it: `advance` is called once before there is anything."""
 
     def call(self: Any, *arguments: Any) -> Any:
-        is_first_advance = function.__name__ == "advance" and self.state().confirmed_lsn == arguments[0]
+        is_first_advance = function.__name__ == "advance" and self.state().confirmed_lsn == arguments[0].slot_lsn
         if before and not is_first_advance:
             raise Crashed
         result = function(self, *arguments)

@@ -114,7 +114,7 @@ class Belongings:
         reader = open_reader(url)
         self._require_same("log", reader.identity.log_id, record.log_id)
         self._require_log_of(server)
-        self.slot.checked(lambda: reader.state().captured_lsn)
+        self.slot.checked(lambda: reader.state().place)
         return reader.identity
 
     def first_log(self, server: Server, record: Record | None) -> LogIdentity:

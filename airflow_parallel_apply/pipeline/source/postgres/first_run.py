@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_writer
-from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
+from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, ResumePoint
 from airflow_parallel_apply.pipeline.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
@@ -25,11 +25,11 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     matching,
     with_rows,
 )
+from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.shape import look, published
-from airflow_parallel_apply.pipeline.source.postgres.slot import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatch, watch
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot, SourceChanged
 
@@ -173,7 +173,7 @@ class FirstRun:
             writer.relation_id(relation)
         writer.register(registration.to_text(), start_lsn)
         writer.see(sightings)
-        writer.commit(start_lsn)
+        writer.commit(start_lsn, ResumePoint(lsn=start_lsn))
 
     def _withdraw(self, error: BaseException) -> None:
         """A slot that nobody will read must not hold back the source's WAL. Where even that fails, the next run does

@@ -31,6 +31,10 @@ class Passing:
         self._waiting: dict[int, bytes] = {}
         self._commit_lsn = 0
 
+    def name(self, oid: int, schema: str, table: str) -> None:
+        """Know a table that the server has described before."""
+        self._names[oid] = (schema.encode(), table.encode())
+
     def kept(self, messages: pa.BinaryArray) -> pa.BinaryArray:
         """What is left of the next messages."""
         return pa.array(self._kept(messages), messages.type) if self._below else messages

@@ -31,14 +31,15 @@ from airflow_parallel_apply.pipeline.source.postgres.messages import (
     parse_type,
 )
 from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
+from airflow_parallel_apply.pipeline.source.postgres.resume import POSTGRES_EPOCH_MICROSECONDS
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable, RowBuilder, Tuples
 
 Numbers = npt.NDArray[np.int64]
 
-_POSTGRES_EPOCH_MICROSECONDS: Final = 946_684_800_000_000
 _BEGIN, _COMMIT, _INSERT, _UPDATE, _DELETE = (ord(letter) for letter in "BCIUD")
 _FREQUENT: Final = np.isin(np.arange(256), [_BEGIN, _COMMIT, _INSERT, _UPDATE, _DELETE])
 _CHANGES: Final = np.isin(np.arange(256), [_INSERT, _UPDATE, _DELETE])
+_TRUNCATE: Final = ord("T")
 _NEW: Final = ord("N")
 _XID_AT: Final = 17
 """Kind, LSN and time before a begin's transaction id."""
@@ -70,12 +71,6 @@ class _Seldom:
     statements: list[_Statement] = field(default_factory=list)
     versions: dict[int, list[tuple[int, FollowedTable]]] = field(default_factory=dict)
     redefined: list[int] = field(default_factory=list)
-
-
-def commit_ends(messages: pa.BinaryArray) -> Numbers:
-    """The numbers of the messages that follow a transaction's end."""
-    wire = Wire(messages)
-    return np.flatnonzero(wire.data[wire.starts] == _COMMIT) + 1
 
 
 class Decoder:
@@ -113,6 +108,20 @@ class Decoder:
         """Of messages."""
         self.row_count = 0
         self.transaction_count = 0
+        self._kept: dict[int, bytes] = {}
+
+    def keep_description(self, message: bytes) -> None:
+        """Take a description that the server sends once, of a transaction that the log has. A table is looked up only
+        when a change needs it: it may be gone by now.
+        """
+        if message[:1] == b"Y":
+            oid, name = parse_type(message)
+            self._types[oid] = name
+        else:
+            relation = parse_relation(message, self._types)
+            self._kept[relation.oid] = message
+            if self._passing is not None:
+                self._passing.name(relation.oid, relation.schema, relation.table)
 
     @property
     def is_between_transactions(self) -> bool:
@@ -129,14 +138,38 @@ class Decoder:
             return pa.RecordBatch.from_pylist([], UNLINKED), pa.RecordBatch.from_pylist([], TRANSACTIONS)
         wire = Wire(messages)
         kinds = wire.data[wire.starts]
+        redefined = self._look_up_kept(wire, kinds)
         before = dict(self._tables)
         seldom = self._read_seldom(wire, kinds)
+        seldom.redefined[:0] = redefined
         builder = RowBuilder(wire, list(self._tuples(wire, kinds, before, seldom)))
         for statement in seldom.statements:
             builder.add_statement(statement.message, statement.operation, statement.relation_ids, statement.texts)
         transaction = np.cumsum(kinds == _BEGIN)
         counts = np.bincount(transaction, weights=builder.rows_of_message, minlength=int(transaction[-1]) + 1)
         return self._number(wire, kinds, transaction, counts.astype(np.int64), builder, seldom)
+
+    def _look_up_kept(self, wire: Wire, kinds: npt.NDArray[np.uint8]) -> list[int]:
+        """The tables of kept descriptions that changes of this batch need; says whether the log had another definition,
+        as the message that it is to be marked at.
+        """
+        if not self._kept:
+            return []
+        first_use: dict[int, int] = {}
+        changes = np.flatnonzero(_CHANGES[kinds])
+        oids, firsts = np.unique(wire.numbers(wire.starts[changes] + 1, ">u4"), return_index=True)
+        first_use.update(zip(oids.tolist(), changes[firsts].tolist(), strict=True))
+        for index in np.flatnonzero(kinds == _TRUNCATE).tolist():
+            for oid in parse_truncate(wire.message(index)).oids:
+                first_use[oid] = min(index, first_use.get(oid, index))
+        is_redefined = False
+        for oid in first_use.keys() & self._kept.keys():
+            relation = parse_relation(self._kept.pop(oid), self._types)
+            # It is still true there: another description would have come before.
+            commit_lsn = self._transaction_of(wire, kinds, first_use[oid])[1]
+            self._tables[oid], differs = self._table(relation, commit_lsn)
+            is_redefined |= differs
+        return [0] if is_redefined else []
 
     def _read_seldom(self, wire: Wire, kinds: npt.NDArray[np.uint8]) -> _Seldom:
         found = _Seldom()
@@ -145,6 +178,7 @@ class Decoder:
             match chr(kinds[index]):
                 case "R":
                     relation = parse_relation(data, self._types)
+                    self._kept.pop(relation.oid, None)
                     table, is_redefined = self._table(relation, self._transaction_of(wire, kinds, index)[1])
                     self._tables[relation.oid] = table
                     found.versions.setdefault(relation.oid, []).append((index, table))
@@ -325,7 +359,7 @@ class Decoder:
         ended = transaction[commits]
         kept = has_rows[ended]
         ended, at = ended[kept], at[kept]
-        times = wire.numbers(at + 18, ">i8") + _POSTGRES_EPOCH_MICROSECONDS
+        times = wire.numbers(at + 18, ">i8") + POSTGRES_EPOCH_MICROSECONDS
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(seqnos[ended]),

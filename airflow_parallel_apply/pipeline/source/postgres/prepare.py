@@ -102,6 +102,7 @@ class Preparation:
             record = mine.record(server)
             if record is not None and record.is_ready:
                 mine.known_log(server, record)
+                self.slot.require_resumable(open_reader(self.config.log_url).state().place)
                 findings += self._proof(mine).findings(self.config)
                 self._refuse_unmatched(tables, followed)
             else:

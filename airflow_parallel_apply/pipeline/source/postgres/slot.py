@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+import psycopg
 import pyarrow as pa
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from airflow_parallel_apply.pipeline.log.protocol import LogPlace
 from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DDL_PREFIX
+from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
+from airflow_parallel_apply.pipeline.source.postgres.resume import require_same, went_back
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 
 PLUGIN: Final = "pgoutput"
+MARK_PREFIX: Final = "parallel_apply.mark"
+"""Of messages that say nothing: their transaction is what is meant."""
 _MOST_CHANGES: Final = 2**31 - 1
 _REREAD_FREE_BYTES: Final = 16 * 2**20
 _BYTES_PER_CHANGE: Final = 160
@@ -47,11 +54,6 @@ class SlotState:
         return max(max_changes, self.reread_bytes // _BYTES_PER_CHANGE)
 
 
-def lsn_text(lsn: int) -> str:
-    """As PostgreSQL writes it."""
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
-
-
 class Slot:
     """One slot, by name, through a session. Its methods raise the drivers' errors."""
 
@@ -75,10 +77,10 @@ class Slot:
             reread_bytes=reread_bytes,
         )
 
-    def checked(self, captured: Callable[[], int]) -> SlotState:
+    def checked(self, log: Callable[[], LogPlace]) -> SlotState:
         """The state, if the slot can go on from what the log holds. `SourceError`: changes are missing for good.
 
-        `captured`: reads up to where that is; after the slot, which never goes beyond, while others capture.
+        `log`: reads what that is; after the slot, which never goes beyond, while others capture.
         """
         state = self.state()
         if state is None:
@@ -89,10 +91,10 @@ class Slot:
             raise self._broken(
                 "lost WAL that it still needed", "max_slot_wal_keep_size was too small for the time without a run"
             )
-        captured_lsn = captured()
-        if state.confirmed_lsn > captured_lsn:
+        known_lsn = log().slot_lsn
+        if state.confirmed_lsn > known_lsn:
             raise self._broken(
-                f"stands at {lsn_text(state.confirmed_lsn)}, above what the log has captured, {lsn_text(captured_lsn)}",
+                f"stands at {lsn_text(state.confirmed_lsn)}, above what the log has captured, {lsn_text(known_lsn)}",
                 "it was recreated, or moved by another reader",
             )
         return state
@@ -101,17 +103,21 @@ class Slot:
         """Remove it."""
         self._session.catalog().execute("SELECT pg_drop_replication_slot(%s)", [self.name])
 
-    def advance(self, captured_lsn: int) -> SlotState:
-        """Let the server forget what is durable elsewhere. Does nothing when the slot is there already."""
-        state = self.checked(lambda: captured_lsn)
-        if state.confirmed_lsn < captured_lsn:
+    def advance(self, log: LogPlace) -> SlotState:
+        """Let the server forget what the log has, but for the last transaction: see `resume`. Does nothing when the
+        slot is there already. Errors: as `checked`; `SourceError` where the server's WAL ends below.
+        """
+        state = self.checked(lambda: log)
+        if state.confirmed_lsn < log.slot_lsn:
+            if log.resume is not None and self.flushed_lsn() <= log.slot_lsn:
+                raise went_back(log.resume, "has less WAL", place=self._session.place)
             self._session.catalog().execute(
-                "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self.name, lsn_text(captured_lsn)]
+                "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self.name, lsn_text(log.slot_lsn)]
             )
-            state = self.checked(lambda: captured_lsn)
+            state = self.checked(lambda: log)
         return state
 
-    def peek(self, until_lsn: int, *, max_changes: int, batch_bytes: int) -> Generator[pa.BinaryArray, None, None]:
+    def peek(self, until_lsn: int, max_changes: int, *, batch_bytes: int) -> Generator[pa.BinaryArray, None, None]:
         """Whole transactions: all that commit below `until_lsn`, or fewer once their messages reach `max_changes`."""
         state = self.state()
         if state is not None and state.active_pid is not None:
@@ -130,26 +136,69 @@ class Slot:
         for batch in self._session.stream(query.as_string(self._session.catalog()), batch_bytes=batch_bytes):
             yield batch.column(0)
 
-    def has_changes(self) -> bool:
-        """Whether a followed change waits. Looks at one transaction; where that is none of ours, at some thousands.
+    def has_changes(self, log: LogPlace) -> bool:
+        """Whether a followed change waits behind what the log has. Looks at one transaction; where that is none of
+        ours, at some thousands. The slot stands where `advance` left it.
 
         True as well when there is nothing but a long run of messages of others, or when others wrote so much that the
-        slot should let go of it: a capture then moves it.
+        slot should let go of it: a capture then moves it. `SourceError` where the source lacks what the log has.
         """
         state = self.state()
-        if state is not None and self.flushed_lsn() - state.confirmed_lsn > _IDLE_WAL_BYTES:
+        known, resume = (0, None) if log.resume is None else (log.resume.message_count, log.resume)
+        if state is not None and self.flushed_lsn() - state.confirmed_lsn > _IDLE_WAL_BYTES and self._may_mark():
             return True
-        for count in (_FIRST_LOOK, _SECOND_LOOK):
+        for count in (known + _FIRST_LOOK, known + _SECOND_LOOK):
             query = sql.SQL(statement("pending")).format(
                 slot=sql.Literal(self.name),
                 count=sql.Literal(count),
                 publication=sql.Literal(self._publication),
                 prefix=sql.Literal(DDL_PREFIX.encode() + b"\0"),
+                known=sql.Literal("" if resume is None or resume.xid is None else str(resume.xid)),
             )
-            seen, has_change = self._session.catalog().execute(query).fetchone() or (0, False)
+            seen, has_change, first = self._session.catalog().execute(query).fetchone() or (0, False, None)
+            if resume is not None:
+                require_same(resume, first, place=self._session.place)
             if has_change or seen < count:
                 return bool(has_change)
         return True
+
+    def require_resumable(self, log: LogPlace) -> None:
+        """As `advance` and a read would, moving nothing. Nothing of a slot that is being read: its reader looks.
+
+        Errors: `SourceError` where the source lacks what the log has.
+        """
+        state, resume = self.checked(lambda: log), log.resume
+        if resume is None or resume.xid is None or state.active_pid is not None:
+            return
+        if self.flushed_lsn() <= resume.lsn:
+            raise went_back(resume, "has less WAL", place=self._session.place)
+        query = sql.SQL(statement("resumable")).format(
+            slot=sql.Literal(self.name),
+            until=sql.Literal(lsn_text(resume.lsn + 1)),
+            publication=sql.Literal(self._publication),
+            lsn=sql.Literal(resume.lsn.to_bytes(8)),
+        )
+        with suppress(psycopg.errors.ObjectInUse):
+            found = self._session.catalog().execute(query).fetchone()
+            require_same(resume, None if found is None else found[0], place=self._session.place)
+
+    def mark(self) -> None:
+        """Write a transaction of our own, so that what others wrote before it can be let go of: nothing else that the
+        slot sends may come for long. Does nothing where we may not.
+        """
+        if not self._may_mark():
+            return
+        connection = self._session.catalog()
+        with connection.transaction():
+            connection.execute("SET LOCAL synchronous_commit = 'local'")
+            connection.execute("SELECT pg_logical_emit_message(true, %s, '')", [MARK_PREFIX])
+
+    def _may_mark(self) -> bool:
+        found = self._session.catalog().execute(
+            "SELECT bool_and(has_function_privilege(oid, 'EXECUTE')) FROM pg_catalog.pg_proc "
+            "WHERE proname = 'pg_logical_emit_message' AND proargtypes[2] = 'text'::regtype"
+        )
+        return bool((found.fetchone() or (False,))[0])
 
     def shorten(self) -> None:
         """Where we may (PostgreSQL 16, a right that superusers have), write a standby snapshot: once the slot is past

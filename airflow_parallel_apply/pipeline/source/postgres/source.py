@@ -6,7 +6,8 @@ One read, and why a crash at any of its lines repeats, loses nothing and duplica
                                        ▲                                            │
                                        └────────────── the next step ───────────────┘
 
-The log's captured LSN decides. A slot behind it is moved up first, one above it has lost changes and is refused.
+What the log has decides. A slot behind its resume point is moved up first, one above it has lost changes and is
+refused. Each read begins with the last transaction that the log has, see `resume`.
 A server decodes all of a peek before it sends the first row, and anew what it decoded for the peek before: so a read is
 large, and a step is what readers of the log wait for.
 """
@@ -27,8 +28,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
-from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
-from airflow_parallel_apply.pipeline.log.protocol import LogState, LogWriter, Overtaken
+from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader, open_writer, sync_manifests
+from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogState, LogWriter, Overtaken
 from airflow_parallel_apply.pipeline.sighting import last_before
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     describe,
@@ -39,22 +40,26 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
 )
 from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DdlMessages
 from airflow_parallel_apply.pipeline.source.postgres.history import look_again
+from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireMessage, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
-from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder, commit_ends
+from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
 from airflow_parallel_apply.pipeline.source.postgres.proof import is_as_registered, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.renaming import RENAMED_PREFIX, renamed, renamed_by
+from airflow_parallel_apply.pipeline.source.postgres.resume import LastCommit, ResumedRead, commit_ends
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes
-from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, lsn_text
+from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, Snapshot
 
 BATCH_BYTES: Final = 8 * 2**20
 _READ_BYTES: Final = 384 * 2**20
 """Of messages, about, that one read of several steps makes the server keep in its temporary files."""
+_MARK_BYTES: Final = 2**20
+"""Of WAL since the last transaction that the log has: what may be read again, and kept, at each look."""
 _FLUSH_TIMEOUT_SECONDS: Final = 10.0
 _FLUSH_POLL_SECONDS: Final = 0.01
 _COMMIT_GRACE: Final = timedelta(seconds=10)
@@ -122,12 +127,16 @@ class PostgresSource:
                     return False
             return True
 
-    def has_changes(self, captured_lsn: int) -> bool:
-        """Lets a slot that a crash left behind move up to `captured_lsn` first: what is below is in the log."""
-        with self._unless_overtaken("sense", lambda: captured_lsn):
-            self._slot.advance(captured_lsn)
-            registered = open_reader(self._config.log_url).state().registration
-            return self._slot.has_changes() or (
+    def has_changes(self, log: LogPlace) -> bool:
+        """Lets a slot that a crash left behind move up to its place first: what is below is in the log."""
+        url = self._config.log_url
+        with self._unless_overtaken("sense", lambda: log):
+            is_here = log_exists(url)
+            if is_here:
+                sync_manifests(url)
+            self._slot.advance(log)
+            registered = open_reader(url).state().registration if is_here else None
+            return self._slot.has_changes(log) or (
                 registered is not None
                 and not is_as_registered(self._session.catalog(), self._publication, Registration.from_text(registered))
             )
@@ -139,24 +148,12 @@ class PostgresSource:
         # A writer of its own for each read: between two reads another lane may have had its turn.
         writer = open_writer(self._config.log_url)
         before = writer.state()
-        if before.captured_lsn >= until_lsn:
-            with self._unless_overtaken("capture", lambda: writer.state().captured_lsn):
-                self._slot.advance(before.captured_lsn)
-                if self._prove(writer, until_lsn):
-                    writer.commit(before.captured_lsn)
-            yield _step(before, before, until_lsn=until_lsn, row_count=0, began=began)
-            return
-        with self._unless_overtaken("capture", lambda: writer.state().captured_lsn):
-            slot = self._slot.advance(before.captured_lsn)
+        with self._unless_overtaken("capture", lambda: writer.state().place):
+            slot = self._slot.advance(before.place)
+            through_lsn = self._reachable(before.place, slot, until_lsn)
             connection = self._session.catalog()
             writer.see(look_again(connection, published(connection, self._publication), writer.sightings()))
-            if self._slot.flushed_lsn() < until_lsn:
-                raise SourceError(
-                    f"the source's WAL ends below {lsn_text(until_lsn)}, which this run is to reach",
-                    op="capture",
-                    hint="The server was replaced or restored: changes may be missing.",
-                )
-            self._prove(writer, until_lsn)
+            self._prove(writer, through_lsn)
             decoder = Decoder(
                 next_seqno=before.last_seqno + 1,
                 table=partial(self._followed, writer),
@@ -165,10 +162,16 @@ class PostgresSource:
                 passing=Passing(before.passed_over, captured_lsn=before.captured_lsn),
             )
             step_changes = step_changes or max_changes
-            bounded = max(step_changes, self._bounded_changes(max_changes, until_lsn - before.captured_lsn))
+            bounded = max(step_changes, self._bounded_changes(max_changes, through_lsn - before.captured_lsn))
             read_changes = slot.read_changes(min(max_changes, bounded))
-            messages = self._slot.peek(until_lsn, max_changes=read_changes, batch_bytes=self._batch_bytes)
-            row_count = 0
+            read = ResumedRead(
+                partial(self._slot.peek, through_lsn, batch_bytes=self._batch_bytes),
+                before.resume,
+                place=self._session.place,
+                keep=decoder.keep_description,
+            )
+            messages = read.messages(read_changes)
+            resume, row_count = LastCommit(), 0
             try:
                 for part, ends_step in _parts(messages, step_changes):
                     if cancelled():
@@ -176,8 +179,9 @@ class PostgresSource:
                         yield _step(before, before, until_lsn=until_lsn, row_count=0, began=began)
                         return
                     writer.append(*decoder.decode(part))
+                    resume.feed(part)
                     if ends_step:
-                        after = writer.commit(max(before.captured_lsn, decoder.safe_lsn))
+                        after = writer.commit(max(before.captured_lsn, decoder.safe_lsn), resume.point)
                         yield _step(
                             before, after, until_lsn=until_lsn, row_count=decoder.row_count - row_count, began=began
                         )
@@ -191,25 +195,25 @@ class PostgresSource:
                 # The slot moves no further, nor does another reader get it, while it is being read.
                 messages.close()
             self._message_bytes = decoder.byte_count / decoder.message_count if decoder.message_count else None
-            # Nothing is left below the bound after a read that was not full, so an idle source may forget its WAL.
-            reached = until_lsn if decoder.message_count < read_changes else decoder.safe_lsn
-            after = writer.commit(max(before.captured_lsn, reached))
-            self._slot.advance(after.captured_lsn)
+            # Nothing is left below the bound after a read that was not full.
+            reached = through_lsn if read.is_complete else decoder.safe_lsn
+            after = writer.commit(max(before.captured_lsn, reached), resume.point)
+            self._slot.advance(after.place)
         last = _step(before, after, until_lsn=until_lsn, row_count=decoder.row_count - row_count, began=began)
         if last.done or last.transaction_count or not row_count:
             yield last
 
     @contextmanager
-    def _unless_overtaken(self, op: str, known_lsn: Callable[[], int]) -> Iterator[None]:
+    def _unless_overtaken(self, op: str, known: Callable[[], LogPlace]) -> Iterator[None]:
         """Another run's capture, or that of a lane which stood still, may go on with log and slot at any moment: then
-        a slot above the captured LSN that we know is no loss. Errors: `Unavailable` in that case.
+        a slot above the place that we know is no loss. Errors: `Unavailable` in that case.
         """
         try:
             with self._session.errors(op):
                 yield
         except (SourceError, Overtaken) as error:
             log = open_reader(self._config.log_url)
-            if isinstance(error, Overtaken) or log.state().captured_lsn > known_lsn():
+            if isinstance(error, Overtaken) or log.state().place != known():
                 raise Unavailable(
                     f"another capture went on with log {log.identity.log_id} meanwhile",
                     op=op,
@@ -217,20 +221,47 @@ class PostgresSource:
                 ) from error
             raise
 
+    def _reachable(self, log: LogPlace, slot: SlotState, until_lsn: int) -> int:
+        """How far to read so that everything up to `until_lsn` is read. Errors: `SourceError`, `Unavailable`."""
+        flushed = self._slot.flushed_lsn()
+        if flushed < log.captured_lsn:
+            self._slot.has_changes(log)
+            raise Unavailable(
+                f"the source's WAL ends at {lsn_text(flushed)}, and the log had read it up to "
+                f"{lsn_text(log.captured_lsn)}: the source was restored, or replaced by a server that was behind. It "
+                "still has the last transaction that the log has of it",
+                op="capture",
+                hint="It is tried again, and goes on once the WAL is past that: SELECT pg_switch_wal() at the source "
+                "helps an idle one.",
+            )
+        if flushed < until_lsn:
+            raise SourceError(
+                f"the source's WAL ends below {lsn_text(until_lsn)}, which this run is to reach",
+                op="capture",
+                hint="The server was replaced or restored: changes may be missing.",
+            )
+        if flushed - slot.confirmed_lsn > _MARK_BYTES:
+            self._slot.mark()
+            return self._slot.flushed_lsn()
+        return max(until_lsn, log.captured_lsn)
+
     def close(self) -> None:
         self._session.close()
 
-    def _prove(self, writer: LogWriter, until_lsn: int) -> bool:
+    def _prove(self, writer: LogWriter, through_lsn: int) -> bool:
         """That the slot holds all that happened to the followed tables up to an LSN; whether that is to be committed.
         Errors: `SourceError`.
         """
         state = writer.state()
-        if state.registration is None or until_lsn <= state.registered_lsn:
+        if state.registration is None or through_lsn <= state.registered_lsn:
             return False
         # Read before the catalog is looked at, which then shows all that committed below.
         flushed = self._slot.flushed_lsn()
         registration = Registration.from_text(state.registration)
         proof = prove(self._session.catalog(), self._slot.name, self._publication, self._config, registration)
+        if proof.doubts:
+            # Of a source that went back tables are in doubt as well, and there is more to be said.
+            self._slot.require_resumable(state.place)
         writer.register(proof.require(self._config, "capture").to_text(), flushed)
         return True
 
