@@ -128,7 +128,7 @@ def test_what_the_slot_sends_is_followed(begun: Scene, case: str) -> None:
         with psycopg.connect(begun.dsn) as connection:
             rows = connection.execute(f"SELECT id::text FROM {table} ORDER BY 1").fetchall()
         assert sorted(row[:1] for row in begun.contents().get(f"public.{table}", [])) == rows
-    assert not begun.source().has_changes(begun.state().captured_lsn)
+    assert not begun.source().has_changes(begun.state().place)
 
 
 @pytest.mark.parametrize("case", STOPS)
@@ -136,7 +136,7 @@ def test_what_the_slot_does_not_send_stops_a_capture(begun: Scene, case: str) ->
     statements, what = STOPS[case]
     what = what.format(p=begun.slot)
     written(begun, statements)
-    assert begun.source().has_changes(begun.state().captured_lsn)
+    assert begun.source().has_changes(begun.state().place)
     before = begun.state()
     for look in (begun.capture, begun.source().prepare):
         with pytest.raises(SourceError) as caught:
@@ -162,7 +162,7 @@ def test_a_table_that_was_dropped_is_told_when_it_comes_back(begun: Scene, tmp_p
     begun.execute("DROP TABLE t")
     begun.source().prepare()
     begun.capture()
-    assert not begun.source().has_changes(begun.state().captured_lsn)
+    assert not begun.source().has_changes(begun.state().place)
     begun.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
     with pytest.raises(SourceError, match=r"public\.t was dropped and created again"):
         begun.source().prepare()
