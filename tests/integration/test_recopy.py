@@ -281,3 +281,31 @@ def test_without_the_right_to_be_a_replica_tables_with_foreign_keys_are_refused_
         assert "session_replication_role" in (refused.value.hint or "")
         rig.write("INSERT INTO t VALUES (2)")
         require_green_and_equal(rig)
+
+
+@pytest.mark.parametrize("policy", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long)])
+def test_a_detached_partition_is_followed_as_a_table_of_its_own_once_it_is_one_at_the_target(
+    rig: Rig, policy: DdlPolicy
+) -> None:
+    rig = rig.having(ddl=policy)
+    rig.both(*PARTITIONED)
+    require_green_and_equal(rig)
+    rig.write("INSERT INTO p VALUES (1, 'one')")
+    require_green_and_equal(rig)
+    rig.write("ALTER TABLE p DETACH PARTITION p_1")
+    with pytest.raises(ParallelApplyError, match="detached"):
+        rig.run()
+    again(rig, "p")
+    with pytest.raises(ConfigurationError, match=r"new tables with rows.*p_1"):
+        rig.run()
+    with pytest.raises(ConfigurationError, match=r"p_1 is a partition of public\.p at the target") as refused:
+        again(rig, "p_1")
+    assert 'ALTER TABLE "public"."p" DETACH PARTITION "public"."p_1"' in (refused.value.hint or "")
+    execute(rig.target_dsn, "ALTER TABLE p DETACH PARTITION p_1")
+    again(rig, "p_1")
+    require_green_and_equal(rig)
+    execute(rig.target_dsn, "ALTER TABLE p ATTACH PARTITION p_1 FOR VALUES FROM (0) TO (100)")
+    rig.write("INSERT INTO p_1 VALUES (2, 'two')")
+    with pytest.raises(ConfigurationError, match="is a partition of"):
+        rig.run()
+    assert any("is a partition of" in one.what for one in check_pipeline(rig.config, rig.source, rig.target).findings)

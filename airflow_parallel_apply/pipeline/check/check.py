@@ -125,6 +125,8 @@ def _target_findings(
                 may_lack_tables=makes_tables,
             ),
         )
+        if not is_closed:
+            findings += writing.nested_findings(relations)
         if config.ddl is DdlPolicy.APPLY and not is_closed:
             findings += writing.ddl_findings(relations)
         if copies:

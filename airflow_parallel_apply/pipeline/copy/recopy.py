@@ -43,7 +43,7 @@ from airflow_parallel_apply.pipeline.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.source.postgres.recopying import Recopying, TablesThen
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
-from airflow_parallel_apply.pipeline.target.postgres.check import check_target
+from airflow_parallel_apply.pipeline.target.postgres.check import check_target, nested_findings
 from airflow_parallel_apply.pipeline.target.postgres.fence import Fence
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
@@ -139,6 +139,7 @@ class Recopy:
         check_target(self._writing, relations, channels=max(state.channels, 1), require_empty=False)
         with self._writing.transaction("recopy") as connection:
             found = copy_findings(self._writing, connection, relations, create_tables=False)
+        found += nested_findings(self._writing, self._recopying.followed())
         refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)
 
     def keep_runs_out(self) -> None:

@@ -24,7 +24,9 @@ def check_run(config: PipelineConfig, source: Source, target: Target, *, source_
     pipeline = config.pipeline
     require_recopied(config, target)
     warnings = refuse(source.check(), place=f"the source {source_place}", op="open", pipeline=pipeline)
-    expected = expected_at_target(config, source.relations())
+    relations = source.relations()
+    expected = expected_at_target(config, relations)
+    warnings += refuse(target.nested_findings(relations), place="the target", op="open", pipeline=pipeline)
     warnings += target.check(expected, channels=config.channels, require_empty=False)
     check_routing(routing_of(config, target.ties(config.tables)), expected)
     tell(warnings)

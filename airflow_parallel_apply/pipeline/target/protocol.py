@@ -145,6 +145,10 @@ class Target(Protocol):
         """What the role lacks to change these tables' definitions, as warnings; reads only."""
         ...
 
+    def nested_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+        """Of all followed tables those that are parts of another of them here; whatever DDL is on its way."""
+        ...
+
     # --- fence ---
     def fence(self) -> FenceState | None: ...
 

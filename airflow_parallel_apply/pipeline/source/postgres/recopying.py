@@ -84,6 +84,13 @@ class Recopying:
                 )
             return describe_now(self._session.catalog(), self._publication, tables)
 
+    def followed(self) -> tuple[Name, ...]:
+        """Everything that the pipeline follows once these tables are copied. Errors: the pipeline's."""
+        with self._session.errors("recopy"):
+            tables = list_tables(self._session.catalog(), self._publication)
+        names = ((table.schema, table.table) for table in tables if table.is_published)
+        return tuple(dict.fromkeys((*names, *self._names)))
+
     @contextmanager
     def then(self) -> Iterator[TablesThen]:
         """Publish the tables as a whole, and hold them from a moment on that comes behind it. `SourceChanged`."""

@@ -94,6 +94,24 @@ def find_trouble(
     return tuple(findings)
 
 
+def nested_findings(session: Session, names: Sequence[tuple[str, str]]) -> tuple[Finding, ...]:
+    """Of followed tables (schema, name), those that at the target are partitions of another of them: its rows would be
+    those of both. Errors: the pipeline's.
+    """
+    values = {"schemas": [schema for schema, _ in names], "tables": [table for _, table in names]}
+    with session.errors("check"):
+        rows = session.connection().execute(session.sql("check", "nested"), values).fetchall()
+    return tuple(
+        _finding(
+            f"{schema}.{table}",
+            f"{schema}.{table} is a partition of {root_schema}.{root} at the target, and both are followed",
+            f"ALTER TABLE {quoted(root_schema, root)} DETACH PARTITION {quoted(schema, table)}",
+            note="At the source it is a table of its own.",
+        )
+        for schema, table, root_schema, root in rows
+    )
+
+
 def _server(connection: Connection, session: Session) -> dict[str, Any]:
     cursor = connection.cursor(row_factory=dict_row)
     return cursor.execute(session.sql("check", "server"), {"schema": session.schema}).fetchone() or {}

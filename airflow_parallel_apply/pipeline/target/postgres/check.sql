@@ -29,3 +29,18 @@ JOIN pg_namespace n ON n.nspname = w.schema
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 WHERE NOT pg_has_role(c.relowner, 'USAGE')
 ORDER BY w.ordinal;
+
+-- name: nested
+-- Of tables, those that are partitions of another of them.
+WITH wanted AS (
+    SELECT c.oid, n.nspname, c.relname, c.relispartition
+    FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (nspname, relname)
+    JOIN pg_namespace n ON n.nspname = w.nspname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname
+)
+SELECT part.nspname, part.relname, whole.nspname, whole.relname
+FROM wanted part
+CROSS JOIN LATERAL pg_partition_ancestors(part.oid) AS above (oid)
+JOIN wanted whole ON whole.oid = above.oid AND whole.oid <> part.oid
+WHERE part.relispartition
+ORDER BY 1, 2;

@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.removal import Removal
-from airflow_parallel_apply.pipeline.target.postgres.check import check_target, find_trouble
+from airflow_parallel_apply.pipeline.target.postgres.check import check_target, find_trouble, nested_findings
 from airflow_parallel_apply.pipeline.target.postgres.conflicts import count_conflict, read_conflicts
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
 from airflow_parallel_apply.pipeline.target.postgres.fence import Fence
@@ -114,6 +114,9 @@ class PostgresTarget:
     def ddl_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
         with self._session.transaction("check") as connection:
             return owner_findings(connection, self._session, relations)
+
+    def nested_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+        return nested_findings(self._session, [(relation.schema, relation.table) for relation in relations])
 
     # --- fence ---
     def fence(self) -> FenceState | None:
