@@ -169,3 +169,20 @@ def test_a_trigger_that_changes_what_is_applied_is_named_and_its_hint_leads_on(
     execute(rig.target_dsn, told.split("Hint: ")[1].split("Run ")[1].split(";")[0])
     rig.run()
     assert rig.comparison().equal
+
+
+@pytest.mark.parametrize("way", ["merge", pytest.param("replay", marks=pytest.mark.long)])
+def test_blanks_at_the_end_are_never_cut_to_the_targets_narrower_type(rig: Rig, way: str) -> None:
+    execute(rig.source_dsn, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    execute(rig.target_dsn, "CREATE TABLE t (id int PRIMARY KEY, v varchar(3))")
+    rig.both(OTHER)
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'äöü'), (2, NULL)")
+    rig.run()
+    rig.transaction(
+        *([REPLAYED] * (way == "replay")), "UPDATE t SET v = 'äöü  ' WHERE id = 1", "DELETE FROM t WHERE id = 2"
+    )
+    refused(rig, "public.t", "column v", "too long", "make it text")
+    execute(rig.target_dsn, "ALTER TABLE t ALTER v TYPE text")
+    rig.run()
+    assert rig.rows("SELECT v FROM t") == [("äöü  ",)]

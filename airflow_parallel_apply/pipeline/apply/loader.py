@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, Unav
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import copy_line, translate
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, holder_session, staging_table
+from airflow_parallel_apply.pipeline.target.postgres.narrow import refused_by_width
 from airflow_parallel_apply.pipeline.target.postgres.positions import is_held
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_staging, create_staging
@@ -193,7 +194,7 @@ class _Staging:
         return self._connection.cursor().copy(command)  # type: ignore[arg-type]
 
     def _located(self, error: psycopg.Error) -> Exception:
-        found = translate(error, op="stage", table=self._relation.name)
+        found = refused_by_width(error, self._relation) or translate(error, op="stage", table=self._relation.name)
         line = copy_line(error)
         if line is not None and self._seqnos:
             seqnos = np.concatenate(self._seqnos)

@@ -6,7 +6,7 @@ server's own parameter marks: a name may hold any character.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSER
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
 from airflow_parallel_apply.pipeline.target.postgres.multiset import missing_images
+from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns, too_long
 from airflow_parallel_apply.pipeline.target.postgres.replay_statements import build, is_there
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
@@ -57,6 +58,7 @@ class Replay:
         self._relations = relations
         self._moving = moving
         self._tables: dict[int, TargetTable] = {}
+        self._narrow: dict[int, Mapping[int, int]] = {}
         self._statements: dict[tuple[int, Operation, str, bool, bool, bool], bytes] = {}
         self._cascades = Cascades()
         self._knows_keys = False
@@ -154,6 +156,10 @@ class Replay:
         reached: Reached,
     ) -> _Sent:
         relation = table.relation
+        for index, length in self._narrow.get(relation.relation_id, {}).items():
+            value = values[index] if index < len(values) else None
+            if operation is not Operation.DELETE and value is not None and len(value) > length:
+                raise too_long(relation, index).at(seqno=seqno)
         new_key = [values[index] for index in relation.key_indexes] if relation.key_indexes else list(values)
         key = list(old_key or ()) if operation is Operation.KEY_ARRIVED else new_key
         moves = self._moves(table, operation, seqno, values, old_key)
@@ -226,6 +232,7 @@ class Replay:
         if new:
             tables = describe_tables(self._connection, new, schema=self._schema)
             self._tables.update(zip((relation.relation_id for relation in new), tables, strict=True))
+            self._narrow.update((table.relation.relation_id, narrow_columns(table)) for table in tables)
 
 
 def _written(table: TargetTable, operation: Operation, *, moves: bool) -> list[int]:

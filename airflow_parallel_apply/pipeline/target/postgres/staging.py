@@ -13,8 +13,9 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag, pipeline_tag
+from airflow_parallel_apply.pipeline.target.postgres.narrow import constraints, narrow_columns
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetColumn, TargetTable
 
 OPERATION_COLUMN: Final = sql.Identifier("pa:operation")
 """I, U or D. The colon keeps it apart from columns of the target."""
@@ -30,13 +31,18 @@ def create_staging(schema: str, staging: str, table: TargetTable) -> sql.Compose
     """With the target's types and collations, without its defaults and constraints; of a domain, the type below it,
     since deletes have NULLs.
     """
+    narrow = narrow_columns(table)
+
+    def type_of(index: int, column: TargetColumn) -> str:
+        return column.plain_type_sql if index in narrow else column.type_sql
+
     columns = sql.SQL(", ").join(
         sql.SQL("{name}::{type} AS {name}").format(
-            type=sql.SQL(table.columns[column.name].type_sql), name=sql.Identifier(column.name)
+            type=sql.SQL(type_of(index, table.columns[column.name])), name=sql.Identifier(column.name)
         )
-        for column in table.relation.columns
+        for index, column in enumerate(table.relation.columns)
     )
-    return sql.SQL(
+    created = sql.SQL(
         "CREATE UNLOGGED TABLE {staging} WITH (autovacuum_enabled = off) AS "
         'SELECT NULL::"char" AS {operation}, {columns}, NULL::text AS {unsent} FROM {target} WITH NO DATA'
     ).format(
@@ -46,6 +52,10 @@ def create_staging(schema: str, staging: str, table: TargetTable) -> sql.Compose
         unsent=UNSENT_COLUMN,
         target=table.identifier,
     )
+    if not narrow:
+        return created
+    checks = sql.SQL(", ").join(constraints(table))
+    return created + sql.SQL("; ALTER TABLE {} ").format(sql.Identifier(schema, staging)) + checks
 
 
 def copy_into_staging(schema: str, staging: str, table: TargetTable, *, with_unsent: bool) -> sql.Composed:
