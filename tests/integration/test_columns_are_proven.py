@@ -221,3 +221,14 @@ def test_a_not_null_that_is_not_validated_makes_no_key(rig: Rig) -> None:
     rig.write("UPDATE t SET b = 6 WHERE id < 20")
     rig.run()
     assert_equal(rig)
+
+
+def test_a_change_of_type_that_depends_on_who_made_it_is_left_to_a_person(rig: Rig) -> None:
+    begin(rig, "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, at timestamp DEFAULT '2026-01-01 12:00')")
+    retype = "ALTER TABLE t ALTER at TYPE timestamptz USING at AT TIME ZONE 'Asia/Tokyo'"
+    rig.write(retype, "DELETE FROM t WHERE id < 9")
+    with pytest.raises(FatalError, match=r"column at of public\.t became timestamp with time zone"):
+        rig.run()
+    execute(rig.target_dsn, retype)
+    rig.run()
+    assert_equal(rig)

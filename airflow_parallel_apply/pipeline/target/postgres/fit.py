@@ -78,6 +78,23 @@ _LOSING: Final = frozenset(
 )
 
 
+_FAMILIES: Final = (
+    frozenset({*_INTEGER_DIGITS, *_FLOATS, "numeric"}),
+    frozenset({"text", "character varying", "character"}),
+    frozenset(_BITS),
+)
+
+
+def is_plain_cast(old: str, new: str) -> bool:
+    """Whether a column becomes another type by a cast that no session's settings have a part in, and that leaves little
+    reason to write an expression instead: between numbers, between texts, or with another modifier alone.
+    """
+    ours, theirs = _parsed(old.removesuffix("[]")), _parsed(new.removesuffix("[]"))
+    if ours is None or theirs is None or old.endswith("[]") != new.endswith("[]"):
+        return False
+    return ours.name == theirs.name or any(ours.name in family and theirs.name in family for family in _FAMILIES)
+
+
 def fit(source: str, target: str) -> Fit:
     """How the target's type takes values of the source's."""
     if source == target:

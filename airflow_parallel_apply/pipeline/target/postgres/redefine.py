@@ -15,6 +15,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions
@@ -145,6 +146,8 @@ def _alteration_of_one(table: sql.Composed, columns: _Columns, old: Column, new:
     has = columns.get(old.name if what else new.name)
     if old.type_name != new.type_name and has is not None and has.type_name == old.type_name:
         what.append(f"became {new.type_name}")
+        # Times in some time zone, texts in some style: what the source's session made of them is not told.
+        is_certain = is_certain and is_plain_cast(old.type_name, new.type_name)
         retype = sql.SQL("ALTER COLUMN {} TYPE {}").format(sql.Identifier(new.name), sql.SQL(new.type_name))
         statements.append(table + retype)
     return _Alteration(old.name, " and ".join(what), tuple(statements), is_certain) if what else None
@@ -196,8 +199,8 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration) -
     else:
         begin = f"Run {text} at the target; then " if text else ""
         hint = (
-            f"{begin}{_recopy(relation)} Or change the target yourself so that its rows are the source's, and run "
-            "once with ddl=skip, which takes it as done."
+            f"{begin}{_recopy(relation)} Or change the target yourself so that its rows are the source's, as by the "
+            "statement that the source ran, and run once with ddl=skip, which takes it as done."
         )
     return PlanError(
         f"at the source the column {alteration.column} of {relation.name} {alteration.what}, not so at the target",
