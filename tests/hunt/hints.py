@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 _SQL: Final = re.compile(
     r"\b(?:ALTER|CREATE|DROP|GRANT|INSERT INTO|UPDATE|DELETE FROM|TRUNCATE)"
-    r"\s+[A-Z\"a-z].*?(?=;|\), then|\. |\.$|, then|, or |$)"
+    r"\s+[A-Z\"a-z].*?(?=;|\), then| at the target\b| at the source\b|\. |\.$|, then|, or |$)"
 )
 _COMMAND: Final = re.compile(
     r"parallel-apply (?:recopy|adopt-source|install-ddl-capture)(?: +(?:--[a-z-]+|[^\s`;,]+))*"
 )
+_TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip|ddl=skip, once")
 _AT_SOURCE: Final = re.compile(r"\bat the source\b(?!')")
 _BY_HAND: Final = re.compile(
     r"(?i)change the target|make the target|make it|create it there|by hand|on both sides|add the column|"
@@ -50,10 +51,15 @@ class Follower:
 
         told = str(error)
         hint = told.partition("Hint:")[2]
-        is_repeated = self._told[-2:] == [told, told]
+        times = self._told.count(told)
         self._told.append(told)
-        if is_repeated:
+        if times > 2:
             raise Caught("hints lead nowhere", told)
+        if times and _TAKEN_AS_DONE.search(hint):
+            self._player.configure({"ddl": DdlPolicy.SKIP})
+            return "ddl=skip, for what was done by hand"
+        if "then run with ddl=skip, once" in hint:
+            self._player.configure({"ddl": DdlPolicy.SKIP})
         for way in (self._shell, self._sql, self._check, self._parameters, self._change, self._anew, self._again):
             if how := way(error, hint):
                 self._player.say(f"    followed: {how}")
@@ -65,7 +71,8 @@ class Follower:
         found = _COMMAND.search(hint)
         if found is None:
             return ""
-        return self.command(found.group().rstrip(".:"))
+        before = self._sql(error, hint[: found.start()])
+        return f"{before}; {self.command(found.group().rstrip('.:'))}"
 
     def command(self, text: str) -> str:
         """Of `parallel-apply`, with the pipeline's options where it leaves them out."""

@@ -84,7 +84,7 @@ class Player:
 
     def judged_run(self, *, strict: bool) -> None:
         """Green implies equal; red names its cause, and following its hints ends green and equal."""
-        follower = Follower(self)
+        follower, ddl = Follower(self), self.rig.config.ddl
         for _ in range(_TRIES):
             try:
                 self.run_once()
@@ -99,6 +99,7 @@ class Player:
             except Exception as error:
                 raise Caught("an error outside the tree", f"{type(error).__name__}: {error}") from error
             self.tally.green += 1
+            self.configure({"ddl": ddl})
             self.require_equal(strict=strict, followed=follower.done)
             return
         raise Caught("hints lead nowhere", told)
