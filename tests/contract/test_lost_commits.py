@@ -121,3 +121,21 @@ def test_a_plan_that_is_lost_is_made_anew_and_nothing_rests_inside_it(
     generation.lanes(2)
     assert generation.seqnos() == [59] * 4
     assert rows(target_dsn) == expected
+
+
+def test_a_plan_that_is_made_anew_ends_an_epoch_wherever_a_channel_is(
+    make: Make, target_dsn: str, log_url: str
+) -> None:
+    """Tables that are copied anew have it forgotten down to the low watermark, channels that are ahead or not."""
+    transactions, expected = history(60, 9, truncates=False)
+    append(log_url, 0, transactions[:2])
+    crashed = make(4)
+    worked(crashed, 4)
+    assert len(set(crashed.seqnos())) > 1
+    with psycopg.connect(target_dsn) as connection:
+        connection.execute(
+            "DELETE FROM parallel_apply.epoch WHERE last_seqno > (SELECT min(seqno) FROM parallel_apply.position)"
+        )
+    append(log_url, 2, transactions[2:])
+    make(4).lanes(2)
+    assert rows(target_dsn) == expected

@@ -67,7 +67,13 @@ def open_run(
         if former is not None:
             _wait_for_former(former, owner, goes_on)
         try:
-            fence = writing.acquire(log_id=log.identity.log_id, owner=owner, lease=lease, queue=tasks.place)
+            fence = writing.acquire(
+                log_id=log.identity.log_id,
+                owner=owner,
+                lease=lease,
+                queue=tasks.place,
+                above=tasks.highest_generation(),
+            )
         except FenceBusy as busy:
             busy.reach_seqno = _goes_first(log, writing, run_id)
             raise

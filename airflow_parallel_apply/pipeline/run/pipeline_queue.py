@@ -11,6 +11,7 @@ A generation's tasks are in one queue only, whose place `open` writes beside the
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
@@ -49,21 +50,30 @@ class PipelineQueue:
             "downstream of it.",
         )
 
+    def highest_generation(self) -> int:
+        """The last generation that the queue has tasks of; 0 where there is none."""
+        return max((number for number, _ in self._generations()), default=0)
+
     def sweep(self, *, below: int) -> None:
         """Delete the tasks of generations below one: a task that stood still must not touch those of its successors.
         What a dead lane still holds goes with a later sweep.
         """
-        prefix = prefix_of(self._pipeline, self._scope)
-        for stats in self.queue.queue_stats(prefix=[prefix]):
-            generation = stats.queue.removeprefix(prefix).split("/")[0]
-            if not generation.isdigit() or int(generation) >= below:
-                continue
-            for task in self.queue.tasks(stats.queue, omit_values=True):
-                self._delete(task.ref)
+        for generation, queue in self._generations():
+            if generation < below:
+                for task in self.queue.tasks(queue, omit_values=True):
+                    self._delete(task.ref)
 
     def close(self) -> None:
         """Of its connections; idempotent."""
         self.queue.close()
+
+    def _generations(self) -> Iterator[tuple[int, str]]:
+        """The pipeline's queues, each with its generation."""
+        prefix = prefix_of(self._pipeline, self._scope)
+        for stats in self.queue.queue_stats(prefix=[prefix]):
+            generation = stats.queue.removeprefix(prefix).split("/")[0]
+            if generation.isdigit():
+                yield int(generation), stats.queue
 
     def _delete(self, ref: TaskRef) -> bool:
         try:

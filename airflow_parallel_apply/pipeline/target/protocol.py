@@ -152,8 +152,9 @@ class Target(Protocol):
     # --- fence ---
     def fence(self) -> FenceState | None: ...
 
-    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "") -> FenceState:
-        """Take the fence and raise the generation, whose tasks are in `queue` (a place; empty: this database).
+    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> FenceState:
+        """Take the fence and raise the generation, whose tasks are in `queue` (a place; empty: this database), beyond
+        `above`: a target that was restored may have forgotten generations that the queue has tasks of.
         `FenceBusy` while another owner's lease lasts. Does not touch digest or positions; registers the pipeline on
         first use (positions come with `route`). The same owner re-enters at once. Another log id than the registered
         one is a `ConfigurationError`.

@@ -44,7 +44,7 @@ class Fence:
             cursor = self._session.connection().cursor(row_factory=class_row(FenceState))
             return cursor.execute(self._session.sql("fence", "read"), self._names()).fetchone()
 
-    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str) -> FenceState:
+    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str, above: int = 0) -> FenceState:
         with self._session.transaction("acquire") as connection:
             connection.execute(self._session.sql("fence", "register"), self._names(log_id=log_id))
             row = self._lock(connection, log_id)
@@ -55,11 +55,12 @@ class Fence:
                     hint="Wait for it, or stop it.",
                     generation=row["generation"],
                 )
-            names = self._names(owner=owner, lease=lease, queue=queue)
+            generation = max(row["generation"], above) + 1
+            names = self._names(owner=owner, lease=lease, queue=queue, generation=generation)
             connection.execute(self._session.sql("fence", "acquire"), names)
-        self._own_positions(row["generation"] + 1)
+        self._own_positions(generation)
         found = self.state()
-        if found is None or found.generation != row["generation"] + 1:
+        if found is None or found.generation != generation:
             raise OwnershipLost("another run took the pipeline over", op="acquire", pipeline=self._session.pipeline)
         return found
 

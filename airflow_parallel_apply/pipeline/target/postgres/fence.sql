@@ -19,7 +19,7 @@ ON CONFLICT (pipeline) DO NOTHING;
 
 -- name: acquire
 UPDATE {schema}.pipeline
-SET generation = generation + 1, owner = %(owner)s, lease_until = now() + %(lease)s, clean_stop_seqno = NULL,
+SET generation = %(generation)s, owner = %(owner)s, lease_until = now() + %(lease)s, clean_stop_seqno = NULL,
     queue = %(queue)s
 WHERE pipeline = %(pipeline)s;
 

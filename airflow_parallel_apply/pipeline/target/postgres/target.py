@@ -122,8 +122,8 @@ class PostgresTarget:
     def fence(self) -> FenceState | None:
         return self._fence.state()
 
-    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "") -> FenceState:
-        return self._fence.acquire(log_id=log_id, owner=owner, lease=lease, queue=queue)
+    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> FenceState:
+        return self._fence.acquire(log_id=log_id, owner=owner, lease=lease, queue=queue, above=above)
 
     def renew_fence(self, generation: int, lease: timedelta) -> None:
         self._fence.renew(generation, lease)
