@@ -133,19 +133,22 @@ def test_a_segment_that_could_not_be_written_never_becomes_a_gap(url: str, monke
     assert seqnos(url) == list(range(15))
 
 
-def test_files_of_a_live_writer_are_left_alone_until_they_are_old(url: str) -> None:
+def test_a_writer_that_slept_publishes_what_it_wrote_or_nothing(url: str) -> None:
     options = WriterOptions(segment_file_bytes=1, small_file_bytes=1)
-    waiting = open_writer(url, options=options)
-    waiting.append(*history(10, 5))
+    slept, overtaken = open_writer(url, options=options), open_writer(url, options=options)
+    slept.append(*history(10, 5))
+    overtaken.append(*history(10, 5))
     spilled = files_of(url)
-    open_writer(url)
-    assert files_of(url) == spilled
     now = datetime.now(UTC)
-    open_writer(url, clock=lambda: now + timedelta(hours=2))
-    assert len(files_of(url)) == 2
-    with pytest.raises(LogError, match="is missing"):
-        waiting.commit(15)
-    assert open_reader(url).state().last_seqno == 9
+    open_writer(url, clock=lambda: now + timedelta(days=2))
+    assert files_of(url) == spilled
+    slept.commit(15)
+    assert seqnos(url) == list(range(15))
+    open_writer(url)
+    assert len(files_of(url)) < len(spilled)
+    with pytest.raises(LogError, match=r"published version|is missing"):
+        overtaken.commit(15)
+    assert seqnos(url) == list(range(15))
 
 
 def test_a_damaged_segment_is_refused_by_name_and_never_merged(url: str) -> None:

@@ -70,11 +70,12 @@ def merge(directory: LogDirectory, run: Run, name: str, *, bucket_count: int) ->
     )
 
 
-def sweep(directory: LogDirectory, view: LogView, *, writer: str, now: datetime, options: WriterOptions) -> None:
+def sweep(directory: LogDirectory, view: LogView, *, now: datetime, options: WriterOptions) -> None:
     """Remove files of crashed writers, and of merged segments whose grace is over.
 
     A segment that waits for version n can be published by version n only. So at version n or later an unnamed one
-    is nobody's; only one that waits for a later version may be a live writer's, which touches its files.
+    is nobody's. One that waits for a later version may be a live writer's, however long that has slept: its age tells
+    nothing, and it goes once another writer has made that version.
     """
     named = {segment.name for segment in view.state.segments}
     scanned = {retired.name for retired in view.retired if now - retired.since < options.superseded_grace}
@@ -82,11 +83,8 @@ def sweep(directory: LogDirectory, view: LogView, *, writer: str, now: datetime,
         name = next((path.name.removesuffix(suffix) for suffix in _SUFFIXES if path.name.endswith(suffix)), None)
         if name is None or name in named or name in scanned:
             continue
-        version, _, rest = name.partition("-")
-        if not version.isdigit():
-            continue
-        waits = int(version) > view.version
-        if not waits or (rest.partition("-")[0] != writer and _is_old(path, now, options)):
+        version = name.partition("-")[0]
+        if version.isdigit() and int(version) <= view.version:
             _remove(path)
     for folder in (directory.root, directory.manifests):
         for path in _files(folder):

@@ -35,7 +35,7 @@ class WriterOptions:
     superseded_grace: timedelta = timedelta(minutes=10)
     """How long the files of merged segments stay for readers that scan them."""
     orphan_age: timedelta = timedelta(hours=1)
-    """When files that wait for the next manifest, and were not touched, belong to a dead writer."""
+    """When a temporary file belongs to a dead writer. One that slept as long is refused, publishing nothing."""
 
     def __post_init__(self) -> None:
         for name in (

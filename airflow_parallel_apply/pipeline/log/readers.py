@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish, sync_directory
 from airflow_parallel_apply.pipeline.log.manifest import checked_bytes, read_checked
 
 
@@ -43,9 +43,13 @@ def register_reader(url: str, entry: LogReaderEntry) -> bool:
     directory = LogDirectory.from_url(url)
     path = directory.readers / entry.file_name
     with file_errors(path):
-        if path.exists():
-            return False
         directory.readers.mkdir(exist_ok=True)
+        is_there = path.exists()
+    # Whoever made folder or entry may have died before their names were on disk.
+    sync_directory(directory.root)
+    if is_there:
+        sync_directory(directory.readers)
+        return False
     return publish(path, checked_bytes(asdict(entry)))
 
 

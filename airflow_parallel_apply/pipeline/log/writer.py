@@ -10,7 +10,6 @@ A crash before the manifest leaves files that no manifest names; the next writer
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -272,11 +271,6 @@ class DirectoryLogWriter:
         if segment.row_count:
             self._file_ratio = _ratio(segment)
         self._segments.append(segment)
-        for waiting in self._segments:
-            # Tells other writers that these files, however old, are not those of a dead writer: see `sweep`.
-            for path in (self._directory.rows_path(waiting.name), self._directory.transactions_path(waiting.name)):
-                with file_errors(path):
-                    os.utime(path)
         self._failed = False
 
     def _publish(
@@ -351,7 +345,7 @@ class DirectoryLogWriter:
 
     def _sweep(self) -> None:
         now = self._clock()
-        sweep(self._directory, self._view, writer=self._writer, now=now, options=self._options)
+        sweep(self._directory, self._view, now=now, options=self._options)
         self._sweep_due = now + self._options.superseded_grace
 
 
