@@ -232,3 +232,14 @@ def test_a_change_of_type_that_depends_on_who_made_it_is_left_to_a_person(rig: R
     execute(rig.target_dsn, retype)
     rig.run()
     assert_equal(rig)
+
+
+def test_a_key_that_moved_while_the_old_one_is_unique_at_the_target_is_named(rig: Rig) -> None:
+    begin(rig, "CREATE TABLE t (id integer PRIMARY KEY, a text NOT NULL UNIQUE, b integer)")
+    rig.write("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (a)")
+    rig.write("INSERT INTO t VALUES (1, 'new', 1)", "UPDATE t SET b = 5 WHERE id = 1")
+    with pytest.raises(FatalError, match=r"(?s)moved to other columns, run ALTER TABLE \S+ DROP CONSTRAINT t_pkey at"):
+        rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t DROP CONSTRAINT t_pkey")
+    rig.run()
+    assert_equal(rig)

@@ -57,6 +57,12 @@ _PRIVILEGE: Final = "42501"
 _RAISED: Final = ("P0001", "P0004")
 _ENUM: Final = re.compile(r"invalid input value for enum (.+?): ", re.DOTALL)
 _IN_FUNCTION: Final = re.compile(r"PL/pgSQL function (\S+)")
+_UNIQUE: Final = "23505"
+_TAKEN: Final = (
+    "Where the source has no such key any more, since it moved to other columns, run ALTER TABLE {table} DROP "
+    "CONSTRAINT {constraint} at the target (DROP INDEX for an index alone), then run again. Else: did somebody else "
+    "write the row, or did the copies differ at the start? `parallel-apply compare` shows it."
+)
 _NO_PARTITION: Final = (
     "The target's table has no partition for this row: create one there (CREATE TABLE ... PARTITION OF ...), then run "
     "again."
@@ -147,6 +153,8 @@ def copy_column(error: psycopg.Error) -> str | None:
 
 def _hint(error: psycopg.Error, state: str, table: str | None) -> str | None:
     """What leads on, as precisely as the server's report allows."""
+    if state == _UNIQUE and error.diag.constraint_name is not None:
+        return _TAKEN.format(table=_table(error) or table, constraint=error.diag.constraint_name)
     if state == _CHECK and error.diag.constraint_name is None:
         return _NO_PARTITION
     if state == _CHECK and error.diag.datatype_name is not None:
