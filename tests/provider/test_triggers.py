@@ -18,6 +18,13 @@ from tests.provider.fakes import FakePipeline
 
 pytestmark = pytest.mark.usefixtures("connections")
 
+
+@pytest.fixture(autouse=True)
+def poll_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("changes", "fence"):
+        monkeypatch.setattr(f"airflow_parallel_apply.triggers.{module}._POLL_SECONDS", 0.01)
+
+
 PAST = "2000-01-01T00:00:00+00:00"
 
 
@@ -92,8 +99,7 @@ def test_a_lost_slot_is_not_waited_for(pipeline: FakePipeline) -> None:
     assert pendulum.parse(found["deadline"]) <= pendulum.now("UTC")
 
 
-def test_a_restarting_database_is_waited_for(pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_parallel_apply.triggers.changes._POLL_SECONDS", 0)
+def test_a_restarting_database_is_waited_for(pipeline: FakePipeline) -> None:
     pipeline.fail["changes_since"] = [Unavailable("starting up")] * 3
     assert event(changes(later()))["reason"] == pipeline.changes
     assert pipeline.calls == ["changes_since"] * 4
