@@ -144,6 +144,7 @@ AFTERWARDS = """CREATE FUNCTION rewrite() RETURNS trigger LANGUAGE plpgsql AS
         ("a key", "merge", "AFTER"),
         ("a key", "replay", "BEFORE"),
         ("no key", "merge", "BEFORE"),
+        pytest.param("no key", "merge", "AFTER", marks=pytest.mark.long),
         pytest.param("no key", "replay", "BEFORE", marks=pytest.mark.long),
     ],
 )
@@ -186,3 +187,27 @@ def test_blanks_at_the_end_are_never_cut_to_the_targets_narrower_type(rig: Rig, 
     execute(rig.target_dsn, "ALTER TABLE t ALTER v TYPE text")
     rig.run()
     assert rig.rows("SELECT v FROM t") == [("äöü  ",)]
+
+
+def test_a_rule_that_adds_rows_elsewhere_is_none_of_ours(rig: Rig) -> None:
+    rig.both(TABLES["no key"], "ALTER TABLE t REPLICA IDENTITY FULL")
+    rig.prepare()
+    execute(
+        rig.target_dsn,
+        "CREATE SCHEMA side",
+        "CREATE TABLE side.seen (LIKE t)",
+        "CREATE RULE r AS ON INSERT TO t DO ALSO INSERT INTO side.seen VALUES (NEW.*)",
+        "ALTER TABLE t ENABLE ALWAYS RULE r",
+    )
+    rig.write("INSERT INTO t VALUES (1, 'a'), (2, 'b')", "DELETE FROM t WHERE id = 1")
+    rig.run()
+    assert rig.comparison().equal
+    execute(
+        rig.target_dsn, "CREATE OR REPLACE RULE r AS ON INSERT TO t DO INSTEAD INSERT INTO side.seen VALUES (NEW.*)"
+    )
+    execute(rig.target_dsn, "ALTER TABLE t ENABLE ALWAYS RULE r")
+    rig.write("INSERT INTO t VALUES (3, 'c')")
+    told = refused(rig, "rule r", "changes what is applied")
+    execute(rig.target_dsn, told.split("Hint: ")[1].split("Run ")[1].split(";")[0])
+    rig.run()
+    assert rig.comparison().equal

@@ -52,6 +52,7 @@ _HINTS: Final = {
     "22": "The target's column has another type than the source's: `parallel-apply check` has the ALTER TABLE.",
 }
 _CHECK: Final = "23514"
+_NOT_SUPPORTED: Final = "0A000"
 _NOT_NULL: Final = "23502"
 _PRIVILEGE: Final = "42501"
 _RAISED: Final = ("P0001", "P0004")
@@ -86,6 +87,10 @@ _NO_LABEL: Final = (
 _ROW_SECURITY: Final = (
     "The target's table has row security. As a superuser let the role bypass it (ALTER ROLE ... BYPASSRLS), then run "
     "again."
+)
+_RULE: Final = (
+    "A rule of the target's table acts on applied rows: `parallel-apply check` names it, and the command that keeps it "
+    "from them. Then run again."
 )
 _RAISED_BY: Final = (
     "At the target {where} raised this, called by a trigger, a default or a check. To keep a trigger from applied rows "
@@ -169,6 +174,8 @@ def _hint(error: psycopg.Error, state: str, table: str | None) -> str | None:
         return _NO_LABEL.format(enum=enum[1])
     if state == _PRIVILEGE and "row-level security" in primary:
         return _ROW_SECURITY
+    if state == _NOT_SUPPORTED and ("RETURNING on relation" in primary or "rules are not supported" in primary):
+        return _RULE
     if state in _RAISED:
         return _RAISED_BY.format(where=_function(error))
     return _HINTS.get(state) or _HINTS.get(state[:2])

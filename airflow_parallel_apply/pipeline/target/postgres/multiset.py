@@ -50,6 +50,8 @@ class Multiset:
                 f"staging of {self.table.relation.name} lost rows, as a crash of the target does",
                 hint="The unit is staged again.",
             )
+        if self._is_guarded:
+            connection.execute(self._sql("expect"))
         missing, images, wanted, gone = connection.execute(self._sql("delete")).fetchone() or (0, None, 0, 0)
         if missing:
             raise missing_images(self.table, int(missing), images)
@@ -60,15 +62,19 @@ class Multiset:
     def insert(self, connection: Connection, *, deleted: int) -> None:
         """`deleted`: what `delete` returned. Errors: `TargetError` that names what turns rows away; psycopg's own."""
         expected = sum(one.inserts - one.deletes for one in self.staged) + deleted
-        changed = 0
-        if self.table.is_guarded(as_replica=self.as_replica):
-            found, changed = connection.execute(self._sql("insert_watched")).fetchone() or (0, 0)
-        else:
-            found = connection.execute(self._sql("insert")).rowcount
+        found = connection.execute(self._sql("insert")).rowcount
         if found != expected:
             raise self._turned_away(connection, INSERT, expected, found)
-        if changed:
+        if not self._is_guarded:
+            return
+        if connection.execute(self._sql("unlike")).fetchone() != (0,):
             raise changed_rows(connection, self.table, row="", schema=self.schema, as_replica=self.as_replica)
+        connection.execute(self._sql("forget"))
+
+    @property
+    def _is_guarded(self) -> bool:
+        """Whether others may change its rows: then its images are counted before and after."""
+        return self.table.is_guarded(as_replica=self.as_replica)
 
     def _turned_away(self, connection: Connection, event: str, expected: int, found: int) -> TargetError:
         return turned_away(
@@ -96,7 +102,8 @@ class Multiset:
             columns=sql.SQL(", ").join(written),
             changes=sql.SQL(" UNION ALL ").join(self._changes(one) for one in self.staged),
             target_image=image(self.table, "t"),
-            stored_image=image(self.table, "t"),
+            # As long as the name of staging, and told from it by its first letter.
+            expected=sql.Identifier(self.schema, "e" + self.staged[0].staging[1:]),
             shown_rows=sql.Literal(_SHOWN_ROWS),
             shown_letters=sql.Literal(_SHOWN_LETTERS),
         )

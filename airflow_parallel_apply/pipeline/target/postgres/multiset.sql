@@ -29,22 +29,25 @@ SELECT coalesce(sum(number), 0), (array_agg(left(image, {shown_letters}) ORDER B
        (SELECT coalesce(sum(number), 0) FROM surplus), (SELECT count(*) FROM gone)
 FROM missing;
 
--- name: insert_watched
--- As insert, and how many images are not in the table as often as they were to be inserted.
-WITH counted AS (
-    SELECT *,
-           sum(CASE WHEN "pa:inserted" THEN 1 ELSE -1 END) OVER (PARTITION BY "pa:image") AS "pa:net",
-           row_number() OVER (PARTITION BY "pa:image", "pa:inserted") AS "pa:number"
+-- name: expect
+-- How often each image is to be there in the end.
+CREATE UNLOGGED TABLE {expected} WITH (autovacuum_enabled = off) AS
+SELECT image, wanted.number + coalesce(found.number, 0) AS number
+FROM (
+    SELECT "pa:image" AS image, sum(CASE WHEN "pa:inserted" THEN 1 ELSE -1 END) AS number
     FROM ({changes}) AS changes
-), put AS (
-    INSERT INTO {target} AS t ({columns}) OVERRIDING SYSTEM VALUE
-    SELECT {columns} FROM counted WHERE "pa:inserted" AND "pa:number" <= "pa:net"
-    RETURNING {stored_image} AS image
-)
-SELECT (SELECT count(*) FROM put), count(*)
-FROM (SELECT "pa:image" AS image, max("pa:net") AS number FROM counted WHERE "pa:net" > 0 GROUP BY 1) wanted
-FULL JOIN (SELECT image, count(*) AS number FROM put GROUP BY 1) found USING (image)
-WHERE wanted.number IS DISTINCT FROM found.number;
+    GROUP BY 1
+) wanted
+LEFT JOIN (SELECT {target_image} AS image, count(*) AS number FROM {rows} AS t GROUP BY 1) found USING (image);
+
+-- name: unlike
+SELECT count(*)
+FROM {expected} wanted
+LEFT JOIN (SELECT {target_image} AS image, count(*) AS number FROM {rows} AS t GROUP BY 1) found USING (image)
+WHERE wanted.number <> coalesce(found.number, 0);
+
+-- name: forget
+DROP TABLE {expected};
 
 -- name: insert
 INSERT INTO {target} ({columns}) OVERRIDING SYSTEM VALUE
