@@ -111,6 +111,26 @@ def test_stored_generated_columns_belong_to_the_image(rig: Rig) -> None:
     assert rig.rows("SELECT a, twice FROM bag ORDER BY a") == [(1, 2), (2, 4)]
 
 
+@pytest.mark.parametrize("ddl", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long)])
+def test_a_new_table_that_needs_generated_columns_published_stops_no_other(rig: Rig, ddl: DdlPolicy) -> None:
+    rig = rig.having(ddl=ddl)
+    rig.both("CREATE TABLE a (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id * 2) STORED, v text)")
+    rig.prepare()
+    rig.write("INSERT INTO a VALUES (1)")
+    rig.run()
+    rig.both(
+        "CREATE TABLE b (id int, g int GENERATED ALWAYS AS (id * 2) STORED)", "ALTER TABLE b REPLICA IDENTITY FULL"
+    )
+    rig.write("INSERT INTO a VALUES (2)")
+    rig.run()
+    rig.write("INSERT INTO a VALUES (3)", "INSERT INTO b VALUES (3)", "UPDATE a SET v = 'x'", "UPDATE b SET id = 4")
+    rig.run()
+    assert rig.comparison().equal, rig.comparison()
+    rig.write("UPDATE a SET v = 'y'", "UPDATE b SET id = 5")
+    rig.run()
+    assert rig.comparison().equal, rig.comparison()
+
+
 def test_a_table_whose_updates_publishing_would_forbid_is_refused_by_name(rig: Rig) -> None:
     rig.both(
         "CREATE TABLE v (a integer, b integer GENERATED ALWAYS AS (a) VIRTUAL)", "ALTER TABLE v REPLICA IDENTITY FULL"

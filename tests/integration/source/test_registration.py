@@ -158,7 +158,14 @@ def test_a_change_behind_what_is_asked_for_is_told_by_the_next_capture(begun: Sc
         begun.capture()
 
 
-def test_a_table_that_was_dropped_is_told_when_it_comes_back(begun: Scene, tmp_path: Path) -> None:
+def test_a_host_without_the_log_sees_changes_alone(begun: Scene, tmp_path: Path) -> None:
+    begun.execute("ALTER TABLE r DETACH PARTITION r1")
+    captured_lsn = begun.state().captured_lsn
+    assert begun.source().has_changes(captured_lsn)
+    assert not begun.source(log_url=str(tmp_path / "elsewhere")).has_changes(captured_lsn)
+
+
+def test_a_table_that_was_dropped_is_told_when_it_comes_back(begun: Scene) -> None:
     begun.execute("DROP TABLE t")
     begun.source().prepare()
     begun.capture()
