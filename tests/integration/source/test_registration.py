@@ -160,9 +160,9 @@ def test_a_change_behind_what_is_asked_for_is_told_by_the_next_capture(begun: Sc
 
 def test_a_host_without_the_log_sees_changes_alone(begun: Scene, tmp_path: Path) -> None:
     begun.execute("ALTER TABLE r DETACH PARTITION r1")
-    captured_lsn = begun.state().captured_lsn
-    assert begun.source().has_changes(captured_lsn)
-    assert not begun.source(log_url=str(tmp_path / "elsewhere")).has_changes(captured_lsn)
+    place = begun.state().place
+    assert begun.source().has_changes(place)
+    assert not begun.source(log_url=str(tmp_path / "elsewhere")).has_changes(place)
 
 
 def test_a_table_that_was_dropped_is_told_when_it_comes_back(begun: Scene) -> None:
