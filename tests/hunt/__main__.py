@@ -1,7 +1,7 @@
 """`make hunt`: trials until the time is up, each finding shrunk to a script; exit 1 when something was found.
 
 Variables: HUNT_SECONDS (600), HUNT_SEED (random; the same one goes on where it was), HUNT_TRIAL (plays one trial and
-tells it), HUNT_STEPS (plays a script), HUNT_KINDS (exotic things by name, with commas),
+tells it, or several), HUNT_STEPS (plays a script), HUNT_KINDS (exotic things by name, with commas),
 HUNT_TRIALS (ends after so many), HUNT_DIRECTORY (.hunt: state and scripts), HUNT_SHRINK_SECONDS (90).
 """
 
@@ -33,12 +33,13 @@ def main() -> int:
     try:
         if path := os.environ.get("HUNT_STEPS"):
             return _one(hunter, Trial.load(Path(path)))
-        if seed := os.environ.get("HUNT_TRIAL"):
-            return _one(hunter, trial_of(seed, _only()))
+        seconds = float(os.environ.get("HUNT_SECONDS") or 600)
+        if seeds := os.environ.get("HUNT_TRIAL", "").split():
+            return _listed(hunter, seeds, seconds)
         seed_given = int(os.environ["HUNT_SEED"]) if os.environ.get("HUNT_SEED") else None
         state = State.load(directory / "state.json", seed_given) if seed_given is not None else None
         state = state or State(path=directory / "state.json", seed=seed_given or random.SystemRandom().randrange(10**9))
-        hunt(hunter, state, directory, seconds=float(os.environ.get("HUNT_SECONDS") or 600))
+        hunt(hunter, state, directory, seconds=seconds)
         print(state.report())
         return 1 if state.findings else 0
     finally:
@@ -74,8 +75,19 @@ def _only() -> tuple[str, ...]:
     return tuple(kind.strip() for kind in os.environ.get("HUNT_KINDS", "").split(",") if kind.strip())
 
 
-def _one(hunter: Hunter, trial: Trial) -> int:
-    outcome = hunter.play(trial, is_told=True)
+def _listed(hunter: Hunter, seeds: list[str], seconds: float) -> int:
+    """One is told step by step; several are played until the time is up."""
+    until = monotonic() + seconds
+    found = 0
+    for seed in seeds:
+        if monotonic() < until:
+            print(f"HUNT_TRIAL={seed}")
+            found |= _one(hunter, trial_of(seed, _only()), is_told=len(seeds) == 1)
+    return found
+
+
+def _one(hunter: Hunter, trial: Trial, *, is_told: bool = True) -> int:
+    outcome = hunter.play(trial, is_told=is_told)
     print(f"{outcome.kind}: {outcome.what}" if outcome.kind else "nothing was found")
     return 1 if outcome.kind else 0
 

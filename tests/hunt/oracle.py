@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any, Final
 
 import psycopg
@@ -19,6 +20,10 @@ SELECT c.oid, n.nspname, c.relname, c.relkind,
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p' AND n.nspname = ANY(%s)
 ORDER BY 2, 3
+"""
+_SENT: Final = """
+SELECT attname FROM pg_attribute
+WHERE attrelid = %s AND attname = ANY(%s) AND attgenerated = '' AND attidentity = '' ORDER BY attnum DESC LIMIT 1
 """
 _SETTINGS: Final = "SET datestyle = iso; SET intervalstyle = postgres; SET timezone = 'UTC'; SET bytea_output = hex"
 
@@ -48,6 +53,18 @@ def differences(source_dsn: str, target_dsn: str, schemas: tuple[str, ...], *, k
             if ours != theirs:
                 found.append(f"{told} ({', '.join(both)}): {_shown(ours, theirs)}")
         return found
+
+
+def tell_definitions(dsn: str, schemas: tuple[str, ...]) -> None:
+    """Write a row of each table as it is, where the table lets itself be updated."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for oid, schema, name, _, columns in _tables(connection, schemas):
+            sent = connection.execute(_SENT, [oid, columns]).fetchone()
+            if sent is None:
+                continue
+            query = sql.SQL("UPDATE {0} SET {1} = {1} WHERE ctid = (SELECT min(ctid) FROM {0})")
+            with suppress(psycopg.Error):
+                connection.execute(query.format(sql.Identifier(schema, name), sql.Identifier(sent[0])))
 
 
 def _tables(connection: psycopg.Connection[Any], schemas: tuple[str, ...]) -> list[Any]:
