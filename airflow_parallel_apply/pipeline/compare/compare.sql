@@ -1,17 +1,3 @@
--- name: settings
-SET TimeZone = 'UTC';
-SET DateStyle = 'ISO, YMD';
-SET IntervalStyle = 'postgres';
-SET bytea_output = 'hex';
-SET extra_float_digits = 1;
-SET xmloption = content;
-SET client_encoding = 'UTF8';
-SET lc_monetary = 'C';
-SET quote_all_identifiers = off;
-SET search_path = '';
-SET statement_timeout = 0;
-SET default_transaction_read_only = on;
-
 -- name: tables
 SELECT n.nspname AS schema, c.relname AS table,
        coalesce(array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attgenerated = ''), '{}') AS columns,

@@ -8,15 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
+from airflow_parallel_apply.pipeline.keepalive import with_keepalives
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
+
+_LOOKING: Final = {"search_path": "", "default_transaction_read_only": "on"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +105,12 @@ class ComparedSide:
 def open_side(endpoint: Endpoint, name: str) -> Iterator[ComparedSide]:
     """A session of its own. Errors: `Unavailable`, `ConfigurationError`."""
     try:
-        connection = psycopg.connect(endpoint.dsn, autocommit=True, application_name="parallel-apply compare")
-        connection.execute(_statements()["settings"])
+        connection = psycopg.connect(
+            with_keepalives(endpoint.dsn), autocommit=True, application_name="parallel-apply compare"
+        )
+        settle(lambda query: connection.execute(query).fetchall(), EXACT, LASTING, PLAIN, _LOOKING)
+    except SettingsLost as error:
+        raise ConfigurationError(f"the {name}: {error}", op="compare", hint=POOLER_HINT) from error
     except psycopg.Error as error:
         raise translate(error, op="compare", server=name) from error
     with connection:

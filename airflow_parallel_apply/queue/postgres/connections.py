@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types.string import TextLoader
 
+from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured, QueueUnavailable
 from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION, Statements
 
@@ -26,6 +27,9 @@ _DEFAULTS: Final = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
+
+_BRIEF: Final = {"idle_in_transaction_session_timeout": "10s"}
+"""Ends the transaction of a client that was stopped in the middle of a modify, whose locks hide tasks from others."""
 
 _MIGRATE_HINT: Final = "Run `python -m airflow_parallel_apply.queue migrate` as a user who may create tables."
 
@@ -110,7 +114,7 @@ class Connections:
         try:
             # A value comes as its text, which `rows.to_task` reads in a third of the calls.
             connection.adapters.register_loader("json", TextLoader)
-            connection.execute(self._statements["session"])
+            prepare_session(connection)
             check_version(connection, self._statements)
         except psycopg.Error as error:
             translated = self._translated(connection, error)
@@ -138,6 +142,14 @@ def conninfo(dsn: str) -> str:
             "the queue's DSN is not a PostgreSQL connection string. Hint: Write postgresql://user@host:port/database."
         ) from None
     return make_conninfo("", **{**_DEFAULTS, **given, "application_name": APPLICATION_NAME})
+
+
+def prepare_session(connection: Connection) -> None:
+    """Give a new connection the settings of a queue's. Errors: `QueueMisconfigured`; psycopg's own."""
+    try:
+        settle(lambda query: connection.execute(query).fetchall(), EXACT, LASTING, PLAIN, _BRIEF)
+    except SettingsLost as error:
+        raise QueueMisconfigured(f"the queue's database: {error}. Hint: {POOLER_HINT}") from error
 
 
 def check_version(connection: Connection, statements: Statements) -> None:

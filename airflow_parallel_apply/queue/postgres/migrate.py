@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.queue.model import QueueError, QueueUnavailable
-from airflow_parallel_apply.queue.postgres.connections import conninfo, translated
+from airflow_parallel_apply.queue.postgres.connections import conninfo, prepare_session, translated
 from airflow_parallel_apply.queue.postgres.statements import DEFAULT_SCHEMA, Statements
 
 _MAX_RACES: Final = 5
@@ -22,6 +22,7 @@ def migrate(dsn: str, schema: str = DEFAULT_SCHEMA) -> tuple[str, ...]:
     statements = Statements(schema)
     try:
         with psycopg.connect(conninfo(dsn), autocommit=True) as connection:
+            prepare_session(connection)
             return (*_create_schema(connection, schema), *_upgrade(connection, statements))
     except psycopg.Error as error:
         raise translated(error, schema) from error

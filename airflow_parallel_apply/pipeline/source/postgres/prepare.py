@@ -13,7 +13,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, quoted, refuse
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, pooler_findings, quoted, refuse
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import Overtaken
 from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record, Server
@@ -35,6 +35,7 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
 from airflow_parallel_apply.pipeline.source.protocol import Prepared, Snapshot
+from airflow_parallel_apply.postgres.pooler import shares_sessions
 
 _ATTEMPTS = 20
 
@@ -175,6 +176,7 @@ class Preparation:
         self, connection: psycopg.Connection[Any], mine: Belongings, server: Server, followed: Sequence[SourceTable]
     ) -> tuple[Finding, ...]:
         return (
+            *pooler_findings(Side.SOURCE, is_shared=shares_sessions(self.session.another)),
             *server_findings(connection, self.slot.name, is_first_run=mine.is_first_run()),
             *table_findings(connection, followed, self.config.tables, server.user),
         )

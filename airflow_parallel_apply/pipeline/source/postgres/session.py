@@ -16,13 +16,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.keepalive import with_keepalives
+from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, Run, SettingsLost, settle
 
-_EXACT_TEXT: Final = (
-    "-c datestyle=ISO,YMD -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex "
-    "-c xmloption=content -c lc_monetary=C -c quote_all_identifiers=off -c array_nulls=on -c search_path= "
-    "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c client_connection_check_interval=5s"
-)
-"""A value's text depends on its reader's settings; both ends use these. By the last one a dead reader is noticed."""
+_AT_SOURCE: Final = {"search_path": "", "client_connection_check_interval": "5s"}
+"""Names of types are qualified wherever they are. By the second one a dead reader is noticed."""
 _BATCH_BYTES_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 
@@ -49,17 +46,33 @@ class Session:
 
     def replication(self) -> psycopg.Connection[Any]:
         """A new session that speaks the replication protocol; the caller closes it."""
-        conninfo = make_conninfo(self._conninfo(), replication="database")
-        return psycopg.connect(conninfo, autocommit=True)
+        return self._connect(make_conninfo(self._conninfo(), replication="database"))
 
     def another(self) -> psycopg.Connection[Any]:
         """A new session like `catalog`'s; the caller closes it."""
-        return psycopg.connect(self._conninfo(), autocommit=True)
+        return self._connect(self._conninfo())
+
+    def _connect(self, conninfo: str) -> psycopg.Connection[Any]:
+        connection = psycopg.connect(conninfo, autocommit=True)
+        try:
+            # Without parameters, as the replication protocol takes it.
+            self._settle(lambda query: connection.execute(query).fetchall())
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _settle(self, run: Run) -> None:
+        try:
+            settle(run, EXACT, LASTING, PLAIN, _AT_SOURCE)
+        except SettingsLost as error:
+            raise ConfigurationError(f"the source {self.place}: {error}", hint=POOLER_HINT) from error
 
     def stream(self, query: str, *, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of a query as they arrive. Closing the iterator early drops the connection, which ends the query."""
         if self._stream is None:
             self._stream = dbapi.connect(self._conninfo(), autocommit=True)
+            self._settle(self._fetch)
         is_complete = False
         try:
             with self._stream.cursor(adbc_stmt_kwargs={_BATCH_BYTES_OPTION: str(batch_bytes)}) as cursor:
@@ -76,6 +89,12 @@ class Session:
         finally:
             if not is_complete:
                 self._close_stream()
+
+    def _fetch(self, query: str) -> list[tuple[Any, ...]]:
+        with self._stream.cursor() as cursor:
+            cursor.execute(query)
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            return rows
 
     def close(self) -> None:
         """End both sessions."""
@@ -95,7 +114,6 @@ class Session:
         given = conninfo_to_dict(self._endpoint.dsn)
         return make_conninfo(
             with_keepalives(self._endpoint.dsn),
-            options=f"{given.get('options') or ''} {_EXACT_TEXT}".strip(),
             client_encoding="UTF8",
             application_name=self._application_name,
             connect_timeout=given.get("connect_timeout") or _CONNECT_TIMEOUT_SECONDS,

@@ -12,14 +12,16 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.keepalive import with_keepalives
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
+_AT_TARGET: Final = {"client_min_messages": "warning"}
 _END_TIMEOUT: Final = timedelta(seconds=5)
 _END_TRIES: Final = 3
 _CONNECT_TIMEOUT_SECONDS: Final = 10
@@ -117,6 +119,10 @@ class Session:
             hint="Look for its application_name in pg_stat_activity and end it.",
         )
 
+    def another(self) -> Connection:
+        """A new session like this one; the caller closes it. Errors: psycopg's own, `ConfigurationError`."""
+        return self._connect()
+
     def close(self) -> None:
         """Idempotent."""
         if self._connection is not None:
@@ -133,9 +139,12 @@ class Session:
             connect_timeout=_CONNECT_TIMEOUT_SECONDS,
         )
         try:
-            connection.execute(self.sql("session", "settings"))
+            settle(lambda query: connection.execute(query).fetchall(), EXACT, LASTING, PLAIN, _AT_TARGET)
             if self._synchronous_commit is not None:
                 connection.execute("SELECT set_config('synchronous_commit', %s, false)", [self._synchronous_commit])
+        except SettingsLost as error:
+            connection.close()
+            raise ConfigurationError(f"the target: {error}", hint=POOLER_HINT) from error
         except BaseException:
             connection.close()
             raise

@@ -1,0 +1,38 @@
+"""Whether a pooler hands one server session to several clients: `shares_sessions`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, Final
+
+import psycopg
+
+_TRIES: Final = 3
+
+
+def shares_sessions(connect: Callable[[], psycopg.Connection[Any]]) -> bool:
+    """Whether sessions that `connect` opens are not the caller's alone, as with a pooler in transaction mode.
+
+    A session's own process answers every statement of it, and none of another's. Where the server's process is the one
+    that the connection was told of, nobody stands between. Errors: psycopg's own.
+    """
+    with closing(connect()) as first:
+        before = _process(first)
+        if before == first.info.backend_pid:
+            return False
+        with closing(connect()) as second:
+            for _ in range(_TRIES):
+                with second.transaction():
+                    taken = _process(second)
+                    # Whoever keeps a session for its client answers at once, and from where it answered before.
+                    if taken == before:
+                        return True
+                if _process(first) != before:
+                    return True
+    return False
+
+
+def _process(connection: psycopg.Connection[Any]) -> int:
+    found = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
+    return 0 if found is None else int(found[0])
