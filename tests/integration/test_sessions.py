@@ -61,7 +61,10 @@ def test_no_default_of_a_database_reaches_a_session(source_dsn: str) -> None:
         with closing(source.replication()) as replication:
             assert replication.execute(query).fetchall() == expected()
         streamed = [row for batch in source.stream(query, batch_bytes=1000) for row in batch.to_pylist()]
-        assert [tuple(row.values()) for row in streamed] == expected()
+        assert [
+            tuple(bytes(value).decode() if isinstance(value, bytes) else value for value in row.values())
+            for row in streamed
+        ] == expected()
     with closing(TargetSession(source_dsn, pipeline="p", schema="parallel_apply")) as target:
         assert target.connection().execute(query).fetchall() == expected()
     with psycopg.connect(source_dsn, autocommit=True) as connection:

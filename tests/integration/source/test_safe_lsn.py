@@ -56,3 +56,28 @@ def test_nothing_around_a_commit_hides_it(followed: Scene, seed: int) -> None:
             followed.capture(max_changes=random_.choice([1, 2]))
     followed.capture(max_changes=1)
     assert [row["key"] for row in followed.rows()] == committed
+
+
+def test_a_database_with_unusual_defaults_is_captured(scene: Scene) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY, f float8, b bytea, d date, i interval)")
+    name = scene.value("SELECT current_database()")
+    scene.execute(
+        *(
+            f"ALTER DATABASE {name} SET {setting}"
+            for setting in (
+                "bytea_output = 'escape'",
+                "extra_float_digits = -3",
+                "datestyle = 'German'",
+                "intervalstyle = 'sql_standard'",
+                "standard_conforming_strings = off",
+                "default_transaction_read_only = on",
+                "transform_null_equals = on",
+            )
+        )
+    )
+    scene.source().prepare()
+    scene.execute(
+        "SET default_transaction_read_only = off; INSERT INTO t VALUES (1, 1/3.0::float8, 'ab', '2024-02-29', '1 day')"
+    )
+    scene.capture()
+    assert scene.shown("values") == [(["1", "0.3333333333333333", r"\x6162", "2024-02-29", "1 day"],)]
