@@ -77,7 +77,8 @@ def test_a_database_with_unusual_defaults_is_captured(scene: Scene) -> None:
     )
     scene.source().prepare()
     scene.execute(
-        "SET default_transaction_read_only = off; INSERT INTO t VALUES (1, 1/3.0::float8, 'ab', '2024-02-29', '1 day')"
+        "SET default_transaction_read_only = off",
+        "INSERT INTO t VALUES (1, 1/3.0::float8, 'ab', '2024-02-29', '1 day')",
     )
     scene.capture()
     assert scene.shown("values") == [(["1", "0.3333333333333333", r"\x6162", "2024-02-29", "1 day"],)]
