@@ -22,18 +22,16 @@ SELECT
         SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate
     ) AS has_primary_key,
     (
-        SELECT k.relname
+        SELECT (SELECT k.relname FROM pg_catalog.pg_class k WHERE k.oid = i.indexrelid) AS name
         FROM pg_catalog.pg_index i
-        JOIN pg_catalog.pg_class k ON k.oid = i.indexrelid
         WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate AND i.indisvalid
             AND i.indpred IS NULL AND i.indexprs IS NULL
             AND NOT EXISTS (
                 SELECT
-                FROM unnest(i.indkey[0:i.indnkeyatts - 1]) AS number
-                JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = number
-                WHERE NOT a.attnotnull
+                FROM pg_catalog.pg_attribute a
+                WHERE a.attrelid = c.oid AND NOT a.attnotnull AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
             )
-        ORDER BY k.relname
+        ORDER BY name
         LIMIT 1
     ) AS key_index
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t (oid, ordinal)
@@ -42,6 +40,7 @@ CROSS JOIN LATERAL (
     UNION
     SELECT p.relid FROM pg_catalog.pg_partition_tree(t.oid) p WHERE p.isleaf
 ) AS member
-JOIN pg_catalog.pg_class c ON c.oid = member.relid
+-- By its index, as in `shape.sql`.
+CROSS JOIN LATERAL (SELECT m.* FROM pg_catalog.pg_class m WHERE m.oid = member.relid OFFSET 0) AS c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 ORDER BY t.ordinal, c.oid <> t.oid, n.nspname, c.relname

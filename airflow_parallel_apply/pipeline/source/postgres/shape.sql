@@ -29,7 +29,13 @@ LEFT JOIN LATERAL (
         UNION
         SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p
     ) AS member
-    JOIN pg_catalog.pg_class leaf ON leaf.oid = member.relid AND leaf.relkind = 'r'
+    -- By its index, however many members the planner expects of a tree: not all of the catalog for each table.
+    CROSS JOIN LATERAL (
+        SELECT l.oid, l.relreplident, l.relfilenode
+        FROM pg_catalog.pg_class l
+        WHERE l.oid = member.relid AND l.relkind = 'r'
+        OFFSET 0
+    ) AS leaf
 ) AS part ON true
 LEFT JOIN LATERAL (
     SELECT i.indexrelid::bigint AS index, (i.indkey::int2[])[0:i.indnkeyatts - 1]::int[] AS columns

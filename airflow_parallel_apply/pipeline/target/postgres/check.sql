@@ -7,7 +7,15 @@ SELECT current_setting('server_version_num')::int AS version, current_setting('s
                 AND has_schema_privilege(to_regnamespace(quote_ident(%(schema)s)), 'CREATE'), false) AS can_use_schema;
 
 -- name: guards
--- What else looks at the rows of a table while they are applied.
+-- What else looks at the rows of a table while they are applied. Foreign keys have no index by the table that they refer
+-- to, so they are read once.
+WITH ends AS (
+    SELECT k.oid, k.conrelid AS relid, k.conname::text FROM pg_constraint k WHERE k.contype = 'f' AND k.conparentid = 0
+    UNION
+    SELECT k.oid, k.confrelid, k.conname::text FROM pg_constraint k WHERE k.contype = 'f' AND k.conparentid = 0
+), keys AS (
+    SELECT relid, array_agg(conname ORDER BY conname) AS names FROM ends GROUP BY relid
+)
 SELECT t.ordinal - 1 AS index, row_security_active(t.oid) AS row_security,
        ARRAY(SELECT g.tgname::text FROM pg_trigger g
              WHERE g.tgrelid = t.oid AND NOT g.tgisinternal AND g.tgenabled = 'O' ORDER BY 1) AS triggers,
@@ -17,9 +25,9 @@ SELECT t.ordinal - 1 AS index, row_security_active(t.oid) AS row_security,
              WHERE r.ev_class = t.oid AND r.ev_enabled = 'O' ORDER BY 1) AS rules,
        ARRAY(SELECT r.rulename::text FROM pg_rewrite r
              WHERE r.ev_class = t.oid AND r.ev_enabled IN ('A', 'R') ORDER BY 1) AS always_rules,
-       ARRAY(SELECT k.conname::text FROM pg_constraint k
-             WHERE k.contype = 'f' AND k.conparentid = 0 AND t.oid IN (k.conrelid, k.confrelid) ORDER BY 1) AS foreign_keys
+       coalesce(keys.names, ARRAY[]::text[]) AS foreign_keys
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t(oid, ordinal)
+LEFT JOIN keys ON keys.relid = t.oid
 ORDER BY 1;
 
 -- name: not_owned
