@@ -26,7 +26,7 @@ _COMMAND: Final = re.compile(
     r"parallel-apply (?:recopy|adopt-source|install-ddl-capture)(?: +(?:--[a-z-]+|[^\s`;,]+))*"
 )
 _TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip|ddl=skip, once")
-_AT_SOURCE: Final = re.compile(r"\bat the source\b(?!')")
+_AT_SOURCE: Final = re.compile(r"(?<!\. )\bat the source\b(?!')")
 _BY_HAND: Final = re.compile(
     r"(?i)change the target|make the target|make it|create it there|by hand|on both sides|add the column|"
     r"the target has a|turns rows away"
@@ -98,6 +98,14 @@ class Follower:
         if "No such command" in result.output:
             raise Caught(MISSING, text)
         self.done.append(text)
+        refused = " ".join(result.output.split())
+        if (
+            result.exit_code
+            and "Hint:" in refused
+            and (how := self._sql(Exception(refused), refused.split("Hint:")[1]))
+        ):
+            result = runner.invoke(app, words)
+            text = f"{text}, after {how}"
         return f"{text}: {result.exit_code} {result.output.strip()[-200:]}"
 
     def _sql(self, error: Exception, hint: str) -> str:
