@@ -31,6 +31,12 @@ def test_the_first_run_says_what_it_made_and_the_next_makes_nothing(scene: Scene
     assert second.log_id == first.log_id
 
 
+def test_standbys_may_keep_a_copy_of_the_slot(scene: Scene) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    scene.source().prepare()
+    assert scene.value(f"SELECT failover FROM pg_replication_slots WHERE slot_name = '{scene.slot}'")
+
+
 def test_tables_of_the_product_itself_are_never_followed(scene: Scene) -> None:
     scene.execute("CREATE SCHEMA parallel_apply", "CREATE TABLE parallel_apply.x (a int)", "CREATE TABLE t (id int)")
     assert scene.source(tables=TablePatterns(include=("*",))).prepare().tables == ("public.t",)

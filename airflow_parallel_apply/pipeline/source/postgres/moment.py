@@ -30,6 +30,9 @@ class Moment:
     snapshot: str
 
 
+_FAILOVER_VERSION: Final = 170000
+
+
 @contextmanager
 def held(session: Session, tables: Sequence[SourceTable]) -> Iterator[None]:
     """Keep the tables from being rewritten, truncated or dropped. `Unavailable`: somebody else holds one for long."""
@@ -49,9 +52,14 @@ def new_slot(session: Session, name: str, *, temporary: bool = False) -> Iterato
     """Make a slot; its snapshot is there until the end of the block, and so is a temporary slot."""
     with closing(session.replication()) as replication:
         replication.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
-        # The older syntax, which version 14 knows and later ones still take.
-        command = sql.SQL("CREATE_REPLICATION_SLOT {} {} LOGICAL {} EXPORT_SNAPSHOT").format(
-            sql.Identifier(name), sql.SQL("TEMPORARY" if temporary else ""), sql.SQL(PLUGIN)
+        # The older syntax, which version 14 knows and later ones still take. From 17 on standbys may keep a copy of the
+        # slot: then a failover to one goes on with it.
+        follows = not temporary and replication.info.server_version >= _FAILOVER_VERSION
+        command = sql.SQL("CREATE_REPLICATION_SLOT {} {} LOGICAL {} {}").format(
+            sql.Identifier(name),
+            sql.SQL("TEMPORARY" if temporary else ""),
+            sql.SQL(PLUGIN),
+            sql.SQL("(SNAPSHOT 'export', FAILOVER)" if follows else "EXPORT_SNAPSHOT"),
         )
         result = replication.pgconn.exec_(command.as_string(replication).encode())
         if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
