@@ -10,6 +10,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.recopy import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.rig import Rig, execute
 
 _TABLE = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer)"
@@ -241,5 +242,16 @@ def test_a_key_that_moved_while_the_old_one_is_unique_at_the_target_is_named(rig
     with pytest.raises(FatalError, match=r"(?s)moved to other columns, run ALTER TABLE \S+ DROP CONSTRAINT t_pkey at"):
         rig.run()
     execute(rig.target_dsn, "ALTER TABLE t DROP CONSTRAINT t_pkey")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_table_that_comes_later_is_seen_before_its_first_row(rig: Rig) -> None:
+    begin(rig, _TABLE)
+    rig.both("CREATE TABLE late (id integer PRIMARY KEY, x integer, a text)", "ALTER TABLE late DROP x")
+    rig.prepare()
+    sightings = open_reader(rig.config.log_url).state().sightings
+    assert [(one.last_number, one.absent) for one in sightings] == [(3, ()), (3, (2,))]
+    rig.write("INSERT INTO late VALUES (1, 'a')", "ALTER TABLE late ADD x integer DEFAULT 4", "UPDATE late SET a = 'b'")
     rig.run()
     assert_equal(rig)

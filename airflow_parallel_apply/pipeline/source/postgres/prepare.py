@@ -26,12 +26,14 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
 )
 from airflow_parallel_apply.pipeline.source.postgres.check import server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED, FirstRun
+from airflow_parallel_apply.pipeline.source.postgres.history import look_again
 from airflow_parallel_apply.pipeline.source.postgres.moment import LOCK_TIMEOUT
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, Registration
 from airflow_parallel_apply.pipeline.source.postgres.renaming import tell_renamed
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
 from airflow_parallel_apply.pipeline.source.protocol import Prepared, Snapshot
@@ -124,6 +126,8 @@ class Preparation:
         for _ in range(_ATTEMPTS):
             writer = open_writer(self.config.log_url)
             writer.register(registration.to_text(), 0)
+            connection = self.session.catalog()
+            writer.see(look_again(connection, published(connection, self.publication), writer.sightings()))
             with suppress(Overtaken):
                 writer.commit(writer.state().captured_lsn)
                 return
