@@ -39,7 +39,7 @@ Numbers = npt.NDArray[np.int64]
 _BEGIN, _COMMIT, _INSERT, _UPDATE, _DELETE = (ord(letter) for letter in "BCIUD")
 _FREQUENT: Final = np.isin(np.arange(256), [_BEGIN, _COMMIT, _INSERT, _UPDATE, _DELETE])
 _CHANGES: Final = np.isin(np.arange(256), [_INSERT, _UPDATE, _DELETE])
-_TRUNCATE: Final = ord("T")
+_RELATION, _TRUNCATE = ord("R"), ord("T")
 _NEW: Final = ord("N")
 _XID_AT: Final = 17
 """Kind, LSN and time before a begin's transaction id."""
@@ -162,6 +162,11 @@ class Decoder:
         for index in np.flatnonzero(kinds == _TRUNCATE).tolist():
             for oid in parse_truncate(wire.message(index)).oids:
                 first_use[oid] = min(index, first_use.get(oid, index))
+        for index in np.flatnonzero(kinds == _RELATION).tolist():
+            oid = int(wire.numbers(wire.starts[index : index + 1] + 1, ">u4")[0])
+            if index < first_use.get(oid, index + 1):
+                # Described anew before its first change: what was kept is of the past.
+                self._kept.pop(oid, None)
         is_redefined = False
         for oid in first_use.keys() & self._kept.keys():
             relation = parse_relation(self._kept.pop(oid), self._types)
