@@ -2,7 +2,7 @@
 
 The source's catalog is asked about a change later than the change was made. What it says now is only proven for the
 change's own moment together with what it said before that moment, so the log keeps what was seen at each capture's
-begin. Only what differs from the sighting before is kept.
+begin, and what its own event trigger sent. Only what differs from the sighting before is kept.
 """
 
 from __future__ import annotations
@@ -72,9 +72,17 @@ class Sighting:
 
 
 def newer(known: Sequence[Sighting], seen: Iterable[Sighting]) -> tuple[Sighting, ...]:
-    """Those that differ from the last one known of their table."""
-    last = {sighting.oid: sighting for sighting in known}
-    return tuple(sighting for sighting in seen if sighting.oid not in last or not last[sighting.oid].is_as(sighting))
+    """Those that differ from the last one known of their table and their moment. `known`: in the order of LSNs."""
+    return tuple(
+        sighting
+        for sighting in seen
+        if (last := last_before(known, sighting.oid, sighting.lsn)) is None or not last.is_as(sighting)
+    )
+
+
+def in_order(sightings: Iterable[Sighting]) -> tuple[Sighting, ...]:
+    """By their moment; of one moment the last one counts."""
+    return tuple(sorted(sightings, key=lambda sighting: sighting.lsn))
 
 
 def still_needed(sightings: Sequence[Sighting], captured_lsn: int) -> tuple[Sighting, ...]:

@@ -30,7 +30,7 @@ from airflow_parallel_apply.pipeline.log.protocol import (
     RowGroup,
     Segment,
 )
-from airflow_parallel_apply.pipeline.sighting import Sighting, still_needed
+from airflow_parallel_apply.pipeline.sighting import Sighting, in_order, still_needed
 
 _HEAD: Final = b'{"checksum":"'
 _MIDDLE: Final = b'","body":'
@@ -122,7 +122,7 @@ def advance(view: LogView, manifest: Manifest) -> LogView:
     else:
         segments = tuple(segment for segment in view.state.segments if segment.name not in removed) + manifest.added
         relations = view.state.relations + manifest.relations
-        sightings = view.state.sightings + manifest.sightings
+        sightings = in_order((*view.state.sightings, *manifest.sightings))
         retired = view.retired + tuple(Retired(name=name, since=manifest.created) for name in manifest.removed)
     if removed:
         segments = tuple(sorted(segments, key=lambda segment: (segment.first_seqno, segment.first_fragno)))

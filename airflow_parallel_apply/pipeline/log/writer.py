@@ -37,7 +37,7 @@ from airflow_parallel_apply.pipeline.log.protocol import (
     Segment,
 )
 from airflow_parallel_apply.pipeline.log.segment import ROW_COST_BYTES, UNLINKED, remove_segment, write_segment
-from airflow_parallel_apply.pipeline.sighting import Sighting, newer
+from airflow_parallel_apply.pipeline.sighting import Sighting, in_order, newer
 
 _FIRST_FILE_RATIO: Final = 0.4
 """Guess of a row file's size by what goes into it, until the first file says better."""
@@ -99,7 +99,7 @@ class DirectoryLogWriter:
         self._sightings += newer(self.sightings(), sightings)
 
     def sightings(self) -> tuple[Sighting, ...]:
-        return (*self._view.state.sightings, *self._sightings)
+        return in_order((*self._view.state.sightings, *self._sightings))
 
     def _known(self) -> list[Relation]:
         return [*self._view.state.relations, *self._relations]

@@ -126,3 +126,21 @@ def test_a_role_sends_once_it_is_granted_that(scene: Scene, stranger: str) -> No
         connection.execute(sql.SQL(ddl("ALTER TABLE t ADD v text DEFAULT 'é'")))  # type: ignore[arg-type]
     scene.capture()
     assert scene.shown("operation", "values") == [("M", ["parallel_apply.ddl", "ALTER TABLE t ADD v text DEFAULT 'é'"])]
+
+
+def test_what_is_sent_in_a_savepoint_stays_before_what_follows_it(scene: Scene) -> None:
+    install(scene.dsn)
+    begin(scene)
+    scene.transaction(
+        "INSERT INTO t VALUES (1)",
+        "SAVEPOINT a",
+        ddl("ALTER TABLE t ADD v int"),
+        "RELEASE a",
+        "INSERT INTO t VALUES (2)",
+        "SAVEPOINT b",
+        ddl("ALTER TABLE t DROP v"),
+        "RELEASE b",
+        "DELETE FROM t WHERE id = 1",
+    )
+    scene.capture()
+    assert [operation for (operation,) in scene.shown("operation")] == ["I", "M", "I", "M", "D"]

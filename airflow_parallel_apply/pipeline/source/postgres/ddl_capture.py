@@ -17,7 +17,10 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 
-_OBJECT_COUNT: Final = 4
+_NEEDED: Final = frozenset(
+    ("function parallel_apply.ddl_signature", "function parallel_apply.ddl_is_signed", "table parallel_apply.ddl_key")
+)
+"""What a message's signature rests on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,7 @@ def ddl_objects(connection: psycopg.Connection[Any]) -> tuple[DdlObject, ...]:
 
 def can_verify(found: Sequence[DdlObject]) -> bool:
     """Whether all of it is there, and belongs to roles that may decide what a target runs."""
-    return len(found) == _OBJECT_COUNT and all(one.is_trusted for one in found)
+    return {one.name for one in found} >= _NEEDED and all(one.is_trusted for one in found)
 
 
 def install_ddl_capture(session: Session, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:
@@ -60,11 +63,26 @@ def install_ddl_capture(session: Session, *, grant_to: Sequence[str] = ()) -> tu
                 hint=f"Install as {others[0].owner} if you trust that role; else drop what it made and try again.",
             )
         connection.execute(statement("ddl_capture"))
+        is_superuser = connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
+        captures = is_superuser is not None and is_superuser[0]
+        if captures:
+            connection.execute(_trigger().encode())
         for role in grant_to:
             connection.execute(
                 sql.SQL("GRANT EXECUTE ON FUNCTION parallel_apply.send_ddl(text) TO {}").format(sql.Identifier(role))
             )
     return (
         f"Installed parallel_apply.send_ddl at {session.place}: what it sends counts as DDL of this database.",
+        "Changes of followed tables' definitions are captured as they are made."
+        if captures
+        else "Changes of followed tables' definitions are not captured as they are made: it takes an event trigger, "
+        "which only a superuser may make.",
         *(f"Role {role} may send." for role in grant_to),
     )
+
+
+def _trigger() -> str:
+    """The event trigger, with the very statements that capture asks the catalog with."""
+    shape = statement("shape").replace("%(oids)s::oid[]", "ARRAY[followed]")
+    fills = statement("fills").replace("= ANY (%(numbers)s::int[])", "> 0").replace("%(oid)s", "followed")
+    return statement("ddl_trigger").replace("{shape}", shape).replace("{fills}", fills)

@@ -38,17 +38,25 @@ AS $$
 $$;
 GRANT EXECUTE ON FUNCTION parallel_apply.ddl_is_signed(text, text, bytea) TO PUBLIC;
 
-CREATE OR REPLACE FUNCTION parallel_apply.send_ddl(statement text) RETURNS void
+CREATE OR REPLACE FUNCTION parallel_apply.send_signed(prefix text, content text) RETURNS pg_lsn
 LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT pg_logical_emit_message(
         true,
-        'parallel_apply.ddl',
+        prefix,
         parallel_apply.ddl_signature(
-            pg_current_xact_id()::xid::text, 'parallel_apply.ddl', convert_to(statement, getdatabaseencoding())
-        ) || convert_to(statement, getdatabaseencoding())
-    )
+            pg_current_xact_id()::xid::text, prefix, convert_to(content, getdatabaseencoding())
+        ) || convert_to(content, getdatabaseencoding())
+    );
+    -- A message has the LSN of its record's end, which is where the next change begins. Of two subtransactions that meet
+    -- there either may be decoded first: so what is next is another message, which nobody reads.
+    SELECT pg_logical_emit_message(true, 'parallel_apply', '')
 $$;
+REVOKE ALL ON FUNCTION parallel_apply.send_signed(text, text) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION parallel_apply.send_ddl(statement text) RETURNS void
+LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT FROM parallel_apply.send_signed('parallel_apply.ddl', statement) $$;
 REVOKE ALL ON FUNCTION parallel_apply.send_ddl(text) FROM PUBLIC;
 COMMENT ON FUNCTION parallel_apply.send_ddl(text) IS
     'Sends SQL to the targets that follow this database, in the place of the calling transaction.';

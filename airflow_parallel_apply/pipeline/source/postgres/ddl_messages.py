@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
@@ -12,29 +13,38 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session
 _logger = logging.getLogger(__name__)
 
 DDL_PREFIX: Final = "parallel_apply.ddl"
+SIGHTING_PREFIX: Final = "parallel_apply.sighting"
 _SIGNATURE_BYTES: Final = 32
 _MOST_TOLD: Final = 5
 """Warnings of one read: a stranger may send as many messages as he likes."""
 
 
 class DdlMessages:
-    """Judges the messages of one read of the slot. Not thread-safe."""
+    """Judges the messages of one read of the slot. `sighted` takes the commit LSN and the text of a sighting that the
+    source sent. Not thread-safe.
+    """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, sighted: Callable[[int, bytes], None]) -> None:
         self._session = session
+        self._sighted = sighted
         self._can_verify: bool | None = None
         self._refused_count = 0
 
-    def text(self, xid: int, message: WireMessage) -> bytes | None:
+    def text(self, xid: int, commit_lsn: int, message: WireMessage) -> bytes | None:
         """The statement in a message, in UTF-8; None where `parallel_apply.send_ddl` did not write it, or not in this
         transaction. The server judges, which alone has the keys.
         """
+        if message.prefix == SIGHTING_PREFIX and message.transactional and self._is_signed(xid, message):
+            self._sighted(commit_lsn, self._decoded(message))
         if message.prefix != DDL_PREFIX:
             return None
         if not message.transactional or not self._is_signed(xid, message):
             self._tell(xid, message)
             return None
-        # Names and values are sent in our encoding, a message's content as it lies there, in its database's.
+        return self._decoded(message)
+
+    def _decoded(self, message: WireMessage) -> bytes:
+        """Names and values are sent in our encoding, a message's content as it lies there, in its database's."""
         content = message.content[_SIGNATURE_BYTES:]
         found = self._session.catalog().execute("SELECT convert_from(%s, getdatabaseencoding())", [content]).fetchone()
         return str(found[0]).encode() if found else b""
@@ -47,7 +57,8 @@ class DdlMessages:
         if not self._can_verify:
             return False
         found = connection.execute(
-            "SELECT parallel_apply.ddl_is_signed(%s, %s, %s)", [str(xid), message.prefix, message.content]
+            "SELECT parallel_apply.ddl_is_signed(%s::text, %s::text, %s::bytea)",
+            [str(xid), message.prefix, message.content],
         ).fetchone()
         return bool(found and found[0])
 

@@ -6,7 +6,7 @@ the last sighting before the message (`pipeline/sighting.py`) and by the log's l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -49,15 +49,24 @@ def look_again(
     made = []
     for sighting, shape in look(connection, oids):
         before = last.get(sighting.oid)
-        if before is None:
-            made.append(sighting)
-            continue
-        new = [number for number in shape.plain if number > before.last_number]
-        fills = {number: (type_name, fill) for number, type_name, fill in before.fills if number in shape.plain}
-        for number, fill in (proven_fills(connection, shape, new, before) if new else {}).items():
-            fills[number] = (shape.columns[number].type_name, fill)
-        made.append(replace(sighting, fills=tuple((number, *fill) for number, fill in sorted(fills.items()))))
+        new = new_numbers(shape, before)
+        proven = proven_fills(connection, shape, new, before) if new else {}
+        made.append(with_proven(sighting, shape, proven, before))
     return tuple(made)
+
+
+def new_numbers(shape: Shape, before: Sighting | None) -> list[int]:
+    """The columns that were made since a sighting; none where there is none."""
+    return [number for number in shape.plain if before is not None and number > before.last_number]
+
+
+def with_proven(sighting: Sighting, shape: Shape, proven: Mapping[int, str], before: Sighting | None) -> Sighting:
+    """A sighting with what is proven of older rows, now and by the one before it."""
+    kept = before.fills if before is not None else ()
+    fills = {number: (type_name, fill) for number, type_name, fill in kept if number in shape.plain}
+    for number, fill in proven.items():
+        fills[number] = (shape.columns[number].type_name, fill)
+    return replace(sighting, fills=tuple((number, *fill) for number, fill in sorted(fills.items())))
 
 
 def proven_fills(
@@ -69,11 +78,16 @@ def proven_fills(
     of the table was rewritten since before the column was made, it is NULL; a default with a value for each row, and an
     identity, rewrite all of it.
     """
+    rows = connection.execute(statement("fills"), {"oid": shape.oid, "numbers": list(numbers)}).fetchall()
+    return fills_of_rows(rows, numbers, seen)
+
+
+def fills_of_rows(rows: Iterable[Sequence[Any]], numbers: Sequence[int], seen: Sighting | None) -> dict[int, str]:
+    """The same, out of the rows of `fills.sql`."""
     parts: dict[int, list[tuple[int, int, str | None]]] = {number: [] for number in numbers}
-    for number, part, file, value in connection.execute(
-        statement("fills"), {"oid": shape.oid, "numbers": list(numbers)}
-    ).fetchall():
-        parts[number].append((part, file, value))
+    for number, part, file, value in rows:
+        if number in parts:
+            parts[number].append((part, file, value))
     files = dict(seen.rewritten) if seen is not None else {}
     proven = {}
     for number, held in parts.items():

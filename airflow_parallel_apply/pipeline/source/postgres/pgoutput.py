@@ -77,9 +77,8 @@ class Decoder:
     """Decodes one read of a slot, from its first message. Not thread-safe.
 
     `table` turns a relation message, and the LSN at which the transaction that it was sent in commits, into a followed
-    table, and tells whether its definition differs from the one the log had for it. `ddl` gives the text of a message,
-    and of the transaction's id, that counts as DDL; None for any other. `renamed` gives the ids of the
-    definitions that a message of our own brings along, `passing` takes messages out.
+    table, and tells whether its definition differs from the one the log had for it. `ddl` gives the text of a message
+    that counts as DDL, by its transaction's id and commit LSN; None for any other. `passing` takes messages out.
     Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
     """
 
@@ -88,7 +87,7 @@ class Decoder:
         *,
         next_seqno: int,
         table: Callable[[WireRelation, int], tuple[FollowedTable, bool]],
-        ddl: Callable[[int, WireMessage], bytes | None],
+        ddl: Callable[[int, int, WireMessage], bytes | None],
         renamed: Callable[[int, WireMessage], tuple[int, ...]],
         passing: Passing | None = None,
     ) -> None:
@@ -205,8 +204,8 @@ class Decoder:
                         # Its LSN is the end of its record, where the commit behind it may begin. What committed
                         # before it was sent before it, so a read of nothing else moves on.
                         self.safe_lsn = max(self.safe_lsn, message.lsn)
-                    xid = self._transaction_of(wire, kinds, index)[0] if message.transactional else 0
-                    text = self._ddl(xid, message)
+                    xid, commit_lsn = self._transaction_of(wire, kinds, index) if message.transactional else (0, 0)
+                    text = self._ddl(xid, commit_lsn, message)
                     relation_ids = self._renamed(xid, message)
                     if relation_ids:
                         texts = (message.prefix.encode(), b"")

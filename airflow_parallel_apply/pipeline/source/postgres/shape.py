@@ -76,21 +76,24 @@ class Shape:
 def shapes(connection: psycopg.Connection[Any], oids: Sequence[int]) -> Mapping[int, Shape]:
     """By oid, without tables that are gone. Errors: psycopg's own."""
     found = connection.execute(statement("shape"), {"oids": list(oids)}).fetchall()
-    return {
-        oid: Shape(
-            oid=oid,
-            is_partitioned=is_partitioned,
-            leaves_are_full=leaves_are_full,
-            last_number=last_number,
-            columns={
-                number: LivingColumn(name=name, type_name=type_name, generated=generated.strip())
-                for number, name, type_name, generated in columns
-            },
-            key=(index, tuple(key_columns)) if index is not None else None,
-            rewritten=tuple((part, file) for part, file in rewritten),
-        )
-        for oid, is_partitioned, leaves_are_full, last_number, columns, index, key_columns, rewritten in found
-    }
+    return {row[0]: shape_of_row(row) for row in found}
+
+
+def shape_of_row(row: Sequence[Any]) -> Shape:
+    """A table out of a row of `shape.sql`."""
+    oid, is_partitioned, leaves_are_full, last_number, columns, index, key_columns, rewritten = row
+    return Shape(
+        oid=oid,
+        is_partitioned=is_partitioned,
+        leaves_are_full=leaves_are_full,
+        last_number=last_number,
+        columns={
+            number: LivingColumn(name=name, type_name=type_name, generated=generated.strip())
+            for number, name, type_name, generated in columns
+        },
+        key=(index, tuple(key_columns)) if index is not None else None,
+        rewritten=tuple((part, file) for part, file in rewritten),
+    )
 
 
 def published(connection: psycopg.Connection[Any], publication: str) -> list[int]:

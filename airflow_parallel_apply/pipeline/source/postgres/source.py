@@ -30,7 +30,6 @@ from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader, open_writer, sync_manifests
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogState, LogWriter, Overtaken
-from airflow_parallel_apply.pipeline.sighting import last_before
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     describe,
     describe_now,
@@ -50,6 +49,7 @@ from airflow_parallel_apply.pipeline.source.postgres.registration import Registr
 from airflow_parallel_apply.pipeline.source.postgres.renaming import RENAMED_PREFIX, renamed, renamed_by
 from airflow_parallel_apply.pipeline.source.postgres.resume import LastCommit, ResumedRead, commit_ends
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
+from airflow_parallel_apply.pipeline.source.postgres.sent_sightings import SentSightings
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
@@ -154,10 +154,11 @@ class PostgresSource:
             connection = self._session.catalog()
             writer.see(look_again(connection, published(connection, self._publication), writer.sightings()))
             self._prove(writer, through_lsn)
+            sent = SentSightings(writer)
             decoder = Decoder(
                 next_seqno=before.last_seqno + 1,
-                table=partial(self._followed, writer),
-                ddl=DdlMessages(self._session).text,
+                table=partial(self._followed, writer, sent),
+                ddl=DdlMessages(self._session, sent.take).text,
                 renamed=partial(self._renamed, writer),
                 passing=Passing(before.passed_over, captured_lsn=before.captured_lsn),
             )
@@ -271,13 +272,15 @@ class PostgresSource:
             return int(_READ_BYTES / self._message_bytes)
         return max_changes if wal_bytes <= _READ_BYTES else 0
 
-    def _followed(self, writer: LogWriter, wire: WireRelation, commit_lsn: int) -> tuple[FollowedTable, bool]:
+    def _followed(
+        self, writer: LogWriter, sent: SentSightings, wire: WireRelation, commit_lsn: int
+    ) -> tuple[FollowedTable, bool]:
         connection = self._session.catalog()
         table = describe(
             connection,
             wire,
             shapes(connection, [wire.oid]).get(wire.oid),
-            seen=last_before(writer.sightings(), wire.oid, commit_lsn),
+            seen=sent.before(wire.oid, commit_lsn),
             known=writer.latest_relation(wire.schema, wire.table, wire.oid),
         )
         relation_id, is_redefined = writer.relation_id(renamed(connection, writer, table.relation))

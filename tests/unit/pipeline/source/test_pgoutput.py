@@ -55,7 +55,7 @@ class Definitions:
         return FollowedTable(relation=relation, kinds=kinds), bool(known) and known[-1] is not relation
 
 
-def ddl_of(xid: int, message: WireMessage) -> bytes | None:
+def ddl_of(xid: int, commit_lsn: int, message: WireMessage) -> bytes | None:
     """Stands for the server, which verifies that somebody sent it who may."""
     return message.content if message.transactional and message.prefix == "parallel_apply.ddl" else None
 

@@ -1,0 +1,50 @@
+-- Sends what a followed table has become, whenever its definition changes: what the catalog will not tell later. It never
+-- stands in the way of the change: what cannot be sent is less that is proven, and no more than that. What stands in
+-- braces are the statements that capture itself asks with.
+CREATE OR REPLACE FUNCTION parallel_apply.sighting(followed oid) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $sighting$
+    SELECT json_build_object(
+        'version', 1,
+        'shape', (
+            SELECT json_build_array(s.oid, s.partitioned, s.leaves, s.last, s.columns, s.index, s.key, s.rewritten)
+            FROM ({shape}) AS s (oid, partitioned, leaves, last, columns, index, key, rewritten)
+        ),
+        'fills', coalesce(
+            (
+                SELECT json_agg(json_build_array(f.number, f.part, f.file, f.value))
+                FROM ({fills}) AS f (number, part, file, value)
+            ),
+            '[]'
+        )
+    )::text
+$sighting$;
+REVOKE ALL ON FUNCTION parallel_apply.sighting(oid) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION parallel_apply.capture_ddl() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $capture$
+DECLARE
+    followed oid;
+BEGIN
+    FOR followed IN
+        SELECT DISTINCT r.prrelid
+        FROM pg_event_trigger_ddl_commands() AS c
+        LEFT JOIN pg_index i ON i.indexrelid = c.objid
+        JOIN pg_publication_rel r
+            ON r.prrelid = coalesce(pg_partition_root(coalesce(i.indrelid, c.objid)), i.indrelid, c.objid)
+        WHERE c.classid = 'pg_class'::regclass
+            AND starts_with(obj_description(r.prpubid, 'pg_publication'), 'parallel_apply: log ')
+    LOOP
+        PERFORM parallel_apply.send_signed('parallel_apply.sighting', parallel_apply.sighting(followed));
+    END LOOP;
+EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'parallel_apply.capture_ddl sent nothing: %', SQLERRM;
+END
+$capture$;
+REVOKE ALL ON FUNCTION parallel_apply.capture_ddl() FROM PUBLIC;
+
+DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_ddl;
+CREATE EVENT TRIGGER parallel_apply_capture_ddl ON ddl_command_end
+    WHEN TAG IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE INDEX', 'ALTER INDEX')
+    EXECUTE FUNCTION parallel_apply.capture_ddl();

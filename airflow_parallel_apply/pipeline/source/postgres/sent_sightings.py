@@ -1,0 +1,61 @@
+"""Sightings that the source itself sent: `parallel_apply.capture_ddl` writes one at each change of a definition.
+
+They lie in the stream where the change does, so nothing can have happened in between: a default that was dropped again,
+a column that was made anew, a rewrite that took with it what older rows hold. Without them the catalog is asked later,
+and what it cannot prove any more stops the run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Final
+
+from airflow_parallel_apply.pipeline.log.protocol import LogWriter
+from airflow_parallel_apply.pipeline.sighting import Sighting, last_before
+from airflow_parallel_apply.pipeline.source.postgres.history import fills_of_rows, new_numbers, with_proven
+from airflow_parallel_apply.pipeline.source.postgres.shape import shape_of_row
+
+VERSION: Final = 1
+"""Of what a message holds; others are passed over, since they prove no more than their absence does."""
+
+
+class SentSightings:
+    """Those of one read of the slot, kept in the log. Not thread-safe."""
+
+    def __init__(self, writer: LogWriter) -> None:
+        self._writer = writer
+        self._commit_lsn = -1
+        self._here: dict[int, Sighting] = {}
+        """Of the transaction that commits there, by table."""
+
+    def take(self, commit_lsn: int, content: bytes) -> None:
+        """One message's. Later sightings of the table gain what it proves of older rows."""
+        sent = json.loads(content)
+        if sent["version"] != VERSION:
+            return
+        shape = shape_of_row(sent["shape"])
+        before = self.before(shape.oid, commit_lsn)
+        proven = fills_of_rows(sent["fills"], new_numbers(shape, before), before)
+        made = with_proven(shape.sighting(commit_lsn + 1), shape, proven, before)
+        if commit_lsn != self._commit_lsn:
+            self._commit_lsn, self._here = commit_lsn, {}
+        self._here[shape.oid] = made
+        later = [
+            replace(other, fills=_merged(made, other))
+            for other in self._writer.sightings()
+            if other.oid == shape.oid and other.lsn > made.lsn
+        ]
+        self._writer.see([made])
+        self._writer.see(later)
+
+    def before(self, oid: int, commit_lsn: int) -> Sighting | None:
+        """The last sighting of a table before what comes next in the transaction that commits at an LSN."""
+        if commit_lsn == self._commit_lsn and oid in self._here:
+            return self._here[oid]
+        return last_before(self._writer.sightings(), oid, commit_lsn)
+
+
+def _merged(made: Sighting, other: Sighting) -> tuple[tuple[int, str, str], ...]:
+    known = {number for number, _, _ in other.fills}
+    return tuple(sorted((*other.fills, *(fill for fill in made.fills if fill[0] not in known))))

@@ -1,0 +1,123 @@
+"""A source that sends what its tables become: what the catalog cannot tell later is followed all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from tests.support.ddl_messages import install
+from tests.support.rig import Rig
+
+_PLAIN = ("CREATE TABLE t (id integer PRIMARY KEY, a text, b integer)",)
+_PARTED = (
+    "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer) PARTITION BY RANGE (id)",
+    "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (50)",
+    "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (50) TO (10000)",
+)
+
+FOLLOWED = {
+    "a default in a table that was rewritten": [
+        "ALTER TABLE t ADD c integer DEFAULT 5", "ALTER TABLE t ALTER c DROP DEFAULT", "VACUUM FULL t",
+    ],
+    "the time of the change": [
+        "ALTER TABLE t ADD c timestamptz DEFAULT now()", "ALTER TABLE t ALTER c DROP DEFAULT", "VACUUM FULL t",
+    ],
+    "a column that was made three times": [
+        "ALTER TABLE t ADD c integer DEFAULT 5", "ALTER TABLE t DROP c", "ALTER TABLE t ADD c integer DEFAULT 6",
+        "ALTER TABLE t DROP c", "ALTER TABLE t ADD c integer DEFAULT 7", "ALTER TABLE t ALTER c DROP DEFAULT",
+        "VACUUM FULL t",
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        channels=2,
+        lanes=2,
+        tables=TablePatterns(include=("public.*",)),
+        ddl=DdlPolicy.APPLY,
+    )
+    install(source_dsn)
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+
+
+def begin(rig: Rig, *tables: str) -> None:
+    rig.both(*tables)
+    rig.prepare()
+    rig.write("INSERT INTO t (id, a, b) SELECT i, 'a' || i, i FROM generate_series(1, 60) i")
+    rig.run()
+
+
+@pytest.mark.parametrize("recipe", FOLLOWED)
+@pytest.mark.parametrize("tables", [_PLAIN, _PARTED], ids=["plain", "partitioned"])
+def test_a_value_that_the_catalog_has_forgotten_is_in_what_was_sent(
+    rig: Rig, recipe: str, tables: tuple[str, ...]
+) -> None:
+    begin(rig, *tables)
+    rig.write(*FOLLOWED[recipe])
+    rig.write("INSERT INTO t (id, a) VALUES (100, 'x')", "UPDATE t SET a = 'z' WHERE id < 5")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_it_is_known_to_later_runs_too(rig: Rig) -> None:
+    begin(rig, *_PLAIN)
+    rig.write(*FOLLOWED["a default in a table that was rewritten"])
+    rig.run()
+    rig.run()
+    rig.write("DELETE FROM t WHERE id = 7")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_rows_before_and_behind_a_change_in_one_transaction_are_each_read_as_what_they_were(rig: Rig) -> None:
+    begin(rig, *_PLAIN)
+    rig.transaction(
+        "UPDATE t SET b = 0 WHERE id < 9",
+        "ALTER TABLE t ADD c integer DEFAULT 5",
+        "ALTER TABLE t ALTER c DROP DEFAULT",
+        "UPDATE t SET c = 1 WHERE id < 5",
+        "ALTER TABLE t RENAME c TO d",
+        "ALTER TABLE t ADD c integer DEFAULT 8",
+        "INSERT INTO t VALUES (200, 'x', 1, 2, 3)",
+        "ALTER TABLE t ALTER c DROP DEFAULT",
+    )
+    rig.write("VACUUM FULL t", "DELETE FROM t WHERE id = 7")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_value_of_its_own_for_each_row_still_stops_the_run(rig: Rig) -> None:
+    begin(rig, *_PLAIN)
+    rig.write("ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()", "ALTER TABLE t ALTER c DROP DEFAULT")
+    rig.write("DELETE FROM t WHERE id = 7")
+    with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
+        rig.run()
+
+
+def test_what_is_not_followed_is_neither_sent_nor_held_up(rig: Rig) -> None:
+    begin(rig, *_PLAIN)
+    before = open_reader(rig.config.log_url).state().sightings
+    with psycopg.connect(rig.source_dsn, autocommit=True) as connection:
+        notices: list[str] = []
+        connection.add_notice_handler(lambda told: notices.append(told.message_primary or ""))
+        for statement in (
+            "CREATE SCHEMA aside",
+            "CREATE TABLE aside.other (id integer PRIMARY KEY)",
+            "ALTER TABLE aside.other ADD v text",
+            "CREATE TEMP TABLE mine (id integer)",
+            "ALTER TABLE mine ADD v text",
+            "CREATE INDEX ON aside.other (v)",
+        ):
+            connection.execute(statement)  # type: ignore[arg-type]
+        assert notices == []
+    rig.run()
+    assert open_reader(rig.config.log_url).state().sightings == before
