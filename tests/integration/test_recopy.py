@@ -115,6 +115,32 @@ def test_ddl_on_its_way_that_the_copy_contains_is_skipped_as_the_hint_says(rig: 
     require_green_and_equal(rig)
 
 
+RECREATED = "DROP TABLE t; CREATE TABLE t (id integer PRIMARY KEY, v text)"
+
+
+@pytest.mark.parametrize("is_captured", [True, False])
+def test_ddl_from_before_a_copy_does_not_come_upon_it(rig: Rig, *, is_captured: bool) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    install(rig.source_dsn)
+    require_green_and_equal(rig)
+    rig.transaction(ddl("CREATE INDEX harmless ON u (v)"))
+    rig.transaction(ddl(RECREATED), "DELETE FROM u WHERE id < 10")
+    if is_captured:
+        rig.capture("captured")
+    rig.transaction(RECREATED, "INSERT INTO t VALUES (1, 'again')")
+    again(rig, "t")
+    rig.transaction(ddl("CREATE INDEX later ON t (v)"), "INSERT INTO t VALUES (2, 'later')")
+    with pytest.raises(ParallelApplyError, match=r"before public\.t was copied anew.*DROP TABLE t") as refused:
+        rig.run()
+    assert rig.rows("SELECT count(*) FROM pg_indexes WHERE indexname = 'harmless'") == [(1,)]
+    until = re.search(r"ddl=skip and until=([0-9A-F]+/[0-9A-F]+)", str(refused.value))
+    assert until is not None
+    rig.having(ddl=DdlPolicy.SKIP).run(until=until.group(1))
+    require_green_and_equal(rig)
+    assert rig.rows("SELECT * FROM t ORDER BY id") == [(1, "again"), (2, "later")]
+    assert rig.rows("SELECT count(*) FROM pg_indexes WHERE indexname = 'later'") == [(1,)]
+
+
 def test_a_new_table_with_rows_and_one_whose_publication_was_altered_come_in(rig: Rig) -> None:
     require_green_and_equal(rig)
     for dsn in (rig.source_dsn, rig.target_dsn):

@@ -10,7 +10,7 @@ Before the first row under a newer definition the target is brought to it, or th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -74,7 +74,8 @@ def serial_steps(
         and not outline.tables_redefined
     )
     breaks = outline.breaks if in_sets else statements
-    return tuple(_steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl))
+    end_lsns = _end_lsns(unit, log) if any(found.is_ddl for found in breaks) else {}
+    return tuple(_steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl, end_lsns=end_lsns))
 
 
 def is_single(unit: Unit) -> bool:
@@ -100,6 +101,7 @@ def _steps(
     *,
     in_sets: bool,
     ddl: DdlPolicy,
+    end_lsns: Mapping[int, int],
 ) -> Iterator[SerialStep]:
     at: Place = (unit.after_seqno + 1, 0)
     staging = in_sets
@@ -122,11 +124,16 @@ def _steps(
             case Operation.MESSAGE if ddl is DdlPolicy.SKIP or not found.is_ddl:
                 continue
             case Operation.MESSAGE:
-                yield SerialStep(statement=found.values[1])
+                yield SerialStep(statement=found.values[1], end_lsn=end_lsns[found.seqno])
                 staging = False
             case _:
                 yield from _rows(unit, log, stage, (found.seqno, begins), found.place, staging=False)
     yield from _rows(unit, log, stage, at, last, staging=staging)
+
+
+def _end_lsns(unit: Unit, log: RowReader) -> dict[int, int]:
+    transactions = log.transactions(unit.after_seqno, unit.last_seqno)
+    return dict(zip(*(transactions.column(name).to_pylist() for name in ("seqno", "end_lsn")), strict=True))
 
 
 def _truncate(first: Break, candidates: Sequence[Break]) -> SerialStep:

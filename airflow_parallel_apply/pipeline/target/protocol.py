@@ -95,15 +95,16 @@ class SerialStep:
     """One step of a serial unit, in order: exactly one of the fields is set.
 
     `staged`: net changes to merge. `truncate`: relation ids, with `restart_identity`; never cascading. `statement`: DDL
-    text. `replay`: log rows in (seqno, fragno) order to apply one by one (KEY_LEFT rows are skipped, KEY_ARRIVED is
-    an update of the row with the old key). `redefined`: ids of an older and a newer relation of one table, to which the
-    target is brought as `ddl` says; what is left is a `PlanError`.
+    text, with `end_lsn`, where the transaction that sent it ends. `replay`: log rows in (seqno, fragno) order to apply
+    one by one (KEY_LEFT rows are skipped, KEY_ARRIVED is an update of the row with the old key). `redefined`: ids of an
+    older and a newer relation of one table, to which the target is brought as `ddl` says; what is left: `PlanError`.
     """
 
     staged: StagedUnit | None = None
     truncate: tuple[int, ...] | None = None
     restart_identity: bool = False
     statement: str | None = None
+    end_lsn: int = 0
     replay: Callable[[], Iterator[pa.RecordBatch]] | None = None
     redefined: tuple[int, int] | None = None
     ddl: DdlPolicy = DdlPolicy.REFUSE

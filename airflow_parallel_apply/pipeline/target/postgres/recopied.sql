@@ -14,6 +14,34 @@ FROM {schema}.recopy
 WHERE pipeline = %(pipeline)s
 ORDER BY schema_name, table_name;
 
+-- name: newer
+-- The tables that were copied from a later moment than an LSN, with the relations that hold their rows now.
+SELECT
+    format('%%s.%%s', r.schema_name, r.table_name),
+    ARRAY(
+        SELECT c.oid::bigint
+        FROM pg_catalog.pg_class c
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = r.schema_name AND c.relname = r.table_name
+        UNION
+        SELECT tree.relid::oid::bigint
+        FROM pg_catalog.pg_partition_tree(to_regclass(format('%%I.%%I', r.schema_name, r.table_name))) AS tree
+        ORDER BY 1
+    )
+FROM {schema}.recopy r
+WHERE r.pipeline = %(pipeline)s AND r.lsn >= %(lsn)s
+ORDER BY 1;
+
+-- name: locked
+-- Which of these relations this transaction has locked as only those do who change rows, columns or partitions.
+SELECT DISTINCT l.relation::bigint, l.mode
+FROM pg_catalog.pg_locks l
+WHERE l.pid = pg_catalog.pg_backend_pid()
+    AND l.locktype = 'relation'
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
+    AND l.relation = ANY (%(oids)s::oid[])
+    AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock');
+
 -- name: own
 SELECT generation FROM {schema}.pipeline WHERE pipeline = %(pipeline)s FOR UPDATE;
 

@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.finding import quoted
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import check_what_waits, merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
+from airflow_parallel_apply.pipeline.target.postgres.newer_copies import leaving_newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.redefine import follow
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replay
@@ -44,7 +45,9 @@ class Steps:
         self._replay = Replay(connection, schema=session.schema, relations=relations, moving=moving)
 
     def run(self, step: SerialStep) -> None:
-        """Errors: `PlanError` for a statement that cannot run in a transaction; as `merge`, `replay`."""
+        """Errors: `PlanError` for a statement that cannot run in a transaction, or that would change a copy of a later
+        moment; as `merge`, `replay`.
+        """
         connection, session = self._connection, self._session
         changes_tables = step.truncate is not None or step.statement is not None or step.redefined is not None
         if changes_tables and not self._moving.as_replica:
@@ -59,7 +62,8 @@ class Steps:
             _truncate(connection, session, step, [self._relations(number) for number in step.truncate])
         elif step.statement is not None:
             self._replay.forget_tables()
-            _run_statement(connection, step.statement)
+            with leaving_newer_copies(connection, session, step.statement, step.end_lsn):
+                _run_statement(connection, step.statement)
         elif step.redefined is not None:
             self._replay.forget_tables()
             old, new = (self._relations(number) for number in step.redefined)

@@ -1,0 +1,54 @@
+"""DDL that was sent before a table was copied anew, and would come upon the copy: `leaving_newer_copies`.
+
+A copy has the rows and columns of a later moment, and so what the statement did. Nobody can tell from a text what it
+does, so it is run, and then the locks tell what it touched: where that is a copy, the transaction is rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+
+_SHOWN_LETTERS: Final = 200
+
+
+@contextmanager
+def leaving_newer_copies(connection: Connection, session: Session, text: str, end_lsn: int) -> Iterator[None]:
+    """Around the statement, which a transaction that ended at the LSN sent. Errors: `PlanError` that rolls it back
+    where it changed a table that was copied from a later moment; psycopg's own.
+    """
+    before = _newer(connection, session, end_lsn)
+    if not before:
+        yield
+        return
+    oids = [oid for found in before.values() for oid in found]
+    locked = _locked(connection, session, oids)
+    yield
+    after = _newer(connection, session, end_lsn)
+    fresh = {oid for oid, _ in _locked(connection, session, oids) - locked}
+    touched = [name for name, found in before.items() if after.get(name) != found or fresh.intersection(found)]
+    if touched:
+        shown = " ".join(text.split())[:_SHOWN_LETTERS]
+        raise PlanError(
+            f"the source sent this DDL before {', '.join(touched)} was copied anew, and it would change the copy, "
+            f"which is of a later moment: {shown}",
+            op="ddl",
+            pipeline=session.pipeline,
+            table=touched[0],
+            hint="Do at the target by hand what the statement is to do there beside that, if anything; then run once "
+            f"with ddl=skip and until={end_lsn >> 32:X}/{end_lsn & 0xFFFFFFFF:X}, which passes over this one alone.",
+        )
+
+
+def _newer(connection: Connection, session: Session, lsn: int) -> dict[str, list[int]]:
+    found = connection.execute(session.sql("recopied", "newer"), {"pipeline": session.pipeline, "lsn": lsn})
+    return dict(found.fetchall())
+
+
+def _locked(connection: Connection, session: Session, oids: Iterable[int]) -> set[tuple[int, str]]:
+    found = connection.execute(session.sql("recopied", "locked"), {"oids": [*oids]})
+    return {(oid, mode) for oid, mode in found}
