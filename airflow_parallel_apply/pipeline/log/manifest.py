@@ -69,6 +69,9 @@ class Manifest:
     """None where it is that of the version before."""
     sightings: tuple[Sighting, ...] = ()
     resume: ResumePoint | None = None
+    released_lsn: int | None = None
+    adopted_server: str | None = None
+    """None where it is that of the version before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +150,8 @@ def advance(view: LogView, manifest: Manifest) -> LogView:
             sightings=still_needed(sightings, manifest.captured_lsn),
             # Not the last one known: a version without one was written by software that moved the slot past it.
             resume=manifest.resume,
+            released_lsn=manifest.released_lsn,
+            adopted_server=manifest.adopted_server or view.state.adopted_server,
         ),
         retired=retired,
     )
@@ -178,6 +183,9 @@ def read_manifest(directory: LogDirectory, version: int) -> Manifest:
             # Nor did they keep sightings.
             sightings=tuple(Sighting.from_json(value) for value in body.get("sightings", ())),
             resume=ResumePoint(**body["resume"]) if body.get("resume") else None,
+            # Nor could they adopt another server.
+            released_lsn=body.get("released_lsn"),
+            adopted_server=body.get("adopted_server"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"{path} is not a manifest of this version of the software: {error!r}") from error
@@ -207,6 +215,8 @@ def manifest_bytes(manifest: Manifest) -> bytes:
             "passed_over": None if manifest.passed_over is None else [asdict(found) for found in manifest.passed_over],
             "sightings": [sighting.to_json() for sighting in manifest.sightings],
             "resume": asdict(manifest.resume) if manifest.resume else None,
+            "released_lsn": manifest.released_lsn,
+            "adopted_server": manifest.adopted_server,
         }
     )
 
@@ -223,6 +233,7 @@ def as_checkpoint(manifest: Manifest, view: LogView, *, retired_after: datetime)
         registered_lsn=view.state.registered_lsn,
         passed_over=view.state.passed_over,
         sightings=view.state.sightings,
+        adopted_server=view.state.adopted_server,
         retired=tuple(retired for retired in view.retired if retired.since > retired_after),
     )
 

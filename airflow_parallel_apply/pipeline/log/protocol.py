@@ -115,11 +115,18 @@ class LogPlace:
 
     captured_lsn: int
     resume: ResumePoint | None
+    released_lsn: int | None = None
+    """Where the slot was moved to for an upgrade: past the resume point, with nothing followed in between."""
 
     @property
     def slot_lsn(self) -> int:
         """How far the source may let go of what it sent."""
         return self.captured_lsn if self.resume is None else self.resume.lsn
+
+    def resume_at(self, slot_lsn: int) -> ResumePoint | None:
+        """What a read begins with, from where the slot stands. At the released LSN it has nothing to begin with."""
+        is_released = self.released_lsn is not None and slot_lsn == self.released_lsn
+        return ResumePoint(lsn=slot_lsn) if is_released else self.resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +150,17 @@ class LogState:
     """In the order in which they were seen. Empty in a log of a version that kept none."""
     resume: ResumePoint | None = None
     """None where the last version was written by software that left the slot at the captured LSN."""
+    released_lsn: int | None = None
+    """As in `LogPlace`."""
+    adopted_server: str | None = None
+    """The system identifier of the server that took the place of the one in the identity; None of a log that always had
+    that one.
+    """
 
     @property
     def place(self) -> LogPlace:
         """How far it has its source."""
-        return LogPlace(captured_lsn=self.captured_lsn, resume=self.resume)
+        return LogPlace(captured_lsn=self.captured_lsn, resume=self.resume, released_lsn=self.released_lsn)
 
     @property
     def purged_seqno(self) -> int:
@@ -270,6 +283,16 @@ class LogWriter(Protocol):
         """Sync what was appended and publish it with one manifest; `resume` None keeps the last one. `Overtaken` when
         another writer was faster: then nothing of ours is visible, and the slot must not move.
         """
+        ...
+
+    def release(self, lsn: int) -> None:
+        """The slot may move to here, past the resume point: see `LogPlace`. Holds until a commit names another resume
+        point. Durable with the next commit, before the slot moves.
+        """
+        ...
+
+    def adopt(self, server: str) -> None:
+        """From now on this is the log of the server with that system identifier. Durable with the next commit."""
         ...
 
     def pass_over(self, tables: Sequence[PassedOver], *, after_seqno: int) -> None:

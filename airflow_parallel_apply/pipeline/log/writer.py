@@ -134,7 +134,8 @@ class DirectoryLogWriter:
         resume = resume or state.resume
         is_registered = self._registration is None and self._registered_lsn in (0, state.registered_lsn)
         is_moved = (captured_lsn, resume) != (state.captured_lsn, state.resume) or self._passed_over is not None
-        if self._segments or self._relations or self._sightings or is_moved or not is_registered:
+        is_another = self._released_lsn is not None or self._adopted_server is not None
+        if self._segments or self._relations or self._sightings or is_moved or is_another or not is_registered:
             published = self._publish(
                 added=tuple(self._segments),
                 removed=tuple(self._removed),
@@ -153,6 +154,12 @@ class DirectoryLogWriter:
         elif self._directory.manifest_path(self._view.version + 1).exists():
             raise self._refuse()
         return self._view.state
+
+    def release(self, lsn: int) -> None:
+        self._released_lsn = lsn
+
+    def adopt(self, server: str) -> None:
+        self._adopted_server = server
 
     def pass_over(self, tables: Sequence[PassedOver], *, after_seqno: int) -> None:
         self._check_alive()
@@ -216,6 +223,8 @@ class DirectoryLogWriter:
         self._registration = None
         self._registered_lsn = 0
         self._sightings: list[Sighting] = []
+        self._released_lsn: int | None = None
+        self._adopted_server: str | None = None
         self._names: list[str] = []
         self._segments: list[Segment] = []
         self._removed: list[str] = []
@@ -309,6 +318,8 @@ class DirectoryLogWriter:
             passed_over=passed_over,
             sightings=sightings,
             resume=resume or state.resume,
+            released_lsn=self._released_lsn or (state.released_lsn if resume in (None, state.resume) else None),
+            adopted_server=self._adopted_server,
         )
         view = advance(self._view, manifest)
         if manifest.version % self._options.checkpoint_every == 0:

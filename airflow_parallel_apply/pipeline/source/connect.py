@@ -8,12 +8,26 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
+from airflow_parallel_apply.pipeline.source.postgres.adoption import adopt_source as adopt_at_source
+from airflow_parallel_apply.pipeline.source.postgres.adoption import release_slot as release_at_source
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import install_ddl_capture
 from airflow_parallel_apply.pipeline.source.postgres.drop import drop_commands, drop_source
 from airflow_parallel_apply.pipeline.source.postgres.prepare import slot_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot_watch import slot_trouble
 from airflow_parallel_apply.pipeline.source.protocol import Source
+
+__all__ = [
+    "adopt_at_source",
+    "drop_at_source",
+    "install_ddl_capture_at",
+    "open_source",
+    "published_at",
+    "release_at_source",
+    "slot_of",
+    "source_drop_commands",
+    "watch_slot",
+]
 
 
 def open_source(endpoint: Endpoint, config: PipelineConfig) -> Source:

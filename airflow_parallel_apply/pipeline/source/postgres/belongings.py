@@ -101,6 +101,17 @@ class Belongings:
             sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(sql.Identifier(self.publication), sql.Literal(text))
         )
 
+    def ready_record(self) -> Record | None:
+        """As `record`, of a server that may be another one than the log's. None, too, before the first run's end."""
+        match = _COMMENT.fullmatch(self._commented() or "")
+        return None if match is None or match[2] is not None else Record(log_id=match[1], is_ready=True)
+
+    def require_log(self, server: Server, record: Record) -> None:
+        """That the log is that of the record, this database, slot and publication, of whatever server. `LogError`."""
+        identity = open_reader(self.log_url).identity
+        self._require_same("log", identity.log_id, record.log_id)
+        self._require_same_names(identity, server)
+
     def known_log(self, server: Server, record: Record) -> LogIdentity:
         """Of a pipeline that has one. Errors: `SourceError`, `LogError` when log, server and slot do not fit."""
         url = self.log_url
@@ -162,8 +173,22 @@ class Belongings:
 
     def _require_log_of(self, server: Server) -> None:
         """That the log is one of this server, database, slot and publication."""
-        identity = open_reader(self.log_url).identity
-        self._require_same("server", identity.system_identifier, server.system_identifier)
+        reader = open_reader(self.log_url)
+        identity = reader.identity
+        logged = reader.state().adopted_server or identity.system_identifier
+        if logged != server.system_identifier and identity.database == server.database:
+            raise LogError(
+                f"{self.log_url} is another source's log: its server is {logged}, while server "
+                f"{server.system_identifier} is asked for at {self.session.place}",
+                op="prepare",
+                pipeline=self.pipeline,
+                hint="Use this source's log_url, or a new one. If this server took the place of that one, as after "
+                f"pg_upgrade, run parallel-apply adopt-source --pipeline {self.pipeline}.",
+            )
+        self._require_same("server", logged, server.system_identifier)
+        self._require_same_names(identity, server)
+
+    def _require_same_names(self, identity: LogIdentity, server: Server) -> None:
         self._require_same("database", identity.database, server.database)
         self._require_same("slot", identity.slot, self.slot.name)
         self._require_same("publication", identity.publication, self.publication)

@@ -96,8 +96,9 @@ def prove(
             doubts.append(doubt)
         elif found is not None:
             proven[table.oid] = found.registered
-            if is_same_server and _files(table) != _files(found.registered):
-                changed.append((table, found.registered))
+            before = table if is_same_server else _linked_as(table, found.registered)
+            if _files(before) != _files(found.registered):
+                changed.append((before, found.registered))
     for table_doubt, table in _partition_doubts(connection, slot, publication, changed):
         doubts.append(table_doubt)
         proven[table.oid] = table
@@ -260,6 +261,13 @@ def _truncated(
 
 def _files(table: RegisteredTable) -> frozenset[tuple[int, int, int, int]]:
     return frozenset((part.oid, part.parent, part.link, part.filenode) for part in table.partitions)
+
+
+def _linked_as(table: RegisteredTable, now: RegisteredTable) -> RegisteredTable:
+    """With the links of now: pg_upgrade keeps oids and files, and makes the entries of `pg_inherits` anew."""
+    links = {(part.oid, part.parent): part.link for part in now.partitions}
+    parts = (replace(part, link=links.get((part.oid, part.parent), part.link)) for part in table.partitions)
+    return replace(table, partitions=tuple(parts))
 
 
 def _is_followed(found: ObservedTable, config: PipelineConfig) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,10 +91,11 @@ class Slot:
             raise self._broken(
                 "lost WAL that it still needed", "max_slot_wal_keep_size was too small for the time without a run"
             )
-        known_lsn = log().slot_lsn
-        if state.confirmed_lsn > known_lsn:
+        known = log()
+        if state.confirmed_lsn > known.slot_lsn and state.confirmed_lsn != known.released_lsn:
             raise self._broken(
-                f"stands at {lsn_text(state.confirmed_lsn)}, above what the log has captured, {lsn_text(known_lsn)}",
+                f"stands at {lsn_text(state.confirmed_lsn)}, above what the log has captured, "
+                f"{lsn_text(known.slot_lsn)}",
                 "it was recreated, or moved by another reader",
             )
         return state
@@ -144,7 +145,8 @@ class Slot:
         slot should let go of it: a capture then moves it. `SourceError` where the source lacks what the log has.
         """
         state = self.state()
-        known, resume = (0, None) if log.resume is None else (log.resume.message_count, log.resume)
+        resume = log.resume if state is None else log.resume_at(state.confirmed_lsn)
+        known = 0 if resume is None else resume.message_count
         if state is not None and self.flushed_lsn() - state.confirmed_lsn > _IDLE_WAL_BYTES and self._may_mark():
             return True
         for count in (known + _FIRST_LOOK, known + _SECOND_LOOK):
@@ -167,7 +169,8 @@ class Slot:
 
         Errors: `SourceError` where the source lacks what the log has.
         """
-        state, resume = self.checked(lambda: log), log.resume
+        state = self.checked(lambda: log)
+        resume = log.resume_at(state.confirmed_lsn)
         if resume is None or resume.xid is None or state.active_pid is not None:
             return
         if self.flushed_lsn() <= resume.lsn:
@@ -181,6 +184,18 @@ class Slot:
         with suppress(psycopg.errors.ObjectInUse):
             found = self._session.catalog().execute(query).fetchone()
             require_same(resume, None if found is None else found[0], place=self._session.place)
+
+    def is_kept_by_standbys(self) -> bool:
+        """Whether it has FAILOVER, which PostgreSQL 17 and later know."""
+        found = self._session.catalog().execute(
+            "SELECT to_jsonb(s) ->> 'failover' FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s", [self.name]
+        )
+        return (found.fetchone() or (None,))[0] == "true"
+
+    def keep_by_standbys(self) -> None:
+        """Give it FAILOVER, of PostgreSQL 17 and later."""
+        with closing(self._session.replication()) as connection:
+            connection.execute(sql.SQL("ALTER_REPLICATION_SLOT {} (FAILOVER true)").format(sql.Identifier(self.name)))
 
     def mark(self) -> None:
         """Write a transaction of our own, so that what others wrote before it can be let go of: nothing else that the

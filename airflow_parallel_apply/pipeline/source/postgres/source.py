@@ -167,7 +167,7 @@ class PostgresSource:
             read_changes = slot.read_changes(min(max_changes, bounded))
             read = ResumedRead(
                 partial(self._slot.peek, through_lsn, batch_bytes=self._batch_bytes),
-                before.resume,
+                before.place.resume_at(slot.confirmed_lsn),
                 place=self._session.place,
                 keep=decoder.keep_description,
             )

@@ -1,0 +1,46 @@
+"""`parallel-apply adopt-source`: another server in the place of a pipeline's source."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from airflow_parallel_apply.cli.addresses import database_at
+from airflow_parallel_apply.cli.app import SourceOption, app
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, told
+
+
+@app.command()
+def adopt_source(
+    pipeline: Pipeline,
+    source: SourceOption,
+    log_url: LogUrl,
+    before_upgrade: Annotated[
+        bool, typer.Option("--before-upgrade", help="At the server that is to be upgraded, with writers kept out.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a pipeline go on with a server that took the place of its source, once that has proven that nothing is lost.
+
+    After pg_upgrade, which changes the server's identity. Before it, --before-upgrade moves the slot behind all that
+    was committed, as pg_upgrade demands, and records that in the log. A standby that was promoted keeps the identity:
+    its first run proves by itself that nothing is lost.
+    """
+    from airflow_parallel_apply.pipeline.source.connect import adopt_at_source, release_at_source
+    from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
+
+    with told():
+        config = PipelineConfig(pipeline=pipeline, log_url=log_url)
+        done = (release_at_source if before_upgrade else adopt_at_source)(database_at(source, "source"), config)
+    if as_json:
+        typer.echo(json.dumps(asdict(done)))
+    elif before_upgrade:
+        typer.echo(f"slot moved to {lsn_text(done.slot_lsn)}: {done.proof}. Stop the server and upgrade it now.")
+    elif done.is_new:
+        typer.echo(f"server {done.server} is the log's source now, in the place of {done.former}: {done.proof}")
+    else:
+        typer.echo(f"server {done.server} is the log's source already: {done.proof}")
