@@ -64,6 +64,8 @@ class DirectoryLogWriter:
         self._segment_number = 0
         self._refused: str | None = None
         self._registration: str | None = None
+        self._released_lsn: int | None = None
+        self._adopted_server: str | None = None
         self._view = load(directory)
         # A writer that died may not have synced the name of what we have just read, and the slot moves by what we read.
         sync_directory(directory.manifests)
@@ -223,8 +225,8 @@ class DirectoryLogWriter:
         self._registration = None
         self._registered_lsn = 0
         self._sightings: list[Sighting] = []
-        self._released_lsn: int | None = None
-        self._adopted_server: str | None = None
+        self._released_lsn = None
+        self._adopted_server = None
         self._names: list[str] = []
         self._segments: list[Segment] = []
         self._removed: list[str] = []
