@@ -21,7 +21,9 @@ class Sighting:
     where the publication says so. `key`: the unique index that tells rows apart where whole old rows are sent, and its
     columns' numbers. `rewritten`: file numbers by oid of those parts of the table that were rewritten or truncated
     since they were made. `fills`: of columns that were made since the log's first sighting, by number, their type and
-    what rows older than they hold in them, as a literal.
+    what rows older than they hold in them, as a literal. `types`: of all columns, by number; none in a log of a version
+    that did not keep them. `recast`: columns whose type changed where that keeps all values, while the table was
+    rewritten all the same: number, type before, type then.
     """
 
     oid: int
@@ -32,6 +34,8 @@ class Sighting:
     key: tuple[int, tuple[int, ...]] | None = None
     rewritten: tuple[tuple[int, int], ...] = ()
     fills: tuple[tuple[int, str, str], ...] = ()
+    types: tuple[tuple[int, str], ...] = ()
+    recast: tuple[tuple[int, str, str], ...] = ()
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -53,12 +57,15 @@ class Sighting:
             self.key,
             self.rewritten,
             self.fills,
+            self.types,
+            self.recast,
         ]
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> Sighting:
         """Inverse of `to_json`."""
-        oid, lsn, last_number, absent, generated, key, rewritten, fills = value
+        oid, lsn, last_number, absent, generated, key, rewritten, fills, *more = value
+        types, recast = more or ((), ())
         return cls(
             oid=oid,
             lsn=lsn,
@@ -68,6 +75,8 @@ class Sighting:
             key=(key[0], tuple(key[1])) if key is not None else None,
             rewritten=tuple((part, file) for part, file in rewritten),
             fills=tuple((number, type_name, fill) for number, type_name, fill in fills),
+            types=tuple((number, type_name) for number, type_name in types),
+            recast=tuple((number, before, then) for number, before, then in recast),
         )
 
 

@@ -16,6 +16,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.numbering import Moment, Named, settle
+from airflow_parallel_apply.pipeline.source.postgres.recast import recast_since
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import Shape, look
 
@@ -61,12 +62,16 @@ def new_numbers(shape: Shape, before: Sighting | None) -> list[int]:
 
 
 def with_proven(sighting: Sighting, shape: Shape, proven: Mapping[int, str], before: Sighting | None) -> Sighting:
-    """A sighting with what is proven of older rows, now and by the one before it."""
+    """A sighting with what is known of older rows, now and by the one before it."""
     kept = before.fills if before is not None else ()
     fills = {number: (type_name, fill) for number, type_name, fill in kept if number in shape.plain}
     for number, fill in proven.items():
         fills[number] = (shape.columns[number].type_name, fill)
-    return replace(sighting, fills=tuple((number, *fill) for number, fill in sorted(fills.items())))
+    return replace(
+        sighting,
+        fills=tuple((number, *fill) for number, fill in sorted(fills.items())),
+        recast=recast_since(before, sighting),
+    )
 
 
 def proven_fills(

@@ -70,6 +70,7 @@ class Shape:
             generated=tuple(sorted(self.stored)),
             key=self.key,
             rewritten=self.rewritten,
+            types=tuple((number, column.type_name) for number, column in sorted(self.columns.items())),
         )
 
 
