@@ -112,6 +112,8 @@ class Relation:
     columns: tuple[Column, ...]
     canonical: bool = True
     computed: tuple[str, ...] | None = None
+    expressions: tuple[tuple[str, str], ...] = ()
+    """Types and expressions of the computed columns, by name, as ADD COLUMN takes them; empty where not known."""
     oid: int | None = None
     """Which table of the source it is; None in a log of an older version."""
     renaming: Renaming | None = None
@@ -133,6 +135,11 @@ class Relation:
         is a multiset; its rows lie in one bucket.
         """
         return self.replica_identity == "f" and not self.key_indexes
+
+    def newly_computed(self, old: Relation) -> tuple[tuple[str, str], ...]:
+        """Those of `expressions` that an older definition does not compute, as far as it says."""
+        known = old.computed
+        return tuple(one for one in self.expressions if known is not None and one[0] not in known)
 
     @property
     def is_numbered(self) -> bool:
@@ -163,6 +170,7 @@ class Relation:
                 for column in self.columns
             ],
             "computed": self.computed,
+            "expressions": self.expressions,
         }
 
     @classmethod
@@ -179,6 +187,7 @@ class Relation:
             renaming=_renaming_from_json(value.get("renaming")),
             columns=tuple(_column_from_json(*column) for column in value["columns"]),
             computed=tuple(value["computed"]) if value.get("computed") is not None else None,
+            expressions=tuple((name, text) for name, text in value.get("expressions", ())),
         )
 
     def is_as(self, other: Relation) -> bool:

@@ -209,6 +209,23 @@ def test_a_column_that_only_the_source_computes_stops_the_run_before_its_first_r
     assert not rig.comparison().equal
 
 
+@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, DdlPolicy.REFUSE])
+def test_a_column_that_the_source_computes_from_now_on_is_computed_at_the_target(rig: Rig, ddl: DdlPolicy) -> None:
+    begin(rig, _TABLE)
+    name = "d" if ddl is DdlPolicy.APPLY else "b"
+    made = f"ALTER TABLE t ADD g integer GENERATED ALWAYS AS ({name} * 2) STORED"
+    rename = [f"ALTER TABLE t RENAME b TO {name}"] if name != "b" else []
+    rig.write("UPDATE t SET b = 1 WHERE id < 5", *rename, made, "INSERT INTO t VALUES (99, 'x', 4)")
+    if ddl is DdlPolicy.REFUSE:
+        with pytest.raises(FatalError, match=r"column g of public\.t was added as a computed one(?s:.*)ADD COLUMN"):
+            rig.having(ddl=ddl).run()
+        execute(rig.target_dsn, made)
+    rig.having(ddl=ddl).run()
+    assert_equal(rig)
+    execute(rig.target_dsn, "ALTER TABLE t DROP g")
+    assert "column g" in str(rig.comparison().tables[0].problem)
+
+
 def test_a_not_null_that_is_not_validated_makes_no_key(rig: Rig) -> None:
     table = "CREATE TABLE t (id integer UNIQUE, a text, b integer)"
     rig.both(table, "ALTER TABLE t REPLICA IDENTITY FULL", "INSERT INTO t VALUES (NULL, 'x', 1), (NULL, 'y', 2)")

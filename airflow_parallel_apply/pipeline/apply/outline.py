@@ -121,13 +121,14 @@ def _redefining(unit: Unit, log: RowReader) -> set[int]:
 
 
 def _redefinitions(relations: Iterable[int], unit: Unit, log: RowReader) -> Iterator[Break]:
-    """The first row of each relation whose name or columns are others than those of the version before."""
+    """The first row of each relation whose name or columns are others than those of the version before, computed ones
+    included.
+    """
     state = log.state()
     newer = {
         number
         for number in relations
-        if number >= 0
-        and _definition(older_version(state.relation(number), log)) != _definition(state.relation(number))
+        if number >= 0 and _is_redefined(older_version(state.relation(number), log), state.relation(number))
     }
     first: dict[int, Place] = {}
     columns = ["seqno", "fragno", "relation_id"]
@@ -157,6 +158,10 @@ def _columns(relation: Relation) -> list[tuple[object, ...]]:
         (column.name, column.type_name, column.number, column.generated, column.is_unclear and relation.relation_id)
         for column in relation.columns
     ]
+
+
+def _is_redefined(old: Relation, new: Relation) -> bool:
+    return _definition(old) != _definition(new) or bool(new.newly_computed(old))
 
 
 def _definition(relation: Relation) -> tuple[str, list[tuple[object, ...]]]:

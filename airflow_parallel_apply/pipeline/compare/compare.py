@@ -123,6 +123,9 @@ def _compare_table(source: ComparedSide, target: ComparedSide, table: SourceTabl
                     raise side.translated(error) from error
                 problems.append(f"{side.name}: {error.diag.message_primary}")
     left, right = sums.get(source.name), sums.get(target.name)
+    if right is not None:
+        missing = (name for name in table.generated if name not in table.columns)
+        problems += [f"{target.name}: the column {name}, which the source computes, is missing" for name in missing]
     differences: tuple[Difference, ...] = ()
     if left is not None and right is not None and left != right:
         differences = _differences(source, target, table, max(left[0], right[0]))

@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.source.postgres.messages import WireColumn,
 from airflow_parallel_apply.pipeline.source.postgres.recast import with_recasts
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
-from airflow_parallel_apply.pipeline.source.postgres.shape import Shape, shapes
+from airflow_parallel_apply.pipeline.source.postgres.shape import LivingColumn, Shape, shapes
 
 _FULL: Final = "f"
 _LISTED: Final = 10
@@ -223,6 +223,7 @@ def describe(
             table=f"{wire.schema}.{wire.table}",
             hint="Run ALTER TABLE … REPLICA IDENTITY FULL for each partition, or give the table a primary key.",
         )
+    computed = _computed(shape, named, numbers, known)
     relation = Relation(
         relation_id=NO_RELATION,
         schema=wire.schema,
@@ -240,9 +241,8 @@ def describe(
             for (name, type_name), number, in_key in zip(named, numbers, is_key, strict=True)
         ),
         canonical=KeyKind.NOT_CANONICAL not in kinds,
-        computed=tuple(
-            column.name for number, column in shape.columns.items() if column.generated and number not in numbers
-        ),
+        computed=tuple(column.name for column in computed),
+        expressions=tuple((column.name, column.definition) for column in computed if column.definition),
         oid=wire.oid,
     )
     relation = with_recasts(with_fills(connection, relation, shape, seen, known), shape.sighting(0), seen, known)
@@ -270,6 +270,27 @@ def _type_name(wire: WireRelation, column: WireColumn, found: str | None) -> str
             column=column.name,
         )
     return name
+
+
+def _computed(
+    shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
+) -> list[LivingColumn]:
+    """The columns that are computed and not sent. One that is new counts once the message has all columns that were
+    made before it, under the names of now: those are what its expression calls them.
+    """
+    there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
+    before = known.computed if known is not None else None
+    return [
+        column
+        for number, column in shape.columns.items()
+        if column.generated
+        and number not in there
+        and (
+            before is None
+            or column.name in before
+            or all(there.get(one) == shape.columns[one].name for one in shape.plain if one < number)
+        )
+    ]
 
 
 def _is_generated(shape: Shape, number: int | None) -> bool | None:

@@ -16,11 +16,18 @@ _STORED: Final = "s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivingColumn:
-    """`generated`: empty, "s" (stored) or "v" (virtual)."""
+    """`generated`: empty, "s" (stored) or "v" (virtual). `expression`: what computes it; None where not known."""
 
     name: str
     type_name: str
     generated: str
+    expression: str | None = None
+
+    @property
+    def definition(self) -> str:
+        """Of a generated column, as ADD COLUMN takes it; empty where its expression is not known."""
+        kind = "STORED" if self.generated == _STORED else "VIRTUAL"
+        return f"{self.type_name} GENERATED ALWAYS AS ({self.expression}) {kind}" if self.expression else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +96,11 @@ def shape_of_row(row: Sequence[Any]) -> Shape:
         leaves_are_full=leaves_are_full,
         last_number=last_number,
         columns={
-            number: LivingColumn(name=name, type_name=type_name, generated=generated.strip())
-            for number, name, type_name, generated in columns
+            number: LivingColumn(
+                name=name, type_name=type_name, generated=generated.strip(), expression=next(iter(more), None)
+            )
+            # An event trigger that an earlier version installed says nothing of expressions.
+            for number, name, type_name, generated, *more in columns
         },
         key=(index, tuple(key_columns)) if index is not None else None,
         rewritten=tuple((part, file) for part, file in rewritten),

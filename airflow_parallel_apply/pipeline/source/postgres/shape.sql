@@ -9,9 +9,12 @@ SELECT
     c.relnatts::int,
     (
         SELECT coalesce(json_agg(json_build_array(
-            a.attnum, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attgenerated
+            a.attnum, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attgenerated,
+            CASE WHEN a.attgenerated <> '' THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END
         ) ORDER BY a.attnum), '[]')
         FROM pg_catalog.pg_attribute a
+        LEFT JOIN pg_catalog.pg_attrdef d
+            ON a.attgenerated <> '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     ),
     key.index,

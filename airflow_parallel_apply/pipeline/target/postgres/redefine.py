@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import psycopg
 from psycopg import sql
@@ -19,6 +19,14 @@ from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions
+
+_UNLIKE: Final = (
+    psycopg.errors.DatatypeMismatch,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.SyntaxError,
+)
+"""The target lacks what a type or an expression needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +65,7 @@ def follow(connection: Connection, session: Session, old: Relation, new: Relatio
     if found.uncertain:
         if not is_there:
             raise _unclear(new, found.uncertain)
-        return
-    if not is_there or not _shows(found.changes, new, columns, is_trusted=ddl is DdlPolicy.SKIP):
+    elif not is_there or not _shows(found.changes, new, columns, is_trusted=ddl is DdlPolicy.SKIP):
         for change in found.changes:
             alteration = _alteration(connection, new, columns, change)
             if alteration is not None:
@@ -69,6 +76,10 @@ def follow(connection: Connection, session: Session, old: Relation, new: Relatio
     for column in found.uncomputed:
         if column.name in columns and columns[column.name].generated:
             _alter(connection, new, _uncomputing(new, column, columns[column.name]), ddl)
+    if ddl is not DdlPolicy.SKIP:
+        for name, definition in new.newly_computed(old):
+            if name not in columns:
+                _alter(connection, new, _computing(new, name, definition), ddl)
 
 
 def _alter(connection: Connection, relation: Relation, alteration: _Alteration, ddl: DdlPolicy) -> None:
@@ -77,7 +88,7 @@ def _alter(connection: Connection, relation: Relation, alteration: _Alteration, 
     try:
         for statement in alteration.statements:
             connection.execute(statement)
-    except psycopg.errors.DatatypeMismatch as error:
+    except _UNLIKE as error:
         raise _left(connection, relation, alteration) from error
 
 
@@ -181,6 +192,13 @@ def _uncomputing(relation: Relation, column: Column, found: _Found) -> _Alterati
     is_stored = found.generated == "s"
     what = "is not computed any more"
     return _Alteration(column.name, what, (statement,) if is_stored else (), is_certain=is_stored)
+
+
+def _computing(relation: Relation, name: str, definition: str) -> _Alteration:
+    statement = sql.SQL("ALTER TABLE {} ADD COLUMN {} {}").format(
+        sql.Identifier(relation.schema, relation.table), sql.Identifier(name), sql.SQL(definition)
+    )
+    return _Alteration(name, "was added as a computed one", (statement,))
 
 
 def _has_rows(connection: Connection, relation: Relation) -> bool:
