@@ -35,6 +35,7 @@ from airflow_parallel_apply.pipeline.copy.load import chunks, cut_off, look_exac
 from airflow_parallel_apply.pipeline.copy.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.record import TEXT_PER_BYTE, empty_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import refuse
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import Overtaken, PassedOver
@@ -245,6 +246,7 @@ class Recopy:
         while True:
             writer = open_writer(self._config.log_url)
             captured_lsn = writer.state().captured_lsn
+            self._require_namesakes(then, writer.latest_relations())
             writer.register(then.register(writer.state().registration), 0)
             for relation, copied in zip(then.relations, done, strict=True):
                 latest = writer.latest_relation(relation.schema, relation.table)
@@ -253,8 +255,14 @@ class Recopy:
                 # Changes behind the copy follow this definition, not the one before, which may have been refused.
                 writer.define(relation)
             passed_over = [
-                PassedOver(schema=one.schema, table=one.table, below_lsn=one.lsn, recopy_id=one.recopy_id)
-                for one in done
+                PassedOver(
+                    schema=one.schema,
+                    table=one.table,
+                    below_lsn=one.lsn,
+                    recopy_id=one.recopy_id,
+                    oid=relation.oid,
+                )
+                for relation, one in zip(then.relations, done, strict=True)
             ]
             writer.pass_over(passed_over, after_seqno=applied_seqno)
             try:
@@ -265,6 +273,27 @@ class Recopy:
                 tries += 1
                 if tries == _PUBLISH_TRIES:
                     raise
+
+    def _require_namesakes(self, then: TablesThen, known: Sequence[Relation]) -> None:
+        """Changes of a name are passed over whatever table had it then, since one may have been made anew. So a table
+        that had it and goes on under another one is copied, too.
+        """
+        copied = {table.oid: table.name for table in then.tables}
+        found = [
+            (relation.name, then.names[relation.oid])
+            for relation in known
+            if relation.oid is not None
+            and relation.oid not in copied
+            and relation.name in copied.values()
+            and then.names.get(relation.oid, relation.name) != relation.name
+        ]
+        if found:
+            former, now = found[0]
+            names = sorted({*copied.values(), *(name for _, name in found)})
+            raise self._wrong(
+                f"the log knows {now} as {former}, which another table is called since",
+                f"Copy them together: {' '.join(f'--table {name}' for name in names)}.",
+            )
 
     def _analyze(self, tables: Sequence[TargetTable]) -> None:
         with self._writing.errors("analyze"):

@@ -85,13 +85,15 @@ class Segment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
     """A table that was copied anew: what commits below the LSN is in the copy, and has no rows in the log. The target
-    that holds the copy knows its `recopy_id`.
+    that holds the copy knows its `recopy_id`. `oid`: the table's, by which its changes are told under former names;
+    None where an older version wrote it.
     """
 
     schema: str
     table: str
     below_lsn: int
     recopy_id: str
+    oid: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

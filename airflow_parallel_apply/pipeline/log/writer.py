@@ -173,7 +173,12 @@ class DirectoryLogWriter:
             *(one for one in state.passed_over if (one.schema, one.table) not in given),
             *given.values(),
         )
-        ids = {relation.relation_id for relation in state.relations if (relation.schema, relation.table) in given}
+        oids = {one.oid for one in tables if one.oid is not None}
+        ids = {
+            relation.relation_id
+            for relation in state.relations
+            if (relation.schema, relation.table) in given or relation.oid in oids
+        }
         kept = [segment for segment in state.segments if segment.last_seqno > after_seqno]
         last_seqno = last_seqno_below(self._directory, kept, min(one.below_lsn for one in tables))
         for segment in kept:

@@ -22,11 +22,9 @@ class Passing:
     """
 
     def __init__(self, passed_over: Iterable[PassedOver], *, captured_lsn: int) -> None:
-        self._below = {
-            (one.schema.encode(), one.table.encode()): one.below_lsn
-            for one in passed_over
-            if one.below_lsn > captured_lsn
-        }
+        left = [one for one in passed_over if one.below_lsn > captured_lsn]
+        self._below = {(one.schema.encode(), one.table.encode()): one.below_lsn for one in left}
+        self._oids_below = {one.oid: one.below_lsn for one in left if one.oid is not None}
         self._names: dict[int, tuple[bytes, bytes]] = {}
         self._waiting: dict[int, bytes] = {}
         self._commit_lsn = 0
@@ -72,8 +70,10 @@ class Passing:
             yield message
 
     def _passes(self, oid: int) -> bool:
+        """By its oid, since it may have had another name then, and by its name, since it may have been made anew."""
         name = self._names.get(oid)
-        return name is not None and self._commit_lsn < self._below.get(name, 0)
+        below = 0 if name is None else self._below.get(name, 0)
+        return self._commit_lsn < max(below, self._oids_below.get(oid, 0))
 
     def _described(self, oid: int) -> Iterator[bytes]:
         if oid in self._waiting:

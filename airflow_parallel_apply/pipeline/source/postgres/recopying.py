@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -39,7 +39,7 @@ _WHOLE: Final = "publish = 'insert, update, delete, truncate', publish_via_parti
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesThen:
     """The tables and their definitions where the stream goes on behind `lsn`; `snapshot` shows their rows. `register`
-    makes of a log's registration the one in which they are as they are then.
+    makes of a log's registration the one in which they are as they are then. `names`: of all tables there, by oid.
     """
 
     lsn: int
@@ -47,6 +47,7 @@ class TablesThen:
     tables: tuple[SourceTable, ...]
     relations: tuple[Relation, ...]
     register: Callable[[str | None], str]
+    names: Mapping[int, str]
 
 
 class Recopying:
@@ -121,6 +122,7 @@ class Recopying:
                         register=lambda text: registered_anew(
                             connection, self._publication, text, [table.oid for table in now]
                         ),
+                        names={oid: table.name for oid, table in found.items()},
                     )
 
     def _require_stream(self, server: Server) -> None:
