@@ -29,8 +29,15 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     return made
 
 
-@pytest.mark.parametrize("ddl", [DdlPolicy.REFUSE, DdlPolicy.APPLY])
-@pytest.mark.parametrize("is_captured", [True, False])
+@pytest.mark.parametrize(
+    ("ddl", "is_captured"),
+    [
+        (DdlPolicy.REFUSE, True),
+        (DdlPolicy.APPLY, False),
+        pytest.param(DdlPolicy.REFUSE, False, marks=pytest.mark.long),
+        pytest.param(DdlPolicy.APPLY, True, marks=pytest.mark.long),
+    ],
+)
 def test_changes_under_a_former_name_are_passed_over(rig: Rig, ddl: DdlPolicy, is_captured: bool) -> None:
     rig = rig.having(ddl=ddl)
     rig.write("INSERT INTO a VALUES ('second')", "INSERT INTO other VALUES (2)")
