@@ -118,6 +118,10 @@ class Relation:
     """Which table of the source it is; None in a log of an older version."""
     renaming: Renaming | None = None
     """Takes place before the first row of this version."""
+    first_seqno: int | None = None
+    """Where its first row is; `NO_SEQNO` where the log had the version before any row of it, as a copy registers it;
+    None in a log of an older version.
+    """
 
     @property
     def name(self) -> str:
@@ -171,6 +175,7 @@ class Relation:
             ],
             "computed": self.computed,
             "expressions": self.expressions,
+            "first_seqno": self.first_seqno,
         }
 
     @classmethod
@@ -188,6 +193,7 @@ class Relation:
             columns=tuple(_column_from_json(*column) for column in value["columns"]),
             computed=tuple(value["computed"]) if value.get("computed") is not None else None,
             expressions=tuple((name, text) for name, text in value.get("expressions", ())),
+            first_seqno=value.get("first_seqno"),
         )
 
     def is_as(self, other: Relation) -> bool:

@@ -33,6 +33,8 @@ class Break:
     relation_id: int
     values: tuple[str, ...] = ()
     """A statement's options or text."""
+    is_first: bool = False
+    """Whether no row under the newer definition can have been applied before it."""
 
     @property
     def place(self) -> Place:
@@ -122,7 +124,8 @@ def _redefining(unit: Unit, log: RowReader) -> set[int]:
 
 def _redefinitions(relations: Iterable[int], unit: Unit, log: RowReader) -> Iterator[Break]:
     """The first row of each relation whose name or columns are others than those of the version before, computed ones
-    included.
+    included. Where the log tells which row that is, one further on is none: another table's redefinition marked its
+    transaction.
     """
     state = log.state()
     newer = {
@@ -139,7 +142,9 @@ def _redefinitions(relations: Iterable[int], unit: Unit, log: RowReader) -> Iter
             fragno = pc.min(rows.column("fragno").filter(pc.equal(rows.column("seqno"), seqno))).as_py()
             first[number] = min(first.get(number, (seqno, fragno)), (seqno, fragno))
     for number, (seqno, fragno) in first.items():
-        yield Break(seqno=seqno, fragno=fragno, operation=None, relation_id=number)
+        began = state.relation(number).first_seqno
+        if began in (None, seqno):
+            yield Break(seqno=seqno, fragno=fragno, operation=None, relation_id=number, is_first=began is not None)
 
 
 def _before_truncate(redefined: Break, statements: Mapping[Place, Break]) -> Break:

@@ -111,7 +111,8 @@ def _steps(
         yield from _rows(unit, log, stage, at, (found.seqno, begins - 1), staging=staging)
         if found.operation is None:
             newest = log.state().relation(found.relation_id)
-            yield SerialStep(redefined=(older_version(newest, log).relation_id, newest.relation_id), ddl=ddl)
+            pair = older_version(newest, log).relation_id, newest.relation_id
+            yield SerialStep(redefined=pair, is_first=found.is_first, ddl=ddl)
             at, staging = found.place, False
             continue
         at = (found.seqno, found.fragno + 1)

@@ -117,7 +117,7 @@ def _target_findings(
         expected = relations if is_new else expected_at_target(config, relations)
         makes_tables = copies and config.create_tables
         findings = (
-            *(() if is_closed or makes_tables else type_findings(config, source, target, expected)),
+            *(() if is_closed or makes_tables else type_findings(config, source, target, relations, expected=expected)),
             *writing.findings(
                 expected,
                 channels=config.channels,

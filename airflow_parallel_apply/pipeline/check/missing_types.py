@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.definitions import TypeDefinition, read_definitions
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding, quoted
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, new_finding, quoted
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.session import Session as TargetSession
@@ -16,9 +17,16 @@ from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, 
 
 
 def type_findings(
-    config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    relations: Sequence[Relation],
+    *,
+    expected: Sequence[Relation],
 ) -> tuple[Finding, ...]:
-    """In the order in which they have to be made. Errors: the pipeline's."""
+    """In the order in which they have to be made. `expected`: of the tables, those that the target has to have as they
+    are now; what the others need may come with DDL that is on its way. Errors: the pipeline's.
+    """
     with (
         closing(TargetSession(target.dsn, pipeline=config.pipeline, schema="parallel_apply")) as session,
         session.transaction("check") as connection,
@@ -32,7 +40,11 @@ def type_findings(
         if not wanted:
             return ()
         kinds = dict.fromkeys(_types(config, source, wanted))
-        return tuple(_finding(connection, kind) for kind in kinds if not _is_there(connection, kind))
+        missing = {kind: _finding(connection, kind) for kind in kinds if not _is_there(connection, kind)}
+        needed = {relation.name for relation in expected}
+        now = [pair for pair in wanted if pair[0].name in needed]
+        due = set(_types(config, source, now)) if missing and len(now) < len(wanted) else set(kinds)
+        return tuple(finding if kind in due else _later(finding) for kind, finding in missing.items())
 
 
 def _types(
@@ -71,3 +83,7 @@ def _finding(connection: Connection, kind: TypeDefinition) -> Finding:
         mend.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(kind.schema)}")
     name = f"{kind.schema}.{kind.name}"
     return new_finding(Side.TARGET, f"type {name}", f"the type {name} is missing", *mend)
+
+
+def _later(finding: Finding) -> Finding:
+    return replace(finding, severity=Severity.WARNING, note="It is not needed where DDL that is on its way makes it.")

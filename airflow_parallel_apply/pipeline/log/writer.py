@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.event import Relation, latest_version
+from airflow_parallel_apply.pipeline.log.beginning import as_published, with_first_rows
 from airflow_parallel_apply.pipeline.log.buffer import SegmentBuffer, pieces
 from airflow_parallel_apply.pipeline.log.compaction import choose_runs, merge, segment_name, sweep
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish, sync_directory
@@ -94,7 +95,7 @@ class DirectoryLogWriter:
 
     def define(self, relation: Relation) -> int:
         number = 1 + max((old.relation_id for old in self._known()), default=0)
-        self._relations.append(replace(relation, relation_id=number))
+        self._relations.append(replace(relation, relation_id=number, first_seqno=None))
         return number
 
     def see(self, sightings: Iterable[Sighting]) -> None:
@@ -114,6 +115,7 @@ class DirectoryLogWriter:
     def append(self, rows: pa.RecordBatch, transactions: pa.RecordBatch) -> None:
         self._check_alive()
         rows = rows.select(UNLINKED.names)
+        self._relations = with_first_rows(self._relations, rows)
         self._buffer.accept(rows, transactions)
         for piece, byte_count, follows in pieces(rows, self._options.buffer_bytes // _PIECES):
             self._buffer.add(piece, byte_count)
@@ -141,7 +143,7 @@ class DirectoryLogWriter:
             published = self._publish(
                 added=tuple(self._segments),
                 removed=tuple(self._removed),
-                relations=tuple(self._relations),
+                relations=as_published(self._relations),
                 sightings=tuple(self._sightings),
                 captured_lsn=captured_lsn,
                 registration=self._registration,

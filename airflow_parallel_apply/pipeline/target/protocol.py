@@ -98,6 +98,7 @@ class SerialStep:
     text, with `end_lsn`, where the transaction that sent it ends. `replay`: log rows in (seqno, fragno) order to apply
     one by one (KEY_LEFT rows are skipped, KEY_ARRIVED is an update of the row with the old key). `redefined`: ids of an
     older and a newer relation of one table, to which the target is brought as `ddl` says; what is left: `PlanError`.
+    `is_first`: no row under the newer one can have been applied, so all rows are older than its new columns.
     """
 
     staged: StagedUnit | None = None
@@ -107,6 +108,7 @@ class SerialStep:
     end_lsn: int = 0
     replay: Callable[[], Iterator[pa.RecordBatch]] | None = None
     redefined: tuple[int, int] | None = None
+    is_first: bool = False
     ddl: DdlPolicy = DdlPolicy.REFUSE
 
 

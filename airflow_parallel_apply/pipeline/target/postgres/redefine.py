@@ -15,8 +15,10 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.target.postgres.fills import filling, has_rows
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
+from airflow_parallel_apply.pipeline.target.postgres.rename_columns import rename_columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions
 
@@ -37,6 +39,8 @@ class _Alteration:
     what: str
     statements: tuple[sql.Composed, ...]
     is_certain: bool = True
+    type_name: str | None = None
+    """The type that the statements name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,17 @@ class _Found:
 
     type_name: str
     generated: str
+    is_required: bool
 
 
 _Columns: TypeAlias = Mapping[str, _Found]
 
 
-def follow(connection: Connection, session: Session, old: Relation, new: Relation, *, ddl: DdlPolicy) -> None:
-    """Under SKIP, what cannot be told from what was done by hand is taken for it.
+def follow(
+    connection: Connection, session: Session, old: Relation, new: Relation, *, ddl: DdlPolicy, is_first: bool = False
+) -> None:
+    """Under SKIP, what cannot be told from what was done by hand is taken for it. `is_first`: no row under the newer
+    definition was applied yet, so that a new column holds in all rows what older ones have in it.
 
     Errors: `PlanError` that names table and column, where something is left and may not or cannot be done here.
     """
@@ -62,17 +70,24 @@ def follow(connection: Connection, session: Session, old: Relation, new: Relatio
         raise _untold(new, found.unclear)
     columns = _columns(connection, session, new)
     is_there = all(_has(columns, column) for column in new.columns)
-    if found.uncertain:
-        if not is_there:
-            raise _unclear(new, found.uncertain)
-    elif not is_there or not _shows(found.changes, new, columns, is_trusted=ddl is DdlPolicy.SKIP):
-        for change in found.changes:
+    if found.uncertain and not is_there:
+        raise _unclear(new, found.uncertain)
+    # Columns that a message or a person made.
+    there = [change.new for change in found.changes if change.old is None and change.new is not None]
+    if not is_there or not _shows(found.changes, new, columns, is_trusted=ddl is DdlPolicy.SKIP):
+        types = {name: column.type_name for name, column in columns.items()}
+        changes = rename_columns(connection, new, found.changes, types, ddl=ddl)
+        columns = _columns(connection, session, new)
+        for change in changes:
+            if change.old is None and change.new is not None and change.new.name not in columns:
+                there.remove(change.new)
             alteration = _alteration(connection, new, columns, change)
             if alteration is not None:
                 _alter(connection, new, alteration, ddl)
                 columns = _columns(connection, session, new)
-    elif ddl is not DdlPolicy.SKIP:
-        _require_values(connection, new, [one for one in found.changes if one.new not in found.uncomputed])
+    for column in there if ddl is not DdlPolicy.SKIP else ():
+        if column not in found.uncomputed and not columns[column.name].generated:
+            _require_values(connection, new, column, columns[column.name], ddl, is_first=is_first)
     for column in found.uncomputed:
         if column.name in columns and columns[column.name].generated:
             _alter(connection, new, _uncomputing(new, column, columns[column.name]), ddl)
@@ -83,7 +98,7 @@ def follow(connection: Connection, session: Session, old: Relation, new: Relatio
 
 
 def _alter(connection: Connection, relation: Relation, alteration: _Alteration, ddl: DdlPolicy) -> None:
-    if ddl is not DdlPolicy.APPLY or not alteration.is_certain:
+    if ddl is not DdlPolicy.APPLY or not alteration.is_certain or _lacks_type(connection, alteration):
         raise _left(connection, relation, alteration)
     try:
         for statement in alteration.statements:
@@ -96,15 +111,27 @@ def _has(columns: _Columns, column: Column) -> bool:
     return column.name in columns and columns[column.name].type_name == column.type_name
 
 
-def _require_values(connection: Connection, relation: Relation, changes: Sequence[ColumnChange]) -> None:
-    """Of columns that the target has already, with values of which nothing is known but that the source has others for
-    each row: a default that is computed for each row gives other ones here.
+def _require_values(
+    connection: Connection, relation: Relation, column: Column, found: _Found, ddl: DdlPolicy, *, is_first: bool
+) -> None:
+    """Give older rows the source's values in a column that the target has already: a default that is computed, even
+    once for all rows, gives other ones here. Where the source has one for each row, they are not known.
     """
-    for change in changes:
-        new = change.new
-        if change.old is None and new is not None and new.fill is None and _has_rows(connection, relation):
-            what = f"was added as {new.type_name}, with a value of its own for each row"
-            raise _left(connection, relation, _Alteration(new.name, what, (), is_certain=False))
+    what = f"was added as {column.type_name}"
+    if column.fill is None:
+        if has_rows(connection, relation):
+            what += ", with a value of its own for each row"
+            raise _left(connection, relation, _Alteration(column.name, what, (), is_certain=False))
+        return
+    if not is_first or found.type_name != column.type_name or (column.fill == "NULL" and found.is_required):
+        # NULL may stand for what no row holds any more.
+        return
+    statement = filling(connection, relation, column)
+    if statement is not None:
+        alteration = _Alteration(column.name, f"{what} and holds {column.fill} in older rows", (statement,))
+        _alter(connection, relation, alteration, ddl)
+        if filling(connection, relation, column) is not None:
+            raise _left(connection, relation, alteration)
 
 
 def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: _Columns, *, is_trusted: bool) -> bool:
@@ -127,7 +154,10 @@ def _columns(connection: Connection, session: Session, relation: Relation) -> _C
         session.sql("redefine", "columns"), {"schema": relation.schema, "table": relation.table}
     ).fetchall()
     connection.execute("SELECT set_config('search_path', %s, true)", [path[0] if path else ""])
-    return {str(name): _Found(str(type_name), str(generated)) for name, type_name, generated in found}
+    return {
+        str(name): _Found(str(type_name), str(generated), bool(is_required))
+        for name, type_name, generated, is_required in found
+    }
 
 
 def _alteration(
@@ -163,7 +193,9 @@ def _alteration_of_one(table: sql.Composed, columns: _Columns, old: Column, new:
         is_certain = is_certain and not new.is_recast and is_plain_cast(old.type_name, new.type_name)
         retype = sql.SQL("ALTER COLUMN {} TYPE {}").format(sql.Identifier(new.name), sql.SQL(new.type_name))
         statements.append(table + retype)
-    return _Alteration(old.name, " and ".join(what), tuple(statements), is_certain) if what else None
+    if not what:
+        return None
+    return _Alteration(old.name, " and ".join(what), tuple(statements), is_certain, type_name=new.type_name)
 
 
 def _addition(connection: Connection, relation: Relation, table: sql.Composed, column: Column) -> _Alteration:
@@ -171,16 +203,18 @@ def _addition(connection: Connection, relation: Relation, table: sql.Composed, c
     name, type_name = sql.Identifier(column.name), sql.SQL(column.type_name)
     what = f"was added as {column.type_name}"
     if column.fill == "NULL":
-        return _Alteration(column.name, what, (table + sql.SQL("ADD COLUMN {} {}").format(name, type_name),))
+        add = table + sql.SQL("ADD COLUMN {} {}").format(name, type_name)
+        return _Alteration(column.name, what, (add,), type_name=column.type_name)
     if column.fill is not None:
         fill = sql.SQL("ADD COLUMN {} {} DEFAULT {}::{}").format(name, type_name, sql.SQL(column.fill), type_name)
         forget = sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(name)
-        return _Alteration(column.name, what, (table + fill, table + forget))
+        return _Alteration(column.name, what, (table + fill, table + forget), type_name=column.type_name)
     return _Alteration(
         column.name,
         what + ", with a value of its own for each row",
         (table + sql.SQL("ADD COLUMN {} {}").format(name, type_name),),
-        is_certain=not _has_rows(connection, relation),
+        is_certain=not has_rows(connection, relation),
+        type_name=column.type_name,
     )
 
 
@@ -201,11 +235,16 @@ def _computing(relation: Relation, name: str, definition: str) -> _Alteration:
     return _Alteration(name, "was added as a computed one", (statement,))
 
 
-def _has_rows(connection: Connection, relation: Relation) -> bool:
-    rows = connection.execute(
-        sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(relation.schema, relation.table))
-    ).fetchone()
-    return rows is None or bool(rows[0])
+def _lacks_type(connection: Connection, alteration: _Alteration) -> bool:
+    """Of a role that may not use the type's schema, too."""
+    if alteration.type_name is None:
+        return False
+    try:
+        with connection.transaction():
+            found = connection.execute("SELECT to_regtype(%s) IS NULL", [alteration.type_name]).fetchone()
+    except psycopg.Error:
+        return True
+    return found is None or bool(found[0])
 
 
 def _left(connection: Connection, relation: Relation, alteration: _Alteration) -> PlanError:
@@ -221,6 +260,11 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration) -
         hint = (
             f"{begin}{_recopy(relation)} Or change the target yourself so that its rows are the source's, as by the "
             "statement that the source ran, and run once with ddl=skip, which takes it as done."
+        )
+    if _lacks_type(connection, alteration):
+        hint = (
+            f"The target lacks the type {alteration.type_name}: `parallel-apply check` prints the command that makes "
+            f"it; run that first. {hint}"
         )
     return PlanError(
         f"at the source the column {alteration.column} of {relation.name} {alteration.what}, not so at the target",

@@ -67,7 +67,7 @@ class Steps:
         elif step.redefined is not None:
             self._replay.forget_tables()
             old, new = (self._relations(number) for number in step.redefined)
-            follow(connection, session, old, new, ddl=step.ddl)
+            follow(connection, session, old, new, ddl=step.ddl, is_first=step.is_first)
         elif step.replay is not None:
             self._replay.run(step.replay())
         else:

@@ -1,0 +1,39 @@
+"""What a column that the target has already holds in rows that are older than it."""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+
+
+def has_rows(connection: Connection, relation: Relation) -> bool:
+    """Whether the table has any."""
+    rows = connection.execute(
+        sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(relation.schema, relation.table))
+    ).fetchone()
+    return rows is None or bool(rows[0])
+
+
+def filling(connection: Connection, relation: Relation, column: Column) -> sql.Composed | None:
+    """The statement that gives all rows the column's known fill; None where they have it. By their text, as rows are
+    compared everywhere: not every type knows equality.
+    """
+    table, name = _own_rows(connection, relation), sql.Identifier(column.name)
+    fill = sql.SQL("{}::{}").format(sql.SQL(column.fill or "NULL"), sql.SQL(column.type_name))
+    others = sql.SQL("{}::text IS DISTINCT FROM ({})::text").format(name, fill)
+    found = connection.execute(sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {})").format(table, others)).fetchone()
+    if found is None or not found[0]:
+        return None
+    return sql.SQL("UPDATE {} SET {} = {} WHERE {}").format(table, name, fill, others)
+
+
+def _own_rows(connection: Connection, relation: Relation) -> sql.Composed:
+    """Tables that inherit are followed as tables of their own."""
+    kind = connection.execute(
+        "SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = to_regclass(format('%%I.%%I', %s::text, %s::text))",
+        [relation.schema, relation.table],
+    ).fetchone()
+    only = "" if kind is not None and kind[0] else "ONLY "
+    return sql.SQL("{}{}").format(sql.SQL(only), sql.Identifier(relation.schema, relation.table))

@@ -1,0 +1,102 @@
+"""Columns that took each other's names: renamed by way of names in between, or left to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange
+
+_ASIDE: Final = "parallel_apply_renaming_{}"
+
+
+def rename_columns(
+    connection: Connection,
+    relation: Relation,
+    changes: Sequence[ColumnChange],
+    types: Mapping[str, str],
+    *,
+    ddl: DdlPolicy,
+) -> tuple[ColumnChange, ...]:
+    """What is left of the changes once the columns of which one takes another's former name have their new names.
+    `types`: of the target's columns, by name.
+
+    In a chain the first name and the last one show whether it was done. Names that only changed hands show it by their
+    types alone. Errors: `PlanError`.
+    """
+    left = list(changes)
+    for chain in _chains(changes):
+        olds = [change.old.name for change in chain if change.old is not None]
+        news = [change.new.name for change in chain if change.new is not None]
+        is_exchange = set(olds) == set(news)
+        if not (_is_exchanged(chain, types, ddl) if is_exchange else olds[0] not in types and news[-1] in types):
+            is_certain = not is_exchange and news[-1] not in types and set(olds) <= set(types)
+            statements = _statements(relation, list(zip(olds, news, strict=True)))
+            if not is_certain or ddl is not DdlPolicy.APPLY:
+                raise _left(connection, relation, list(zip(olds, news, strict=True)), statements, is_certain=is_certain)
+            for statement in statements:
+                connection.execute(statement)
+        for change in chain:
+            if change.old is not None and change.new is not None:
+                left[left.index(change)] = replace(change, old=replace(change.old, name=change.new.name))
+    return tuple(left)
+
+
+def _chains(changes: Sequence[ColumnChange]) -> Iterator[list[ColumnChange]]:
+    """Renamings of which each one takes the name that the next one gives up."""
+    renamed = {one.old.name: one for one in changes if one.old and one.new and one.old.name != one.new.name}
+    taken = {one.new.name for one in renamed.values() if one.new is not None}
+    for first in sorted(renamed, key=lambda name: name in taken):
+        chain: list[ColumnChange] = []
+        name: str | None = first
+        while name is not None and (change := renamed.pop(name, None)) is not None:
+            chain.append(change)
+            name = change.new.name if change.new is not None else None
+        if len(chain) > 1:
+            yield chain
+
+
+def _is_exchanged(chain: Sequence[ColumnChange], types: Mapping[str, str], ddl: DdlPolicy) -> bool:
+    before = {one.old.name: one.old.type_name for one in chain if one.old is not None}
+    after = {one.new.name: one.new.type_name for one in chain if one.new is not None}
+    is_as_after = all(types.get(name) == type_name for name, type_name in after.items())
+    return is_as_after and (before != after or ddl is DdlPolicy.SKIP)
+
+
+def _statements(relation: Relation, names: Sequence[tuple[str, str]]) -> list[sql.Composed]:
+    aside = [(old, _ASIDE.format(number)) for number, (old, _) in enumerate(names)]
+    back = [(free, new) for (_, free), (_, new) in zip(aside, names, strict=True)]
+    return [
+        sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(
+            sql.Identifier(relation.schema, relation.table), sql.Identifier(old), sql.Identifier(new)
+        )
+        for old, new in (*aside, *back)
+    ]
+
+
+def _left(
+    connection: Connection,
+    relation: Relation,
+    names: Sequence[tuple[str, str]],
+    statements: Sequence[sql.Composed],
+    *,
+    is_certain: bool,
+) -> PlanError:
+    what = ", ".join(f"{old} was renamed to {new}" for old, new in names)
+    text = "; ".join(statement.as_string(connection) for statement in statements)
+    after = "run again" if is_certain else "run once with ddl=skip, which takes it as done"
+    return PlanError(
+        f"at the source columns of {relation.name} took each other's names ({what}), not so at the target, as far as "
+        "it shows",
+        table=relation.name,
+        column=names[0][0],
+        hint=f"Rename them at the target ({text}), then {after}: everything before is applied. Or: `parallel-apply "
+        f"recopy --table {relation.name}` copies the table anew; where types changed hands, rename first.",
+    )

@@ -1,0 +1,145 @@
+"""A new definition is followed once, where its first row is: there all rows are older than its new columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.pipeline.check.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.copy.recopy import recopy_tables
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.rig import Rig, execute
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        channels=2,
+        lanes=2,
+        tables=TablePatterns(include=("*.*",)),
+        ddl=DdlPolicy.APPLY,
+    )
+    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, a text, b text)", "CREATE TABLE u (id integer PRIMARY KEY)")
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, 'a' || i, i FROM generate_series(1, 20) i", "INSERT INTO u VALUES (1)")
+    rig.run()
+    return rig
+
+
+def recopy(rig: Rig) -> None:
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+
+
+def assert_equal(rig: Rig) -> None:
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+@pytest.mark.parametrize("way", ["skip", "recopy"])
+def test_another_tables_redefinition_does_not_bring_it_up_again(rig: Rig, way: str) -> None:
+    change = "ALTER TABLE t ADD COLUMN c uuid DEFAULT gen_random_uuid()"
+    rig.write(change, "INSERT INTO t VALUES (21, 'x')")
+    with pytest.raises(FatalError, match=r"column c of public\.t was added.*ddl=skip"):
+        rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN c uuid")
+    if way == "skip":
+        for number, value in rig.rows("SELECT id, c FROM t WHERE id < 21", side="source"):
+            execute(rig.target_dsn, f"UPDATE t SET c = '{value}' WHERE id = {number}")
+        rig.having(ddl=DdlPolicy.SKIP).run()
+    else:
+        recopy(rig)
+        rig.run()
+    rig.write("ALTER TABLE u ADD COLUMN v integer")
+    rig.transaction("INSERT INTO t VALUES (22, 'y')", "INSERT INTO u VALUES (2, 2)")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_fill_is_given_before_the_first_row_and_never_to_later_ones(rig: Rig) -> None:
+    change = "ALTER TABLE t ADD COLUMN c integer DEFAULT 5"
+    rig.transaction(change, rig.ddl(change))
+    rig.write("INSERT INTO t VALUES (21, 'x', 'y', 7)", "ALTER TABLE u ADD COLUMN v integer")
+    rig.transaction("UPDATE t SET a = 'z' WHERE id = 3", "INSERT INTO u VALUES (2, 2)")
+    rig.run()
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize("default", ["timestamptz DEFAULT now()", "integer DEFAULT 5", "json DEFAULT '{ }'"])
+def test_sent_ddl_that_makes_other_values_than_the_sources_is_corrected(rig: Rig, default: str) -> None:
+    sent = f"ALTER TABLE t ADD COLUMN c {default.replace('5', '6').replace('{ }', '{}')}"
+    rig.transaction(f"ALTER TABLE t ADD COLUMN c {default}", rig.ddl(sent))
+    rig.write("INSERT INTO t VALUES (21, 'x')", "DELETE FROM t WHERE id = 4")
+    rig.run()
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize("default", ["uuid DEFAULT gen_random_uuid()", "bigint GENERATED ALWAYS AS IDENTITY"])
+def test_sent_ddl_that_makes_a_value_for_each_row_stops_and_goes_on_with_a_copy(rig: Rig, default: str) -> None:
+    change = f"ALTER TABLE t ADD COLUMN c {default}"
+    rig.transaction(change, rig.ddl(change))
+    rig.write("DELETE FROM t WHERE id = 4")
+    with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
+        rig.run()
+    recopy(rig)
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_column_made_by_hand_without_its_fill_stops_the_run_until_it_has_it(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.REFUSE)
+    rig.write("ALTER TABLE t ADD COLUMN c integer DEFAULT 5", "INSERT INTO t VALUES (21, 'x', 'y', 7)")
+    execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN c integer")
+    with pytest.raises(FatalError, match=r"c of public\.t was added as integer and holds .*5.*(?s:.*)UPDATE") as told:
+        rig.run()
+    execute(rig.target_dsn, str(told.value).split("rows are the source's (")[1].split("), then run again")[0])
+    rig.run()
+    assert_equal(rig)
+
+
+def pasted(error: pytest.ExceptionInfo[FatalError], begin: str, end: str) -> list[str]:
+    return str(error.value).split(begin)[1].split(end)[0].split("; ")
+
+
+def test_columns_that_swapped_names_go_on_with_the_printed_commands(rig: Rig) -> None:
+    swap = ["RENAME COLUMN a TO x", "RENAME COLUMN b TO a", "RENAME COLUMN x TO b"]
+    rig.write(*(f"ALTER TABLE t {one}" for one in swap), "UPDATE t SET a = 'z' WHERE id = 3")
+    with pytest.raises(FatalError, match=r"took each other's names.*run once with ddl=skip") as told:
+        rig.run()
+    execute(rig.target_dsn, *pasted(told, "at the target (", "), then"))
+    rig.having(ddl=DdlPolicy.SKIP).run()
+    rig.write("UPDATE t SET b = 'z' WHERE id = 5")
+    rig.run()
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_column_that_takes_the_name_that_another_gives_up_is_followed(rig: Rig, by_hand: bool) -> None:
+    chain = ["ALTER TABLE t RENAME COLUMN b TO c", "ALTER TABLE t RENAME COLUMN a TO b"]
+    rig.write(*chain, "UPDATE t SET b = 'z' WHERE id = 3")
+    if by_hand:
+        with pytest.raises(FatalError, match=r"took each other's names.*then run again") as told:
+            rig.having(ddl=DdlPolicy.REFUSE).run()
+        execute(rig.target_dsn, *pasted(told, "at the target (", "), then"))
+    rig.having(ddl=DdlPolicy.REFUSE if by_hand else DdlPolicy.APPLY).run()
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize("ddl", [DdlPolicy.REFUSE, DdlPolicy.APPLY])
+def test_a_column_whose_type_the_target_lacks_goes_on_with_what_check_prints(rig: Rig, ddl: DdlPolicy) -> None:
+    rig = rig.having(ddl=ddl)
+    rig.write("CREATE TYPE mood AS ENUM ('sad', 'so, so')", "ALTER TABLE t ADD COLUMN c mood")
+    rig.write("UPDATE t SET c = 'sad' WHERE id = 3")
+    with pytest.raises(FatalError, match=r"(?s)lacks the type public\.mood: `parallel-apply check`") as told:
+        rig.run()
+    found = check_pipeline(rig.config, rig.source, rig.target).findings
+    mends = [mend for one in found if one.where == "type public.mood" for mend in one.mend]
+    execute(rig.target_dsn, *mends)
+    if ddl is DdlPolicy.REFUSE:
+        execute(rig.target_dsn, *pasted(told, "rows are the source's (", "), then"))
+    rig.run()
+    assert_equal(rig)
