@@ -115,7 +115,7 @@ class DirectoryLogWriter:
     def append(self, rows: pa.RecordBatch, transactions: pa.RecordBatch) -> None:
         self._check_alive()
         rows = rows.select(UNLINKED.names)
-        self._relations = with_first_rows(self._relations, rows)
+        self._relations[:] = with_first_rows(self._relations, rows)
         self._buffer.accept(rows, transactions)
         for piece, byte_count, follows in pieces(rows, self._options.buffer_bytes // _PIECES):
             self._buffer.add(piece, byte_count)
