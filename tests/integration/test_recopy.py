@@ -141,6 +141,31 @@ def test_ddl_from_before_a_copy_does_not_come_upon_it(rig: Rig, *, is_captured: 
     assert rig.rows("SELECT count(*) FROM pg_indexes WHERE indexname = 'later'") == [(1,)]
 
 
+@pytest.mark.parametrize("is_captured", [True, False])
+def test_a_table_under_a_name_that_another_had_is_copied_once_the_rename_is_followed(
+    rig: Rig, *, is_captured: bool
+) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    require_green_and_equal(rig)
+    change(rig, "before")
+    rig.transaction("ALTER TABLE t RENAME TO t_old", "CREATE TABLE t (LIKE t_old INCLUDING ALL)")
+    rig.write("INSERT INTO t VALUES (1, 'new')", "INSERT INTO t_old VALUES (1000, 'old')")
+    without = rig.having(tables=TablePatterns(include=("public.*",), exclude=("public.t",)))
+    if is_captured:
+        without.capture("captured")
+    else:
+        with pytest.raises(ConfigurationError, match=r"names that others had.*public\.t\b.*exclude pattern"):
+            rig.run()
+    with pytest.raises(ConfigurationError, match=r"exclude pattern"):
+        again(rig, "t")
+    without.run()
+    assert without.comparison().equal
+    execute(rig.target_dsn, "CREATE TABLE t (LIKE t_old INCLUDING ALL)")
+    again(rig, "t")
+    rig.write("UPDATE t SET v = 'later'", "UPDATE t_old SET v = 'later' WHERE id = 1000")
+    require_green_and_equal(rig)
+
+
 def test_a_new_table_with_rows_and_one_whose_publication_was_altered_come_in(rig: Rig) -> None:
     require_green_and_equal(rig)
     for dsn in (rig.source_dsn, rig.target_dsn):

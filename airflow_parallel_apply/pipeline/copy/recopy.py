@@ -27,6 +27,8 @@ from datetime import timedelta
 from typing import Final
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
@@ -35,7 +37,7 @@ from airflow_parallel_apply.pipeline.copy.load import chunks, cut_off, look_exac
 from airflow_parallel_apply.pipeline.copy.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.record import TEXT_PER_BYTE, empty_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.event import Mark, Relation
 from airflow_parallel_apply.pipeline.finding import refuse
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import Overtaken, PassedOver
@@ -142,6 +144,7 @@ class Recopy:
             found = copy_findings(self._writing, connection, relations, create_tables=False)
         found += nested_findings(self._writing, self._recopying.followed())
         refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)
+        self._require_no_renaming(relations)
 
     def keep_runs_out(self) -> None:
         """From here to the end of the session; what is left of a former run is ended."""
@@ -210,6 +213,32 @@ class Recopy:
                 "Drop them (parallel-apply drop), or give them logs of their own.",
             )
         return state
+
+    def _require_no_renaming(self, relations: Sequence[Relation]) -> None:
+        """On its way to the target: it would rename the copy instead of the table that had the name before."""
+        log = open_reader(self._config.log_url)
+        names = {(relation.schema, relation.table) for relation in relations}
+        renaming = [
+            relation.relation_id
+            for relation in log.state().relations
+            if relation.renaming is not None and any(old in names for old, _ in relation.renaming.moves)
+        ]
+        if not renaming:
+            return
+        with self._holding.errors("recopy"):
+            applied_seqno = low_watermark(read_positions(self._holding.connection(), self._holding))
+        last_seqno = log.state().last_seqno
+        transactions = log.transactions(applied_seqno, last_seqno)
+        marks = zip(*(transactions.column(name).to_pylist() for name in ("seqno", "marks")), strict=True)
+        marked = [seqno for seqno, found in marks if Mark.RELATION in (found or ())]
+        for batch in log.rows(applied_seqno, last_seqno, columns=["seqno", "relation_id"]) if marked else ():
+            is_renamed = pc.is_in(batch.column("relation_id"), pa.array(renaming, pa.int32()))
+            if pc.any(pc.and_(is_renamed, pc.is_in(batch.column("seqno"), pa.array(marked, pa.int64())))).as_py():
+                raise self._wrong(
+                    "the log has renames of these tables' names that the target has not followed yet",
+                    "Run the pipeline until it is green, without what is new under those names (an exclude pattern); "
+                    "then copy the tables.",
+                )
 
     def _load(self, connection: Connection, then: TablesThen, tables: Sequence[TargetTable]) -> list[int]:
         """The rows of each, as their number. Errors: those of both sides."""

@@ -31,7 +31,7 @@ from airflow_parallel_apply.pipeline.source.postgres.moment import LOCK_TIMEOUT
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, Registration
-from airflow_parallel_apply.pipeline.source.postgres.renaming import tell_renamed
+from airflow_parallel_apply.pipeline.source.postgres.renaming import still_under, tell_renamed
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
@@ -224,6 +224,16 @@ class Preparation:
             )
             names = with_rows(connection, tables)
             if names:
+                relations = open_reader(self.config.log_url).state().relations
+                known = list_tables(connection, self.publication)
+                waiting = [table.name for table in tables if still_under(relations, known, table) is not None]
+                if waiting:
+                    raise self._wrong(
+                        f"has new tables with rows under names that others had, which the target has not renamed yet: "
+                        f"{listed(waiting)}",
+                        f"Leave {listed(waiting)} out with an exclude pattern until a run has followed the rename and "
+                        "is green; then take them in again.",
+                    )
                 options = " ".join(f"--table {name}" for name in names)
                 raise self._wrong(
                     f"has new tables with rows, which this pipeline did not see: {listed(names)}",

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import errors, hint_of
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Server
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
@@ -27,6 +28,7 @@ from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENER
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
 from airflow_parallel_apply.pipeline.source.postgres.observed import registered_anew
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
+from airflow_parallel_apply.pipeline.source.postgres.renaming import still_under
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
@@ -73,6 +75,7 @@ class Recopying:
             server = self._mine.server()
             self._require_stream(server)
             tables = self._find()
+            self._require_own_names(tables)
             found = errors(table_findings(self._session.catalog(), tables, self._config.tables, server.user))
             if found:
                 what = "; ".join(finding.what for finding in found)
@@ -146,6 +149,19 @@ class Recopying:
                 "it out with an exclude pattern.",
             )
         return tuple(there[name] for name in self._names)
+
+    def _require_own_names(self, tables: Sequence[SourceTable]) -> None:
+        """The copy of a table would replace, and later be renamed as, the one that had its name before."""
+        relations = open_reader(self._config.log_url).state().relations
+        known = list_tables(self._session.catalog(), self._publication)
+        for table in tables:
+            former = still_under(relations, known, table)
+            if former is not None:
+                raise self._wrong(
+                    f"{former.name} was called {table.name} before, and the target's {table.name} still is that table",
+                    f"Leave {table.name} out with an exclude pattern until a run has followed the rename and is green; "
+                    "then take it in again, and copy it.",
+                )
 
     def _publish(self, tables: Sequence[SourceTable]) -> None:
         """Without conditions and column lists. What is so already needs no right of ours.

@@ -16,6 +16,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.event import Relation, Renaming
 from airflow_parallel_apply.pipeline.log.protocol import LogWriter
+from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 
@@ -30,6 +31,18 @@ def tell_renamed(connection: psycopg.Connection[Any], oids: Iterable[int]) -> No
     """Send the message, in the transaction of the connection, which is also to write the publication's comment."""
     content = " ".join(map(str, oids))
     connection.execute("SELECT pg_logical_emit_message(true, %s, %s)", [RENAMED_PREFIX, content])
+
+
+def still_under(relations: Iterable[Relation], tables: Iterable[SourceTable], table: SourceTable) -> SourceTable | None:
+    """The published table that had this table's name when the log last had it, and has another one now: the target's
+    table of the name is that one's until the log tells the new name and the target has followed.
+    """
+    logged = {relation.oid: (relation.schema, relation.table) for relation in relations}
+    name = table.schema, table.table
+    for other in tables:
+        if other.oid != table.oid and other.is_published and logged.get(other.oid) == name:
+            return other
+    return None
 
 
 def renamed_by(
