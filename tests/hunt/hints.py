@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -60,7 +61,16 @@ class Follower:
             return "ddl=skip, for what was done by hand"
         if "then run with ddl=skip, once" in hint:
             self._player.configure({"ddl": DdlPolicy.SKIP})
-        for way in (self._shell, self._sql, self._check, self._parameters, self._change, self._anew, self._again):
+        for way in (
+            self._without,
+            self._shell,
+            self._sql,
+            self._check,
+            self._parameters,
+            self._change,
+            self._anew,
+            self._again,
+        ):
             if how := way(error, hint):
                 self._player.say(f"    followed: {how}")
                 return how
@@ -151,6 +161,26 @@ class Follower:
         self._player.configure({"ddl": DdlPolicy(found.group(1))})
         self.done.append(found.group(0))
         return found.group(0)
+
+    def _without(self, error: Exception, hint: str) -> str:
+        """Green without some tables, then with them again."""
+        from tests.hunt.player import RED
+
+        found = re.search(r"Leave ([\w., ]+?) out with an exclude pattern until", hint)
+        if found is None:
+            return ""
+        given = self._player.rig.config.tables
+        names = tuple(re.findall(r"\w+\.\w+", found.group(1)))
+        self._player.configure({"tables": replace(given, exclude=(*given.exclude, *names))})
+        self.done.append(found.group(0))
+        while True:
+            try:
+                self._player.run_once()
+                break
+            except RED as failure:
+                self.follow(failure)
+        self._player.configure({"tables": given})
+        return f"green without {', '.join(names)}"
 
     def _former(self) -> str:
         """One run as before, then the change again."""
