@@ -217,27 +217,25 @@ class Recopy:
     def _require_no_renaming(self, relations: Sequence[Relation]) -> None:
         """On its way to the target: it would rename the copy instead of the table that had the name before."""
         log = open_reader(self._config.log_url)
-        names = {(relation.schema, relation.table) for relation in relations}
+        copied = {relation.oid: (relation.schema, relation.table) for relation in relations}
         renaming = [
             relation.relation_id
             for relation in log.state().relations
-            if relation.renaming is not None and any(old in names for old, _ in relation.renaming.moves)
+            if relation.renaming is not None and relation.oid not in copied
+            if any(old in copied.values() for old, _ in relation.renaming.moves)
         ]
-        if not renaming:
-            return
         with self._holding.errors("recopy"):
             applied_seqno = low_watermark(read_positions(self._holding.connection(), self._holding))
         last_seqno = log.state().last_seqno
         transactions = log.transactions(applied_seqno, last_seqno)
         marks = zip(*(transactions.column(name).to_pylist() for name in ("seqno", "marks")), strict=True)
-        marked = [seqno for seqno, found in marks if Mark.RELATION in (found or ())]
-        for batch in log.rows(applied_seqno, last_seqno, columns=["seqno", "relation_id"]) if marked else ():
+        marked = pa.array([seqno for seqno, found in marks if Mark.RELATION in (found or ())], pa.int64())
+        for batch in log.rows(applied_seqno, last_seqno, columns=["seqno", "relation_id"]) if renaming else ():
             is_renamed = pc.is_in(batch.column("relation_id"), pa.array(renaming, pa.int32()))
-            if pc.any(pc.and_(is_renamed, pc.is_in(batch.column("seqno"), pa.array(marked, pa.int64())))).as_py():
+            if pc.any(pc.and_(is_renamed, pc.is_in(batch.column("seqno"), marked))).as_py():
                 raise self._wrong(
                     "the log has renames of these tables' names that the target has not followed yet",
-                    "Run the pipeline until it is green, without what is new under those names (an exclude pattern); "
-                    "then copy the tables.",
+                    "Run the pipeline until it is green, with an exclude pattern for what is new; then copy them.",
                 )
 
     def _load(self, connection: Connection, then: TablesThen, tables: Sequence[TargetTable]) -> list[int]:

@@ -155,8 +155,8 @@ class Recopying:
         relations = open_reader(self._config.log_url).state().relations
         known = list_tables(self._session.catalog(), self._publication)
         for table in tables:
-            former = still_under(relations, known, table)
-            if former is not None:
+            former = None if table.is_published else still_under(relations, known, table)
+            if former is not None and former not in tables:
                 raise self._wrong(
                     f"{former.name} was called {table.name} before, and the target's {table.name} still is that table",
                     f"Leave {table.name} out with an exclude pattern until a run has followed the rename and is green; "
