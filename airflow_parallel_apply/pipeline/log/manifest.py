@@ -69,7 +69,7 @@ class Manifest:
     """None where it is that of the version before."""
     sightings: tuple[Sighting, ...] = ()
     resume: ResumePoint | None = None
-    released_lsn: int | None = None
+    released: tuple[int, ...] = ()
     adopted_server: str | None = None
     """None where it is that of the version before."""
 
@@ -150,7 +150,7 @@ def advance(view: LogView, manifest: Manifest) -> LogView:
             sightings=still_needed(sightings, manifest.captured_lsn),
             # Not the last one known: a version without one was written by software that moved the slot past it.
             resume=manifest.resume,
-            released_lsn=manifest.released_lsn,
+            released=manifest.released,
             adopted_server=manifest.adopted_server or view.state.adopted_server,
         ),
         retired=retired,
@@ -184,7 +184,7 @@ def read_manifest(directory: LogDirectory, version: int) -> Manifest:
             sightings=tuple(Sighting.from_json(value) for value in body.get("sightings", ())),
             resume=ResumePoint(**body["resume"]) if body.get("resume") else None,
             # Nor could they adopt another server.
-            released_lsn=body.get("released_lsn"),
+            released=tuple(body.get("released", ())),
             adopted_server=body.get("adopted_server"),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -215,7 +215,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
             "passed_over": None if manifest.passed_over is None else [asdict(found) for found in manifest.passed_over],
             "sightings": [sighting.to_json() for sighting in manifest.sightings],
             "resume": asdict(manifest.resume) if manifest.resume else None,
-            "released_lsn": manifest.released_lsn,
+            "released": list(manifest.released),
             "adopted_server": manifest.adopted_server,
         }
     )

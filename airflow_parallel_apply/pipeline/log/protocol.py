@@ -117,8 +117,10 @@ class LogPlace:
 
     captured_lsn: int
     resume: ResumePoint | None
-    released_lsn: int | None = None
-    """Where the slot was moved to for an upgrade: past the resume point, with nothing followed in between."""
+    released: tuple[int, ...] = ()
+    """Where the slot was moved to for an upgrade: past the resume point, with nothing followed in between. It stands at
+    one of these LSNs, or, before it was moved, in front of the resume point.
+    """
 
     @property
     def slot_lsn(self) -> int:
@@ -126,9 +128,8 @@ class LogPlace:
         return self.captured_lsn if self.resume is None else self.resume.lsn
 
     def resume_at(self, slot_lsn: int) -> ResumePoint | None:
-        """What a read begins with, from where the slot stands. At the released LSN it has nothing to begin with."""
-        is_released = self.released_lsn is not None and slot_lsn == self.released_lsn
-        return ResumePoint(lsn=slot_lsn) if is_released else self.resume
+        """What a read begins with, from where the slot stands. At a released LSN it has nothing to begin with."""
+        return ResumePoint(lsn=slot_lsn) if slot_lsn in self.released else self.resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,7 @@ class LogState:
     """In the order in which they were seen. Empty in a log of a version that kept none."""
     resume: ResumePoint | None = None
     """None where the last version was written by software that left the slot at the captured LSN."""
-    released_lsn: int | None = None
+    released: tuple[int, ...] = ()
     """As in `LogPlace`."""
     adopted_server: str | None = None
     """The system identifier of the server that took the place of the one in the identity; None of a log that always had
@@ -162,7 +163,7 @@ class LogState:
     @property
     def place(self) -> LogPlace:
         """How far it has its source."""
-        return LogPlace(captured_lsn=self.captured_lsn, resume=self.resume, released_lsn=self.released_lsn)
+        return LogPlace(captured_lsn=self.captured_lsn, resume=self.resume, released=self.released)
 
     @property
     def purged_seqno(self) -> int:
@@ -287,9 +288,9 @@ class LogWriter(Protocol):
         """
         ...
 
-    def release(self, lsn: int) -> None:
-        """The slot may move to here, past the resume point: see `LogPlace`. Holds until a commit names another resume
-        point. Durable with the next commit, before the slot moves.
+    def release(self, *lsns: int) -> None:
+        """The slot may stand at these, past the resume point, and nowhere else: see `LogPlace`. Holds until a commit
+        names another resume point. Durable with the next commit, before the slot moves.
         """
         ...
 

@@ -65,7 +65,7 @@ class DirectoryLogWriter:
         self._segment_number = 0
         self._refused: str | None = None
         self._registration: str | None = None
-        self._released_lsn: int | None = None
+        self._released: tuple[int, ...] = ()
         self._adopted_server: str | None = None
         self._view = load(directory)
         # A writer that died may not have synced the name of what we have just read, and the slot moves by what we read.
@@ -138,7 +138,7 @@ class DirectoryLogWriter:
         resume = resume or state.resume
         is_registered = self._registration is None and self._registered_lsn in (0, state.registered_lsn)
         is_moved = (captured_lsn, resume) != (state.captured_lsn, state.resume) or self._passed_over is not None
-        is_another = self._released_lsn is not None or self._adopted_server is not None
+        is_another = bool(self._released) or self._adopted_server is not None
         if self._segments or self._relations or self._sightings or is_moved or is_another or not is_registered:
             published = self._publish(
                 added=tuple(self._segments),
@@ -159,8 +159,8 @@ class DirectoryLogWriter:
             raise self._refuse()
         return self._view.state
 
-    def release(self, lsn: int) -> None:
-        self._released_lsn = lsn
+    def release(self, *lsns: int) -> None:
+        self._released = lsns
 
     def adopt(self, server: str) -> None:
         self._adopted_server = server
@@ -232,7 +232,7 @@ class DirectoryLogWriter:
         self._registration = None
         self._registered_lsn = 0
         self._sightings: list[Sighting] = []
-        self._released_lsn = None
+        self._released = ()
         self._adopted_server = None
         self._names: list[str] = []
         self._segments: list[Segment] = []
@@ -327,7 +327,7 @@ class DirectoryLogWriter:
             passed_over=passed_over,
             sightings=sightings,
             resume=resume or state.resume,
-            released_lsn=self._released_lsn or (state.released_lsn if resume in (None, state.resume) else None),
+            released=self._released or (state.released if resume in (None, state.resume) else ()),
             adopted_server=self._adopted_server,
         )
         view = advance(self._view, manifest)

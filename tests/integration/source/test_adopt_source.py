@@ -200,13 +200,23 @@ def test_the_slot_is_moved_only_behind_what_the_log_has(rig: Rig) -> None:
     goes_on(rig)
 
 
-def test_a_slot_that_was_to_move_and_did_not_proves_itself_as_ever(rig: Rig) -> None:
-    state = open_reader(rig.config.log_url).state()
-    writer = open_writer(rig.config.log_url)
-    writer.release(state.captured_lsn + 2**20)
-    writer.commit(state.captured_lsn)
+@pytest.mark.parametrize("former_releases", [0, 1])
+def test_a_slot_that_was_to_move_and_did_not_proves_itself_as_ever(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, former_releases: int
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for _ in range(former_releases):
+        release_slot(rig.source, rig.config)
+        rig.write("CREATE TABLE IF NOT EXISTS elsewhere (id int)", "DROP TABLE elsewhere")
+    monkeypatch.setattr("airflow_parallel_apply.pipeline.source.postgres.adoption.lsn_text", killed)
+    with pytest.raises(KeyboardInterrupt):
+        release_slot(rig.source, rig.config)
+    monkeypatch.undo()
+    assert len(open_reader(rig.config.log_url).state().released) == 1 + former_releases
     goes_on(rig)
-    assert open_reader(rig.config.log_url).state().released_lsn is None
+    assert open_reader(rig.config.log_url).state().released == ()
 
 
 @pytest.mark.long

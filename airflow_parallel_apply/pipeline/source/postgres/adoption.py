@@ -96,7 +96,7 @@ class _Adopting:
             state = writer.state()
             slot = self._standing(server)
             registration = None if state.registration is None else Registration.from_text(state.registration)
-            if slot.confirmed_lsn <= state.place.slot_lsn and not _is_released(state, slot):
+            if slot.confirmed_lsn <= state.place.slot_lsn and slot.confirmed_lsn not in state.released:
                 self._require_resume(state)
                 proof = "it sends the last transaction that the log has of its source"
                 if registration is not None:
@@ -112,7 +112,8 @@ class _Adopting:
                     found = prove(
                         self._session.catalog(), self._slot.name, self._mine.publication, self._config, registration
                     )
-                    writer.register(found.require(self._config, "adopt-source").to_text(), 0)
+                    # What is in doubt stays as it was registered: the next run tells it, and copies can be made then.
+                    writer.register(found.registration.to_text(), 0)
                 writer.commit(state.captured_lsn)
         return Adoption(
             pipeline=self._config.pipeline,
@@ -142,7 +143,7 @@ class _Adopting:
                 )
             writer = open_writer(self._config.log_url)
             state = writer.state()
-            self._standing(server)
+            standing = self._standing(server)
             if not self._slot.is_kept_by_standbys():
                 self._slot.keep_by_standbys()
             self._slot.advance(state.place)
@@ -161,7 +162,8 @@ class _Adopting:
                     self._session.catalog(), self._slot.name, self._mine.publication, self._config, registration
                 )
                 writer.register(found.require(self._config, "adopt-source").to_text(), end_lsn)
-            writer.release(end_lsn)
+            # Released for the second time, the slot stands at the former place until it has moved.
+            writer.release(*(lsn for lsn in state.released if lsn == standing.confirmed_lsn), end_lsn)
             writer.commit(state.captured_lsn)
             self._session.catalog().execute(
                 "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self._slot.name, lsn_text(end_lsn)]
@@ -232,11 +234,10 @@ class _Adopting:
         self._slot.require_resumable(state.place)
 
     def _require_released(self, state: LogState, slot: SlotState, *, is_same: bool) -> None:
-        released = state.released_lsn
-        if released is None:
+        if not state.released:
             what = f"above what the log has captured, {lsn_text(state.place.slot_lsn)}"
-        elif slot.confirmed_lsn < released or (is_same and slot.confirmed_lsn != released):
-            what = f"not where it was moved to before the upgrade, {lsn_text(released)}"
+        elif slot.confirmed_lsn not in state.released and (is_same or slot.confirmed_lsn < state.released[-1]):
+            what = f"not where it was moved to before the upgrade, {lsn_text(state.released[-1])}"
         elif not is_same and not self._slot.is_kept_by_standbys():
             what = "and lacks the FAILOVER that it had before the upgrade"
         else:
@@ -252,7 +253,3 @@ class _Adopting:
 
     def _refused(self, what: str, hint: str) -> ConfigurationError:
         return ConfigurationError(what, op="adopt-source", pipeline=self._config.pipeline, hint=hint)
-
-
-def _is_released(state: LogState, slot: SlotState) -> bool:
-    return state.released_lsn is not None and slot.confirmed_lsn == state.released_lsn

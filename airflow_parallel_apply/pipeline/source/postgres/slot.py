@@ -92,7 +92,7 @@ class Slot:
                 "lost WAL that it still needed", "max_slot_wal_keep_size was too small for the time without a run"
             )
         known = log()
-        if state.confirmed_lsn > known.slot_lsn and state.confirmed_lsn != known.released_lsn:
+        if state.confirmed_lsn > known.slot_lsn and state.confirmed_lsn not in known.released:
             raise self._broken(
                 f"stands at {lsn_text(state.confirmed_lsn)}, above what the log has captured, "
                 f"{lsn_text(known.slot_lsn)}",
