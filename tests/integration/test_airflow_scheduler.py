@@ -146,6 +146,7 @@ def test_a_lane_marked_as_failed_ends_and_others_cover_it(pipeline: AirflowPipel
     assert pipeline.equal
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_three_random_moments(
     pipeline: AirflowPipeline,
