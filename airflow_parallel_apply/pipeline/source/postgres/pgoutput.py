@@ -31,8 +31,14 @@ from airflow_parallel_apply.pipeline.source.postgres.messages import (
     parse_type,
 )
 from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
-from airflow_parallel_apply.pipeline.source.postgres.resume import POSTGRES_EPOCH_MICROSECONDS
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable, RowBuilder, Tuples
+from airflow_parallel_apply.pipeline.source.postgres.transactions import (
+    XID_AT,
+    OpenTransaction,
+    begun,
+    end_lsn,
+    ended_transactions,
+)
 
 Numbers = npt.NDArray[np.int64]
 
@@ -41,19 +47,8 @@ _FREQUENT: Final = np.isin(np.arange(256), [_BEGIN, _COMMIT, _INSERT, _UPDATE, _
 _CHANGES: Final = np.isin(np.arange(256), [_INSERT, _UPDATE, _DELETE])
 _RELATION, _TRUNCATE = ord("R"), ord("T")
 _NEW: Final = ord("N")
-_XID_AT: Final = 17
-"""Kind, LSN and time before a begin's transaction id."""
 _TUPLE_AT: Final = 6
 """Kind, oid and marker before a change's first tuple."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _OpenTransaction:
-    xid: int = 0
-    commit_lsn: int = 0
-    row_count: int = 0
-    byte_count: int = 0
-    marks: set[Mark] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +93,7 @@ class Decoder:
         self._types: dict[int, str] = {}
         self._tables: dict[int, FollowedTable] = {}
         self._next_seqno = next_seqno
-        self._open: _OpenTransaction | None = None
+        self._open: OpenTransaction | None = None
         self._is_redefined = False
         self.safe_lsn = 0
         """Every commit whose record begins below it has been decoded: what a slot that stands there does not send."""
@@ -235,7 +230,7 @@ class Decoder:
         """Id and commit LSN of the transaction that a message stands in."""
         begins = np.flatnonzero(kinds[:index] == _BEGIN)
         if len(begins):
-            return _begun(wire, int(begins[-1]))
+            return begun(wire, int(begins[-1]))
         return (self._open.xid, self._open.commit_lsn) if self._open is not None else (0, 0)
 
     def _known(self, oid: int) -> FollowedTable:
@@ -285,7 +280,7 @@ class Decoder:
         seldom: _Seldom,
     ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Give rows and transactions their numbers. Transaction 0 of a batch is the one left open by the last."""
-        carried = self._open or _OpenTransaction()
+        carried = self._open or OpenTransaction()
         if self._open is None and counts[0]:
             raise SourceError("pgoutput sent a change outside any transaction", op="capture")
         totals = counts.copy()
@@ -300,7 +295,7 @@ class Decoder:
         byte_counts = np.bincount(row_transaction, weights=row_bytes, minlength=len(counts)).astype(np.int64)
         byte_counts[0] += carried.byte_count
         begins = np.flatnonzero(kinds == _BEGIN)
-        xids = np.concatenate([[carried.xid], wire.numbers(wire.starts[begins] + _XID_AT, ">u4")])
+        xids = np.concatenate([[carried.xid], wire.numbers(wire.starts[begins] + XID_AT, ">u4")])
 
         marks: dict[int, set[Mark]] = {0: set(carried.marks)} if carried.marks else {}
         for statement in seldom.statements:
@@ -313,11 +308,22 @@ class Decoder:
         self._mark_redefined(seldom.redefined, builder.rows_of_message, transaction, marks)
 
         commits = np.flatnonzero(kinds == _COMMIT)
-        transactions = self._ended(wire, commits, transaction, has_rows, seqnos, xids, totals, byte_counts, marks)
+        if len(commits):
+            self.safe_lsn = max(self.safe_lsn, int(end_lsn(wire, wire.starts[commits[-1:]])[0]))
+        transactions = ended_transactions(
+            wire,
+            commits,
+            transaction,
+            seqnos=seqnos,
+            xids=xids,
+            totals=totals,
+            byte_counts=byte_counts,
+            marks=marks,
+        )
         last = len(counts) - 1
         is_open = len(begins) + (self._open is not None) > len(commits)
         self._open = (
-            _OpenTransaction(
+            OpenTransaction(
                 xid=int(xids[last]),
                 commit_lsn=int(wire.numbers(wire.starts[begins[-1:]] + 1, ">i8")[0])
                 if len(begins)
@@ -343,59 +349,6 @@ class Decoder:
             self._is_redefined = not len(behind)
             if len(behind):
                 marks.setdefault(int(transaction[index + behind[0]]), set()).add(Mark.RELATION)
-
-    def _ended(
-        self,
-        wire: Wire,
-        commits: Numbers,
-        transaction: Numbers,
-        has_rows: npt.NDArray[np.bool_],
-        seqnos: Numbers,
-        xids: Numbers,
-        totals: Numbers,
-        byte_counts: Numbers,
-        marks: dict[int, set[Mark]],
-    ) -> pa.RecordBatch:
-        at = wire.starts[commits]
-        end_lsns = wire.numbers(at + 10, ">i8")
-        if len(commits):
-            self.safe_lsn = max(self.safe_lsn, int(end_lsns[-1]))
-        ended = transaction[commits]
-        kept = has_rows[ended]
-        ended, at = ended[kept], at[kept]
-        times = wire.numbers(at + 18, ">i8") + POSTGRES_EPOCH_MICROSECONDS
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array(seqnos[ended]),
-                pa.array(xids[ended]),
-                pa.array(wire.numbers(at + 2, ">i8")),
-                pa.array(end_lsns[kept]),
-                pa.array(times).cast(pa.timestamp("us", tz="UTC")),
-                pa.array(totals[ended]),
-                pa.array(byte_counts[ended]),
-                _mark_lists(ended, marks),
-            ],
-            schema=TRANSACTIONS,
-        )
-
-
-def _begun(wire: Wire, begin: int) -> tuple[int, int]:
-    at = wire.starts[begin : begin + 1]
-    return int(wire.numbers(at + _XID_AT, ">u4")[0]), int(wire.numbers(at + 1, ">i8")[0])
-
-
-def _mark_lists(transactions: Numbers, marks: dict[int, set[Mark]]) -> pa.ListArray:
-    """The marks of each transaction. Nearly all have none."""
-    lengths = np.zeros(len(transactions), dtype=np.int64)
-    words: list[str] = []
-    for index in sorted(marks):
-        at = np.searchsorted(transactions, index)
-        if at < len(transactions) and transactions[at] == index:
-            lengths[at] = len(marks[index])
-            words += sorted(marks[index])
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(words, pa.string()))
 
 
 def _undescribed(oid: int) -> SourceError:
