@@ -63,6 +63,7 @@ class Follower:
             self._player.configure({"ddl": DdlPolicy.SKIP})
         for way in (
             self._without,
+            self._check_first,
             self._shell,
             self._sql,
             self._check,
@@ -138,6 +139,12 @@ class Follower:
                 ran.append(f"{side}: {statement} FAILED {failure.diag.message_primary}")
         self.done += ran
         return "; ".join(ran)
+
+    def _check_first(self, error: Exception, hint: str) -> str:
+        """What `check` says, and behind it what the hint itself says."""
+        if "run that first" not in hint:
+            return ""
+        return f"{self._check(error, hint)}; {self._sql(error, hint)}"
 
     def _check(self, error: Exception, hint: str) -> str:
         """What `check` says, where it has commands."""
