@@ -282,18 +282,27 @@ def ended_sessions(connection: psycopg.Connection) -> int:
 
 
 def worker_of(connection: psycopg.Connection) -> int:
-    """The process at the other end of the staging session."""
-    (port,) = connection.execute(f"SELECT client_port {STAGING_SESSIONS} AND wait_event_type = 'Lock'").fetchone()
-    inode = next(
-        line.split()[9]
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
-        if int(line.split()[1].rpartition(":")[2], 16) == port
-    )
-    for path in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            if str(path.readlink()) == f"socket:[{inode}]":
-                return int(path.parts[2])
-    raise AssertionError("no process holds the staging session")
+    """Return the process at the other end of a session that waits, as soon as there is one."""
+    found: list[int] = []
+
+    def is_found() -> bool:
+        ports = connection.execute(f"SELECT client_port {STAGING_SESSIONS} AND wait_event_type = 'Lock'").fetchall()
+        found.extend(pid for (port,) in ports for pid in holders(port, connection.info.port))
+        return bool(found)
+
+    eventually(is_found)
+    return found[0]
+
+
+def holders(local_port: int, remote_port: int) -> Iterator[int]:
+    """Yield the processes that hold the TCP connection between two ports; other connections may have one of them."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if [int(address.rpartition(":")[2], 16) for address in fields[1:3]] == [local_port, remote_port]:
+            for path in Path("/proc").glob("[0-9]*/fd/*"):
+                with contextlib.suppress(OSError):
+                    if str(path.readlink()) == f"socket:[{fields[9]}]":
+                        yield int(path.parts[2])
 
 
 def test_files_that_were_merged_and_removed_under_a_job_are_listed_anew(
