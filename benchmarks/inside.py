@@ -15,7 +15,7 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.store.open import open_store
-from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.job import build_job
 from airflow_parallel_apply.spark.session import ConnectAccess, close_session, open_session

@@ -10,7 +10,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.options import is_dsn, named
-from airflow_parallel_apply.queue.connect import is_service
+from airflow_parallel_apply.queue.open import is_service
 from airflow_parallel_apply.spark.cluster import Cluster
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK, SparkEndpoint
 

@@ -30,7 +30,7 @@ def adopt_source(
     was committed, as pg_upgrade demands, and records that in the log. A standby that was promoted keeps the identity:
     its first run proves by itself that nothing is lost.
     """
-    from airflow_parallel_apply.pipeline.source.connect import adopt_at_source, release_at_source
+    from airflow_parallel_apply.pipeline.source.open import adopt_at_source, release_at_source
     from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 
     with told():

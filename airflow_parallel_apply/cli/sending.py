@@ -24,7 +24,7 @@ def install_ddl_capture(
     Pipelines with ddl=apply run what is sent as the target's role, so grant it to whom you would give that role. It may
     be run again; what was sent before stays valid.
     """
-    from airflow_parallel_apply.pipeline.source.connect import install_ddl_capture_at
+    from airflow_parallel_apply.pipeline.source.open import install_ddl_capture_at
 
     with told():
         for line in install_ddl_capture_at(database_at(source, "source"), grant_to=grant_to):

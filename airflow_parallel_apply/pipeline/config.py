@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.queue.connect import is_service
+from airflow_parallel_apply.queue.open import is_service
 
 MAX_CHANNELS: Final = 64
 MAX_DEFAULT_LANES: Final = 8

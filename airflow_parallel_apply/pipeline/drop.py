@@ -20,8 +20,8 @@ from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import reader_entry
-from airflow_parallel_apply.pipeline.source.connect import drop_at_source, slot_of, source_drop_commands
-from airflow_parallel_apply.pipeline.target.connect import open_target, target_drop_commands
+from airflow_parallel_apply.pipeline.source.open import drop_at_source, slot_of, source_drop_commands
+from airflow_parallel_apply.pipeline.target.open import open_target, target_drop_commands
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 

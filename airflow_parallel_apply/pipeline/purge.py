@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.log.protocol import Overtaken, Segment
 from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, read_readers, reader_path
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
-from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _TRIES: Final = 5

@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.status_warnings import (
     slot_warnings,
     torn_warnings,
 )
-from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.pipeline.target.protocol import ConflictCount, FenceState, Target
 from airflow_parallel_apply.queue.model import QueueUnavailable, Task
 from airflow_parallel_apply.queue.protocol import Queue

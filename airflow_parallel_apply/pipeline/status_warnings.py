@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
-from airflow_parallel_apply.pipeline.source.connect import watch_slot
+from airflow_parallel_apply.pipeline.source.open import watch_slot
 
 MUCH_WAL_BYTES: Final = 2 * 2**30
 _LITTLE_DISK: Final = 0.1

@@ -16,8 +16,8 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogReader, ResumePoint
 from airflow_parallel_apply.pipeline.plan.bounds import boundary
 from airflow_parallel_apply.pipeline.position import low_watermark
-from airflow_parallel_apply.pipeline.source.connect import open_source
-from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.source.open import open_source
+from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _COPYING: Final = "its first run copies the source's rows, see parallel-apply status"

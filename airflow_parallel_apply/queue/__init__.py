@@ -1,6 +1,5 @@
 """The queue: what workers pull from and the coordinator steers by. Its words, its protocol, and a way to open one."""
 
-from airflow_parallel_apply.queue.connect import open_queue
 from airflow_parallel_apply.queue.model import (
     Change,
     DependencyError,
@@ -18,6 +17,7 @@ from airflow_parallel_apply.queue.model import (
     TaskId,
     TaskRef,
 )
+from airflow_parallel_apply.queue.open import open_queue
 from airflow_parallel_apply.queue.protocol import Queue
 from airflow_parallel_apply.queue.worker import Done, Held, LeaseLost, RetryPolicy, Work, Worker
 

@@ -77,7 +77,7 @@ Limit = Annotated[int | None, typer.Option(min=0, help="At most so many.", show_
 def migrate(dsn: Dsn, schema: Schema = "parallel_apply", as_json: AsJson = False) -> None:
     """Create the queue's tables, or bring them to this version; says what it did."""
     # Late: `--help` needs no database driver.
-    from airflow_parallel_apply.queue.postgres import migrate as migrate_tables
+    from airflow_parallel_apply.queue.open import migrate_tables
 
     with _errors():
         done = migrate_tables(dsn, schema)

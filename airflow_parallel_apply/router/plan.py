@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.errors import FenceBusy
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.book import Planned, extend_plan
-from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.open import open_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

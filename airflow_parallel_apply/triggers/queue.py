@@ -13,8 +13,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_parallel_apply.hooks import connections
 from airflow_parallel_apply.hooks.queue import QueueCounts
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.queue.connect import is_service, open_queue
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
+from airflow_parallel_apply.queue.open import is_service, open_queue
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.queue.client import AsyncQueueClient

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import FenceBusy
-from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.open import open_target
 from tests.crash.scene import Scene, spark_processes, wait_until
 from tests.support.step_process import Fault
 from tests.support.variants import variants

@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.run import ClosedRun, OpenedRun
-from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.open import open_target
 from tests.crash.scene import wait_until
 from tests.support.queue_service import ServedQueue
 from tests.support.rig import Rig

@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead, Unavaila
 from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.run import preparing
-from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.pipeline.target.protocol import FenceState
 from airflow_parallel_apply.pipeline.watch import fence_view, look_for_changes, source_is_past

@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.run import preparing
-from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.pipeline.status import read_status
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.router.plan import plan

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
 from airflow_parallel_apply.pipeline.errors import PlanError, TargetError
-from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.open import open_target
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import Rig, execute
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.source.connect import install_ddl_capture_at
+from airflow_parallel_apply.pipeline.source.open import install_ddl_capture_at
 
 
 def install(dsn: str) -> None:

@@ -21,9 +21,9 @@ from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import open_pipeline_queue
 from airflow_parallel_apply.pipeline.store.log import LogStore
-from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.pipeline.target.protocol import Target
-from airflow_parallel_apply.queue.connect import prepare_queue
+from airflow_parallel_apply.queue.open import prepare_queue
 from tests.support.local_stage import LocalStage
 
 

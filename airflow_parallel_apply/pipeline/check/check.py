@@ -23,10 +23,10 @@ from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
-from airflow_parallel_apply.pipeline.source.connect import open_source
-from airflow_parallel_apply.pipeline.target.connect import open_target
-from airflow_parallel_apply.queue.connect import is_service, look_at_queue
+from airflow_parallel_apply.pipeline.source.open import open_source
+from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
+from airflow_parallel_apply.queue.open import is_service, look_at_queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

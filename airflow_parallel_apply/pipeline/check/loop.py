@@ -8,8 +8,8 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding
-from airflow_parallel_apply.pipeline.source.connect import published_at
-from airflow_parallel_apply.pipeline.target.connect import logs_applied_at
+from airflow_parallel_apply.pipeline.source.open import published_at
+from airflow_parallel_apply.pipeline.target.open import logs_applied_at
 
 _SHOWN: Final = 5
 

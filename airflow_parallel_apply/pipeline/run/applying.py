@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, op
 from airflow_parallel_apply.pipeline.run.seeding import replanner, reviver
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
-from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.target.protocol import Target
 

@@ -19,8 +19,8 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import Names, prefix_of
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.run.sessions import claimant_of
 from airflow_parallel_apply.pipeline.target.protocol import FenceState, Target
-from airflow_parallel_apply.queue.connect import PATIENCE, open_queue
 from airflow_parallel_apply.queue.model import DependencyError, TaskRef
+from airflow_parallel_apply.queue.open import PATIENCE, open_queue
 from airflow_parallel_apply.queue.protocol import Queue
 
 _SCOPE_LETTERS: Final = 12

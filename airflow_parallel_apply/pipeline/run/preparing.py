@@ -25,10 +25,10 @@ from airflow_parallel_apply.pipeline.run.bounds import freeze, settle
 from airflow_parallel_apply.pipeline.run.checking import require_place_for_log, tell
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
-from airflow_parallel_apply.pipeline.source.connect import open_source
+from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, SourceChanged
 from airflow_parallel_apply.pipeline.target.protocol import FenceState, Target
-from airflow_parallel_apply.queue.connect import prepare_queue
+from airflow_parallel_apply.queue.open import prepare_queue
 
 _logger = logging.getLogger(__name__)
 

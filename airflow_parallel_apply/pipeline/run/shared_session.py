@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.run.pipeline_queue import open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import claimant_of
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
-from airflow_parallel_apply.pipeline.target.connect import open_target
+from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.queue.model import Insert, QueueError
 from airflow_parallel_apply.queue.protocol import Queue
 

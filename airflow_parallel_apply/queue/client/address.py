@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from airflow_parallel_apply.queue.connect import is_loopback
 from airflow_parallel_apply.queue.model import QueueMisconfigured
+from airflow_parallel_apply.queue.open import is_loopback
 
 PLAIN: Final = "grpc"
 TLS: Final = "grpcs"

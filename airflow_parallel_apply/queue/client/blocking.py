@@ -22,8 +22,8 @@ from airflow_parallel_apply.queue.client.calls import (
     translated,
 )
 from airflow_parallel_apply.queue.client.options import CHANNEL_OPTIONS, credentials_of
-from airflow_parallel_apply.queue.connect import DEFAULT_DEADLINE
 from airflow_parallel_apply.queue.model import QueueError
+from airflow_parallel_apply.queue.open import DEFAULT_DEADLINE
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")

@@ -23,9 +23,9 @@ import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from airflow_parallel_apply.queue.connect import is_loopback
 from airflow_parallel_apply.queue.memory import DataDirectory, DataLimits
 from airflow_parallel_apply.queue.model import QueueMisconfigured
+from airflow_parallel_apply.queue.open import is_loopback
 from airflow_parallel_apply.queue.service.limits import ServiceLimits
 from airflow_parallel_apply.queue.service.metrics import CallMetrics, DataCollector, MetricsServer
 from airflow_parallel_apply.queue.service.server import Service

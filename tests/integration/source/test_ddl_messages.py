@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.source.connect import install_ddl_capture_at
+from airflow_parallel_apply.pipeline.source.open import install_ddl_capture_at
 from tests.integration.source.conftest import Scene
 from tests.support.ddl_messages import ddl, install
 

@@ -57,11 +57,16 @@ def prepare_queue(dsn: str, *, schema: str = "parallel_apply") -> tuple[str, ...
     Errors: those of the first call: `QueueUnavailable`, `QueueMisconfigured`.
     """
     if not is_service(dsn):
-        from airflow_parallel_apply.queue.postgres import migrate
-
-        return migrate(dsn, schema)
+        return migrate_tables(dsn, schema)
     look_at_queue(dsn)
     return ()
+
+
+def migrate_tables(dsn: str, schema: str = "parallel_apply") -> tuple[str, ...]:
+    """Make the tables that a queue in PostgreSQL lacks, saying which. Errors: as `prepare_queue`."""
+    from airflow_parallel_apply.queue.postgres import migrate
+
+    return migrate(dsn, schema)
 
 
 def look_at_queue(dsn: str) -> None:
