@@ -78,6 +78,11 @@ class Unit:
     that epoch in its plan. None: not compared.
     """
 
+    @property
+    def is_merge_point(self) -> bool:
+        """Whether it brings channels that stand at different seqnos to one."""
+        return self.after_seqnos is not None
+
     def after(self, channel: int) -> int:
         """The seqno that a channel has committed before the unit."""
         return self.after_seqno if self.after_seqnos is None else self.after_seqnos[channel]

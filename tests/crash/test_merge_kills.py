@@ -9,22 +9,23 @@ from typing import Any
 
 import pytest
 
-from airflow_parallel_apply.pipeline.target.postgres import target as target_module
+from airflow_parallel_apply.pipeline.target.postgres import positions
 from tests.crash.scene import Scene
 from tests.support.step_process import Fault
 from tests.support.variants import variants
 
 MERGE_POINTS = "airflow_parallel_apply.pipeline.coordinate.merge_points:MergePoints"
 FENCES = "airflow_parallel_apply.pipeline.apply.fences:Fences"
-TARGET = "airflow_parallel_apply.pipeline.target.postgres.target"
+POSITIONS = "airflow_parallel_apply.pipeline.target.postgres.positions"
 
 PLACES = {
     "between conflict and merge point": Fault(at=f"{MERGE_POINTS}.open", when="before"),
     "between opening and gathering": Fault(at=f"{MERGE_POINTS}.open", when="after"),
     "between gathering and merging": Fault(at=f"{MERGE_POINTS}.gather", when="after"),
     "between staging and merging": Fault(at=f"{FENCES}._staged", when="after"),
-    "inside the target's transaction": Fault(at=f"{TARGET}:count_conflict", when="before"),
-    "between merging and closing": Fault(at=f"{TARGET}:PostgresTarget.commit_merge", when="after"),
+    "inside the target's transaction": Fault(at=f"{POSITIONS}:move_all", when="after"),
+    "between merging and counting": Fault(at=f"{FENCES}._count", when="before"),
+    "between merging and closing": Fault(at=f"{FENCES}._commit_merge", when="after"),
     "after closing": Fault(at=f"{MERGE_POINTS}.close", when="after"),
 }
 
@@ -94,15 +95,16 @@ def test_a_target_that_restarts_inside_a_merge_is_asked_again(
     handed_over: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = threading.Event()
-    count = target_module.count_conflict
+    move_all = positions.move_all
 
-    def kill_once(*arguments: Any, **named: Any) -> None:
-        count(*arguments, **named)
+    def kill_once(*arguments: Any) -> int:
+        moved = move_all(*arguments)
         if not killed.is_set():
             handed_over.target_server.kill()
             killed.set()
+        return moved
 
-    monkeypatch.setattr(target_module, "count_conflict", kill_once)
+    monkeypatch.setattr(positions, "move_all", kill_once)
     opened = handed_over.open("run")
     with ThreadPoolExecutor(max_workers=1) as pool:
         applying = pool.submit(handed_over.rig.apply, opened)

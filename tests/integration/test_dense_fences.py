@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
-from airflow_parallel_apply.pipeline.target.protocol import SerialStep
+from airflow_parallel_apply.pipeline.target.steps import Step
 from tests.support.eight_channels import UNIQUE, make_rig, require_equal
 from tests.support.rig import Rig, execute
 
@@ -103,13 +103,14 @@ def test_a_lane_that_is_lost_between_two_parts_leaves_the_rest_to_the_next(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_densely(rig)
-    commit = PostgresTarget.commit_serial
+    commit = PostgresTarget.commit
 
-    def lost(target: PostgresTarget, unit: Unit, steps: Sequence[SerialStep]) -> None:
+    def lost(target: PostgresTarget, unit: Unit, steps: Sequence[Step]) -> None:
         commit(target, unit, steps)
-        raise psycopg.InterfaceError("lost")
+        if unit.channel is None:
+            raise psycopg.InterfaceError("lost")
 
-    monkeypatch.setattr(PostgresTarget, "commit_serial", lost)
+    monkeypatch.setattr(PostgresTarget, "commit", lost)
     with pytest.raises(psycopg.InterfaceError):
         rig.run("run", lanes=1)
     monkeypatch.undo()

@@ -6,18 +6,20 @@ A recreated slot is in `test_errors.py`, recovery in `tests/crash/test_known_fai
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.epoch import StagedUnit
+from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
 from airflow_parallel_apply.pipeline.target.postgres import target as target_module
+from airflow_parallel_apply.pipeline.target.steps import Step
 from airflow_parallel_apply.router.explain import explain
 from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_rig, require_equal
 from tests.support.rig import Rig, execute
@@ -236,8 +238,8 @@ def test_a_table_without_a_key_pins_no_channel_and_is_applied_once_though_its_co
     commit = PostgresTarget.commit
     lost = Once()
 
-    def commit_without_an_answer(target: PostgresTarget, staged: StagedUnit) -> None:
-        commit(target, staged)
+    def commit_without_an_answer(target: PostgresTarget, unit: Unit, steps: Sequence[Step]) -> None:
+        commit(target, unit, steps)
         if lost.now():
             raise Unavailable("the answer was lost", op="commit")
 

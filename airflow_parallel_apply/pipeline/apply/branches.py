@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Final
 
 from airflow_parallel_apply.pipeline.apply.batch import Batch, ChannelClaim, new_token, require_reached
@@ -20,6 +21,7 @@ from airflow_parallel_apply.pipeline.coordinate.state import UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import Conflict, ConflictReason, Deadlock, FatalError, TargetError
+from airflow_parallel_apply.pipeline.target.steps import Merge, Replay
 from airflow_parallel_apply.queue.model import Task
 
 _logger = logging.getLogger(__name__)
@@ -157,7 +159,7 @@ class Branches:
     def _commit(self, staged: StagedUnit) -> None:
         with self._parts.report.time("commit"):
             try:
-                self._parts.target.commit(staged)
+                self._parts.target.commit(staged.unit, [Merge(staged)])
                 self._deadlocks = 0
             except Deadlock as error:
                 self._deadlocks += 1
@@ -170,7 +172,8 @@ class Branches:
                 # several it is for foreign keys that are checked here, which tie their tables to one channel.
                 if staged.unit.channels > 1 and not self._parts.routing.ties:
                     raise
-                self._parts.target.replay(staged.unit, channel_rows(self._parts.log, staged.unit))
+                rows = partial(channel_rows, self._parts.log, staged.unit)
+                self._parts.target.commit(staged.unit, [Replay(rows)])
                 self._parts.report.replayed_units += 1
         if staged.unit.channel is not None:
             self._parts.store.acknowledge(staged.unit.channel, staged.unit.last_seqno)

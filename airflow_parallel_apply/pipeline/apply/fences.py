@@ -32,7 +32,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, Ta
 from airflow_parallel_apply.pipeline.log.held import HeldRows
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
-from airflow_parallel_apply.pipeline.target.protocol import SerialStep
+from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Step
 from airflow_parallel_apply.queue.model import Task
 
 _logger = logging.getLogger(__name__)
@@ -102,14 +102,14 @@ class Fences:
             steps = serial_steps(unit, log, self._parts.stage, self._parts.config.ddl)
         with self._parts.report.time("commit"):
             try:
-                self._parts.target.commit_serial(unit, steps)
+                self._parts.target.commit(unit, steps)
             except TargetError:
-                if not any(step.staged for step in steps):
+                if not any(isinstance(step, Merge) for step in steps):
                     raise
                 # All channels stand at one seqno, so an exact replay is right whatever the target checks.
                 self._parts.target.discard(unit.token)
                 exact = serial_steps(unit, log, self._parts.stage, self._parts.config.ddl, exactly=True)
-                self._parts.target.commit_serial(unit, exact)
+                self._parts.target.commit(unit, exact)
                 self._parts.report.replayed_units += 1
 
     # --- merge points ---
@@ -138,11 +138,12 @@ class Fences:
         last_seqno = max(highest, point.until_seqno)
         unit = self._merge_unit(positions, last_seqno, token)
         if all_equal(positions) and highest == last_seqno:
+            self._count(point, last_seqno)
             return last_seqno
         _logger.info(
             "merging all channels up to seqno %d: %s conflict in channel %d", last_seqno, point.reason, point.channel
         )
-        steps = [SerialStep(staged=self._staged(unit))]
+        steps = [Merge(self._staged(unit))]
         try:
             self._commit_merge(unit, steps, point)
         except TargetError as error:
@@ -158,24 +159,28 @@ class Fences:
         self._parts.report.rows += unit.row_count
         return last_seqno
 
-    def _commit_merge(self, unit: Unit, steps: Sequence[SerialStep], point: MergePoint) -> None:
+    def _commit_merge(self, unit: Unit, steps: Sequence[Step], point: MergePoint) -> None:
         with self._parts.report.time("commit"):
-            self._parts.target.commit_merge(unit, steps, reason=point.reason, table=point.table)
+            self._parts.target.commit(unit, steps)
+        self._count(point, unit.last_seqno)
 
-    def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int) -> list[SerialStep]:
+    def _count(self, point: MergePoint, seqno: int) -> None:
+        self._parts.target.count_conflict(reason=point.reason, table=point.table, seqno=seqno)
+
+    def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int) -> list[Step]:
         """Merge up to the furthest channel, then replay what is left of the unit. Tied tables are replayed, not merged:
         each of them lies in one channel, whose own order is always right.
         """
-        steps = []
+        steps: list[Step] = []
         if not all_equal(positions):
             first = self._merge_unit(positions, highest, unit.token)
             staged = self._staged(first)
             loose = tuple(table for table in staged.tables if table.relation_id not in self._tied)
-            steps.append(SerialStep(staged=replace(staged, tables=loose)))
+            steps.append(Merge(replace(staged, tables=loose)))
             if self._tied:
-                steps.append(SerialStep(replay=lambda: tied_rows(self._parts.log, first, self._tied)))
+                steps.append(Replay(lambda: tied_rows(self._parts.log, first, self._tied)))
         if highest < unit.last_seqno:
-            steps.append(SerialStep(replay=self._rows(highest, unit.last_seqno)))
+            steps.append(Replay(self._rows(highest, unit.last_seqno)))
         return steps
 
     @property

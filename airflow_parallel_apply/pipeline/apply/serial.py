@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.event import Mark, Operation
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
-from airflow_parallel_apply.pipeline.target.protocol import SerialStep
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
 _REPLAY_ROWS: Final = 500
 """Below this a Spark job costs more than it saves."""
@@ -49,7 +49,7 @@ def single_transactions(unit: Unit) -> tuple[Unit, ...]:
 
 def serial_steps(
     unit: Unit, log: RowReader, stage: Stage, ddl: DdlPolicy, *, exactly: bool = False
-) -> tuple[SerialStep, ...]:
+) -> tuple[Step, ...]:
     """Stage what is set-based and say what to run, in order. `exactly`: change by change, nothing as a set.
 
     Errors: `PlanError` for DDL that the pipeline refuses.
@@ -102,7 +102,7 @@ def _steps(
     in_sets: bool,
     ddl: DdlPolicy,
     end_lsns: Mapping[int, int],
-) -> Iterator[SerialStep]:
+) -> Iterator[Step]:
     at: Place = (unit.after_seqno + 1, 0)
     staging = in_sets
     for index, found in enumerate(breaks):
@@ -111,8 +111,12 @@ def _steps(
         yield from _rows(unit, log, stage, at, (found.seqno, begins - 1), staging=staging)
         if found.operation is None:
             newest = log.state().relation(found.relation_id)
-            pair = older_version(newest, log).relation_id, newest.relation_id
-            yield SerialStep(redefined=pair, is_first=found.is_first, ddl=ddl)
+            yield Redefine(
+                older_id=older_version(newest, log).relation_id,
+                newer_id=newest.relation_id,
+                ddl=ddl,
+                is_first=found.is_first,
+            )
             at, staging = found.place, False
             continue
         at = (found.seqno, found.fragno + 1)
@@ -125,7 +129,7 @@ def _steps(
             case Operation.MESSAGE if ddl is DdlPolicy.SKIP or not found.is_ddl:
                 continue
             case Operation.MESSAGE:
-                yield SerialStep(statement=found.values[1], end_lsn=end_lsns[found.seqno])
+                yield Statement(text=found.values[1], end_lsn=end_lsns[found.seqno])
                 staging = False
             case _:
                 yield from _rows(unit, log, stage, (found.seqno, begins), found.place, staging=False)
@@ -137,30 +141,28 @@ def _end_lsns(unit: Unit, log: RowReader) -> dict[int, int]:
     return dict(zip(*(transactions.column(name).to_pylist() for name in ("seqno", "end_lsn")), strict=True))
 
 
-def _truncate(first: Break, candidates: Sequence[Break]) -> SerialStep:
+def _truncate(first: Break, candidates: Sequence[Break]) -> Truncate:
     together = [first]
     for found in candidates[1:]:
         if not found.is_truncated_with(together[-1]):
             break
         together.append(found)
-    return SerialStep(
-        truncate=tuple(found.relation_id for found in together),
+    return Truncate(
+        relation_ids=tuple(found.relation_id for found in together),
         restart_identity="restart_identity" in first.values,
     )
 
 
-def _rows(
-    unit: Unit, log: RowReader, stage: Stage, first: Place, last: Place, *, staging: bool
-) -> Iterator[SerialStep]:
+def _rows(unit: Unit, log: RowReader, stage: Stage, first: Place, last: Place, *, staging: bool) -> Iterator[Step]:
     if last < first:
         return
     if not staging:
-        yield SerialStep(replay=_replay(log, first, last))
+        yield Replay(_replay(log, first, last))
         return
     row_count = _count(log, unit.last_seqno, first[1], last[1])
     part = replace(unit, first_fragno=first[1], last_fragno=last[1], row_count=row_count)
     if part.row_count:
-        yield SerialStep(staged=stage.stage(part))
+        yield Merge(stage.stage(part))
 
 
 def _replay(log: RowReader, first: Place, last: Place) -> Callable[[], Iterator[pa.RecordBatch]]:

@@ -7,15 +7,13 @@ the end already means done, anything else means `OwnershipLost`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-import pyarrow as pa
-
-from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
-from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.errors import ConflictReason
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
@@ -23,6 +21,7 @@ from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.removal import Removal
+from airflow_parallel_apply.pipeline.target.steps import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,28 +87,6 @@ class ConflictCount:
     last_seqno: int
     """Where the channels met, the last time."""
     last_time: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SerialStep:
-    """One step of a serial unit, in order: exactly one of the fields is set.
-
-    `staged`: net changes to merge. `truncate`: relation ids, with `restart_identity`; never cascading. `statement`: DDL
-    text, with `end_lsn`, where the transaction that sent it ends. `replay`: log rows in (seqno, fragno) order to apply
-    one by one (KEY_LEFT rows are skipped, KEY_ARRIVED is an update of the row with the old key). `redefined`: ids of an
-    older and a newer relation of one table, to which the target is brought as `ddl` says; what is left: `PlanError`.
-    `is_first`: no row under the newer one can have been applied, so all rows are older than its new columns.
-    """
-
-    staged: StagedUnit | None = None
-    truncate: tuple[int, ...] | None = None
-    restart_identity: bool = False
-    statement: str | None = None
-    end_lsn: int = 0
-    replay: Callable[[], Iterator[pa.RecordBatch]] | None = None
-    redefined: tuple[int, int] | None = None
-    is_first: bool = False
-    ddl: DdlPolicy = DdlPolicy.REFUSE
 
 
 class Target(Protocol):
@@ -296,34 +273,23 @@ class Target(Protocol):
         ...
 
     # --- apply ---
-    def commit(self, staged: StagedUnit) -> None:
-        """Merge the net changes, drop the staging, move the channel's position from unit.after_seqno to
-        unit.last_seqno, in one short transaction. A staged unit without tables only moves the position (sync).
+    def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
+        """Run the steps in order and move the unit's positions to its end, in one transaction; nothing where they are
+        there already. A unit of one channel moves that channel's position. One without a channel locks all positions,
+        requires each at its own `unit.after` and held by `unit.token`, and moves all. Without steps it only moves them
+        (sync). A unit of a merge point (`unit.after_seqnos`) frees every unique value before it is taken, whatever
+        triggers see of it.
         """
         ...
 
-    def commit_serial(self, unit: Unit, steps: Sequence[SerialStep]) -> None:
-        """Lock all positions, require each at unit.after_seqno and held by unit.token, run the steps, move all to
-        unit.last_seqno, in one transaction.
-        """
-        ...
-
-    def commit_merge(
-        self, unit: Unit, steps: Sequence[SerialStep], *, reason: ConflictReason, table: str | None
-    ) -> None:
-        """As `commit_serial`, for a merge point: each position at its own of `unit.after_seqnos`, and the conflict that
-        opened it counted.
+    def count_conflict(self, *, reason: ConflictReason, table: str | None, seqno: int) -> None:
+        """Count a merge point, at which the channels met at `seqno`. Idempotent: a claimant who finds it merged already
+        counts again, since the one before may have died just after the commit.
         """
         ...
 
     def conflicts(self) -> tuple[ConflictCount, ...]:
         """The merge points of this pipeline, most frequent first."""
-        ...
-
-    def replay(self, unit: Unit, rows: Iterator[pa.RecordBatch]) -> None:
-        """Exact replay of a channel's unit, change by change in source order, and the position: the way out when a
-        merge is refused and no other channel may be why (one channel alone, or tied tables).
-        """
         ...
 
     def discard(self, token: str) -> None:

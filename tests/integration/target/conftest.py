@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
+from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.support.log_rows import Row, clustered
 
 LEASE = timedelta(seconds=30)
@@ -81,7 +82,10 @@ class Scene:
         """Take channel 0, stage, commit."""
         unit = self.unit(last, after=after)
         self.target.take(0, generation=self.generation, token=unit.token)
-        self.target.commit(self.stage(unit, rows))
+        self.commit(self.stage(unit, rows))
+
+    def commit(self, staged: StagedUnit, *, by: PostgresTarget | None = None) -> None:
+        (by or self.target).commit(staged.unit, [Merge(staged)])
 
     def run(self, text: str) -> list[tuple[object, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:

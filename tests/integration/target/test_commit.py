@@ -84,7 +84,7 @@ def test_unsent_columns_may_begin_in_a_later_batch(three: Scene) -> None:
     rows = [Row(seqno=1, operation="U", values=("1", "1", "x")), Row(seqno=2, operation="U", values=("2", "2", "y"))]
     rows.append(Row(seqno=3, operation="U", values=("3", "3", None), unsent=(2,)))
     unit = three.unit(3, after=0)
-    three.target.commit(three.stage(unit, rows, batch_rows=1))
+    three.commit(three.stage(unit, rows, batch_rows=1))
     assert three.run("SELECT * FROM accounts ORDER BY id") == [(1, 1, "x"), (2, 2, "y"), (3, 3, "note")]
 
 
@@ -94,7 +94,7 @@ def test_a_missing_row_is_named_and_nothing_moves(three: Scene) -> None:
         [Row(seqno=1, operation="U", values=("1", "7", "x")), Row(seqno=2, operation="U", values=("77", "7", "x"))],
     )
     with pytest.raises(TargetError, match=r"first: id=77 .*table public.accounts"):
-        three.target.commit(staged)
+        three.commit(staged)
     assert three.seqnos() == [0]
     assert three.run("SELECT balance FROM accounts WHERE id = 1") == [(0,)]
 
@@ -102,13 +102,13 @@ def test_a_missing_row_is_named_and_nothing_moves(three: Scene) -> None:
 def test_a_missing_row_to_delete_is_named(three: Scene) -> None:
     staged = three.stage(three.unit(2, after=0), [Row(seqno=2, operation="D", values=("78", None, None))])
     with pytest.raises(TargetError, match="rows to delete are not in the target, first: id=78"):
-        three.target.commit(staged)
+        three.commit(staged)
 
 
 def test_a_duplicate_key_is_named(three: Scene) -> None:
     staged = three.stage(three.unit(2, after=0), [insert(1, "3", "1", "x")])
     with pytest.raises(TargetError, match=r"\(id\) already exists"):
-        three.target.commit(staged)
+        three.commit(staged)
     assert three.seqnos() == [0]
 
 
@@ -137,8 +137,8 @@ def test_rows_of_an_undefined_relation_are_refused(three: Scene) -> None:
 def test_a_unit_committed_twice_changes_nothing(three: Scene) -> None:
     unit = three.unit(1, after=0)
     staged = three.stage(unit, [Row(seqno=1, operation="D", values=("1", None, None))])
-    three.target.commit(staged)
-    three.target.commit(staged)
+    three.commit(staged)
+    three.commit(staged)
     assert three.run("SELECT id FROM accounts ORDER BY id") == [(2,), (3,)]
     assert three.seqnos() == [1]
 
@@ -149,7 +149,7 @@ def test_a_zombie_of_an_older_claim_changes_nothing(three: Scene) -> None:
     three.target.take(0, generation=three.generation, token="claim2")
     assert three.staging() == []
     with pytest.raises(OwnershipLost):
-        zombie.commit(staged)
+        three.commit(staged, by=zombie)
     assert three.run("SELECT balance FROM accounts WHERE id = 1") == [(0,)]
     assert three.seqnos() == [0]
 
@@ -160,7 +160,7 @@ def test_a_zombie_of_an_older_generation_changes_nothing(three: Scene) -> None:
     staged = three.stage(three.unit(1, after=0), [Row(seqno=1, operation="U", values=("1", "666", "x"))])
     three.target.acquire(log_id="log1", owner="run1", lease=timedelta(seconds=1))
     with pytest.raises(OwnershipLost):
-        zombie.commit(staged)
+        three.commit(staged, by=zombie)
     with pytest.raises(OwnershipLost):
         zombie.take(0, generation=old, token="claim1")
     assert three.seqnos() == [0]
@@ -170,7 +170,7 @@ def test_staging_of_an_attempt_that_was_not_acknowledged_is_never_merged(three: 
     unit = three.unit(1, after=0)
     rows = [Row(seqno=1, operation="U", values=("1", "5", "x"))]
     three.stage(unit, rows)
-    three.target.commit(three.stage(unit, rows))
+    three.commit(three.stage(unit, rows))
     assert three.run("SELECT balance FROM accounts WHERE id = 1") == [(5,)]
     assert len(three.staging()) == 1
     three.target.discard(unit.token)
@@ -181,7 +181,7 @@ def test_several_attempts_of_one_table_are_merged_together(three: Scene) -> None
     unit = three.unit(2, after=0)
     one = three.stage(unit, [Row(seqno=1, operation="U", values=("1", "5", "x")), insert(1, "8", "8", "8")])
     two = three.stage(unit, [Row(seqno=2, operation="D", values=("2", None, None)), insert(2, "9", "9", "9")])
-    three.target.commit(replace(one, tables=one.tables + two.tables))
+    three.commit(replace(one, tables=one.tables + two.tables))
     assert three.run("SELECT id FROM accounts ORDER BY id") == [(1,), (3,), (8,), (9,)]
 
 
@@ -194,10 +194,10 @@ def test_staging_that_lost_its_rows_is_to_be_staged_again(three: Scene) -> None:
     staged = three.stage(three.unit(1, after=0), [Row(seqno=1, operation="U", values=("1", "5", "x"))])
     three.run(f'TRUNCATE parallel_apply."{staged.tables[0].staging}"')
     with pytest.raises(Unavailable, match="lost rows"):
-        three.target.commit(staged)
+        three.commit(staged)
     three.target.discard(staged.unit.token)
     with pytest.raises(Unavailable, match="is gone"):
-        three.target.commit(staged)
+        three.commit(staged)
     assert three.seqnos() == [0]
 
 

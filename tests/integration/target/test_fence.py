@@ -130,12 +130,12 @@ def test_routing_changes_only_while_all_positions_are_equal(scene: Scene) -> Non
     scene.target.route(scene.generation, log_id="log1", routing=Routing(channels=3))
     assert scene.seqnos() == [-1, -1, -1]
     scene.target.take(1, generation=scene.generation, token="claim1")
-    scene.target.commit(scene.stage(scene.unit(4, channel=1), []))
+    scene.commit(scene.stage(scene.unit(4, channel=1), []))
     with pytest.raises(PlanError, match="0: -1, 1: 4, 2: -1"):
         scene.target.route(scene.generation, log_id="log1", routing=Routing(channels=2))
     for channel in (0, 2):
         scene.target.take(channel, generation=scene.generation, token="claim1")
-        scene.target.commit(scene.stage(scene.unit(4, channel=channel), []))
+        scene.commit(scene.stage(scene.unit(4, channel=channel), []))
     scene.target.route(scene.generation, log_id="log1", routing=Routing(channels=2))
     assert scene.seqnos() == [4, 4]
 
@@ -275,7 +275,7 @@ def test_a_change_of_routing_drops_the_plan_above_the_positions(scene: Scene) ->
     scene.start(channels=1)
     add(scene, (epoch(0, 0, 4), epoch(1, 5, 9)), channels=1)
     scene.target.take(0, generation=scene.generation, token="claim1")
-    scene.target.commit(scene.stage(scene.unit(4), []))
+    scene.commit(scene.stage(scene.unit(4), []))
     scene.target.route(scene.generation, log_id="log1", routing=Routing(channels=2))
     assert [found.number for found in scene.target.epochs()] == [0]
     assert scene.target.planned_seqno() == 4

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.epoch import Unit
-from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, PlanError, TargetError
+from airflow_parallel_apply.pipeline.errors import ConflictReason, LogError, OwnershipLost, PlanError, TargetError
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.target.protocol import SerialStep
+from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Statement, Truncate
 from tests.integration.target.conftest import Scene
 from tests.support.log_rows import Row, in_order
 
@@ -25,7 +25,7 @@ def filled(scene: Scene, accounts: Relation) -> Scene:
     scene.start(channels=2)
     for channel in (0, 1):
         scene.target.take(channel, generation=scene.generation, token="claim1")
-        scene.target.commit(scene.stage(scene.unit(0, channel=channel), []))
+        scene.commit(scene.stage(scene.unit(0, channel=channel), []))
     scene.run("INSERT INTO accounts SELECT n, 0, 'note' FROM generate_series(1, 3) n")
     return scene
 
@@ -44,23 +44,23 @@ def test_the_steps_of_a_serial_unit_run_in_order_and_move_all_positions(filled: 
     unit = serial(filled)
     staged = filled.stage(unit, [Row(seqno=1, operation="I", values=(str(n), "1", "x")) for n in range(5)])
     steps = [
-        SerialStep(truncate=(1,), restart_identity=True),
-        SerialStep(staged=staged),
-        SerialStep(statement="ALTER TABLE accounts ADD COLUMN extra int DEFAULT 7; UPDATE accounts SET note = ';''$$'"),
-        SerialStep(replay=rows_of(filled, Row(seqno=1, operation="D", values=("4", None, None)))),
+        Truncate(relation_ids=(1,), restart_identity=True),
+        Merge(staged),
+        Statement(text="ALTER TABLE accounts ADD COLUMN extra int DEFAULT 7; UPDATE accounts SET note = ';''$$'"),
+        Replay(rows_of(filled, Row(seqno=1, operation="D", values=("4", None, None)))),
     ]
-    filled.target.commit_serial(unit, steps)
+    filled.target.commit(unit, steps)
     assert filled.run("SELECT * FROM accounts ORDER BY id") == [(n, 1, ";'$$", 7) for n in range(4)]
     assert filled.seqnos() == [1, 1]
-    filled.target.commit_serial(unit, steps)
+    filled.target.commit(unit, steps)
     assert filled.run("SELECT count(*) FROM accounts") == [(4,)]
     assert filled.staging() == []
 
 
 def test_a_failing_step_undoes_those_before_it(filled: Scene) -> None:
-    steps = [SerialStep(truncate=(1,)), SerialStep(statement="DROP TABLE nowhere")]
+    steps = [Truncate(relation_ids=(1,)), Statement(text="DROP TABLE nowhere")]
     with pytest.raises(TargetError, match="the target refuses the DDL: DROP TABLE nowhere"):
-        filled.target.commit_serial(serial(filled), steps)
+        filled.target.commit(serial(filled), steps)
     assert filled.run("SELECT count(*) FROM accounts") == [(3,)]
     assert filled.seqnos() == [0, 0]
 
@@ -68,16 +68,16 @@ def test_a_failing_step_undoes_those_before_it(filled: Scene) -> None:
 @pytest.mark.parametrize("text", ["COMMIT", "VACUUM accounts", "CREATE INDEX CONCURRENTLY i ON accounts (note)"])
 def test_a_statement_that_cannot_run_in_a_transaction_is_refused(filled: Scene, text: str) -> None:
     with pytest.raises(PlanError, match="cannot run this in a transaction"):
-        filled.target.commit_serial(serial(filled), [SerialStep(truncate=(1,)), SerialStep(statement=text)])
+        filled.target.commit(serial(filled), [Truncate(relation_ids=(1,)), Statement(text=text)])
     assert filled.run("SELECT count(*) FROM accounts") == [(3,)]
 
 
 def test_settings_of_a_statement_do_not_outlive_it(filled: Scene) -> None:
-    filled.target.commit_serial(serial(filled), [SerialStep(statement="SET DateStyle = 'SQL, DMY'")])
+    filled.target.commit(serial(filled), [Statement(text="SET DateStyle = 'SQL, DMY'")])
     filled.target.take(0, generation=filled.generation, token="claim2")
     unit = filled.unit(2, after=1, token="claim2")
     row = Row(seqno=2, operation="U", values=("1", "1", "x"))
-    filled.target.replay(unit, iter(in_order(filled.relations, [row])))
+    filled.target.commit(unit, [Replay(rows_of(filled, row))])
     assert filled.seqnos() == [2, 1]
 
 
@@ -85,7 +85,7 @@ def test_a_serial_unit_needs_every_channel(filled: Scene) -> None:
     unit = serial(filled)
     filled.another().take(1, generation=filled.generation, token="thief")
     with pytest.raises(OwnershipLost):
-        filled.target.commit_serial(unit, [SerialStep(truncate=(1,))])
+        filled.target.commit(unit, [Truncate(relation_ids=(1,))])
     assert filled.run("SELECT count(*) FROM accounts") == [(3,)]
 
 
@@ -93,7 +93,7 @@ def test_several_tables_are_truncated_together(filled: Scene, add_table: AddTabl
     filled.run("CREATE TABLE child (id int PRIMARY KEY, account int REFERENCES accounts)")
     filled.run("INSERT INTO child VALUES (1, 1)")
     add_table(2, "child", "id account", key="id")
-    filled.target.commit_serial(serial(filled), [SerialStep(truncate=(1, 2))])
+    filled.target.commit(serial(filled), [Truncate(relation_ids=(1, 2))])
     assert filled.run("SELECT (SELECT count(*) FROM accounts), (SELECT count(*) FROM child)") == [(0, 0)]
 
 
@@ -111,8 +111,8 @@ def test_replay_applies_every_change_in_source_order(scene: Scene, accounts: Rel
         Row(seqno=2, fragno=2, operation="U", values=("3", "8", None), unsent=(2,)),
     ]
     unit = scene.unit(2)
-    scene.target.replay(unit, iter(in_order(scene.relations, rows)))
-    scene.target.replay(unit, iter(in_order(scene.relations, rows)))
+    scene.target.commit(unit, [Replay(rows_of(scene, *rows))])
+    scene.target.commit(unit, [Replay(rows_of(scene, *rows))])
     assert scene.run("SELECT * FROM accounts ORDER BY id") == [(1, 6, "one"), (3, 8, "three")]
     assert scene.seqnos() == [2]
 
@@ -130,9 +130,9 @@ def test_unique_values_are_swapped_by_a_merge_and_by_a_replay(scene: Scene, add_
     ]
     unit = scene.unit(1)
     if way == "merge":
-        scene.target.commit(scene.stage(unit, rows))
+        scene.commit(scene.stage(unit, rows))
     else:
-        scene.target.replay(unit, iter(in_order(scene.relations, rows)))
+        scene.target.commit(unit, [Replay(rows_of(scene, *rows))])
     assert scene.run("SELECT * FROM t ORDER BY id") == [(1, "b"), (2, "a")]
 
 
@@ -145,7 +145,7 @@ def test_replay_names_the_key_of_a_missing_row(scene: Scene, accounts: Relation,
         Row(seqno=1, operation=operation, values=("77", "1", "x"), old_key=("77",) if operation == "K" else None),
     ]
     with pytest.raises(TargetError, match="id=77") as caught:
-        scene.target.replay(scene.unit(1), iter(in_order(scene.relations, rows)))
+        scene.target.commit(scene.unit(1), [Replay(rows_of(scene, *rows))])
     assert (caught.value.table, caught.value.seqno) == ("public.accounts", 1)
     assert scene.run("SELECT count(*) FROM accounts") == [(0,)]
 
@@ -155,11 +155,11 @@ def test_replay_names_the_change_that_the_target_refuses(scene: Scene, accounts:
     scene.target.take(0, generation=scene.generation, token="claim1")
     rows = [Row(seqno=n, operation="I", values=(str(n % 5), "1", "x")) for n in range(9)]
     with pytest.raises(TargetError, match=r"\(id\) already exists.*row id=0") as caught:
-        scene.target.replay(scene.unit(8), iter(in_order(scene.relations, rows)))
+        scene.target.commit(scene.unit(8), [Replay(rows_of(scene, *rows))])
     assert (caught.value.table, caught.value.seqno) == ("public.accounts", 5)
-    truncate = in_order(scene.relations, [replace(rows[0], operation="T")])
+    truncate = Replay(rows_of(scene, replace(rows[0], operation="T")))
     with pytest.raises(LogError, match="operation T"):
-        scene.target.replay(scene.unit(8), truncate)
+        scene.target.commit(scene.unit(8), [truncate])
 
 
 def test_check_accepts_what_can_be_applied(scene: Scene, add_table: AddTable) -> None:
@@ -209,3 +209,10 @@ def test_check_names_missing_privileges(scene: Scene, add_table: AddTable) -> No
         scene.opened[-1].close()
         scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="postgres")
         scene.run("DROP OWNED BY reader; DROP ROLE reader")
+
+
+def test_a_merge_point_is_counted_once_however_often_its_claimants_say_so(filled: Scene) -> None:
+    for seqno in (4, 4, 9):
+        filled.target.count_conflict(reason=ConflictReason.UNIQUE, table="public.accounts", seqno=seqno)
+    (found,) = filled.target.conflicts()
+    assert (found.table, found.count, found.last_seqno) == ("public.accounts", 2, 9)

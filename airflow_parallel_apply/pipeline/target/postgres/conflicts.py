@@ -1,22 +1,19 @@
-"""How often channels were in each other's way, by reason and table: counted in the transaction of each merge point."""
+"""How often channels were in each other's way, by reason and table: counted once for each merge point."""
 
 from __future__ import annotations
 
 from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.errors import ConflictReason
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.protocol import ConflictCount
 
 
-def count_conflict(
-    connection: Connection, session: Session, *, reason: ConflictReason, table: str | None, seqno: int
-) -> None:
-    """Errors: psycopg's own."""
-    connection.execute(
-        session.sql("conflicts", "add"),
-        {"pipeline": session.pipeline, "reason": reason, "table": table or "", "seqno": seqno},
-    )
+def count_conflict(session: Session, *, reason: ConflictReason, table: str | None, seqno: int) -> None:
+    """See `Target.count_conflict`."""
+    names = {"pipeline": session.pipeline, "reason": reason, "table": table or "", "seqno": seqno}
+    with session.transaction("count conflict") as connection:
+        connection.execute(session.sql("conflicts", "add"), names)
 
 
 def read_conflicts(session: Session) -> tuple[ConflictCount, ...]:

@@ -69,20 +69,21 @@ def move(connection: Connection, session: Session, unit: Unit) -> None:
                 channel=unit.channel,
                 seqno=unit.last_seqno,
             )
-    moved = connection.execute(
-        session.sql("positions", "move" if unit.channel is not None else "move_all"),
-        {
-            "pipeline": session.pipeline,
-            "channel": unit.channel,
-            "after_seqno": unit.after_seqno,
-            "after_seqnos": [unit.after(channel) for channel in range(unit.channels)],
-            "last_seqno": unit.last_seqno,
-            "generation": unit.generation,
-            "token": unit.token,
-        },
-    )
-    if moved.rowcount != (1 if unit.channel is not None else unit.channels):
+    moved = move_one(connection, session, unit) if unit.channel is not None else move_all(connection, session, unit)
+    if moved != (1 if unit.channel is not None else unit.channels):
         raise lost(unit)
+
+
+def move_one(connection: Connection, session: Session, unit: Unit) -> int:
+    """Move the unit's channel; returns how many positions were moved. Errors: psycopg's own."""
+    names = {**_names_of(session, unit), "channel": unit.channel, "after_seqno": unit.after_seqno}
+    return connection.execute(session.sql("positions", "move"), names).rowcount
+
+
+def move_all(connection: Connection, session: Session, unit: Unit) -> int:
+    """Move every channel, each from its own seqno; returns how many positions were moved. Errors: psycopg's own."""
+    names = {**_names_of(session, unit), "after_seqnos": [unit.after(channel) for channel in range(unit.channels)]}
+    return connection.execute(session.sql("positions", "move_all"), names).rowcount
 
 
 def take(
@@ -153,6 +154,15 @@ def require_owner(row: Mapping[str, Any], generation: int | None, *, so: str) ->
         raise FenceBusy(f"run {row['owner']} owns the pipeline, {so}", hint="Wait for it, or open the next run.")
     if generation is not None and row["generation"] != generation:
         raise generation_lost(generation)
+
+
+def _names_of(session: Session, unit: Unit) -> dict[str, object]:
+    return {
+        "pipeline": session.pipeline,
+        "last_seqno": unit.last_seqno,
+        "generation": unit.generation,
+        "token": unit.token,
+    }
 
 
 def _require_generation(

@@ -47,7 +47,7 @@ class _Sent:
     """Whether the target's own foreign keys may have done it (see `Cascades`)."""
 
 
-class Replay:
+class Replayer:
     """Replays rows inside the caller's transaction."""
 
     def __init__(

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import psycopg
-import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
-from airflow_parallel_apply.pipeline.epoch import Epoch, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.errors import ConflictReason, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
@@ -22,16 +21,9 @@ from airflow_parallel_apply.pipeline.target.postgres.check import check_target, 
 from airflow_parallel_apply.pipeline.target.postgres.conflicts import count_conflict, read_conflicts
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
 from airflow_parallel_apply.pipeline.target.postgres.fence import Fence
-from airflow_parallel_apply.pipeline.target.postgres.merge import (
-    MissingRows,
-    be_replica,
-    explain_missing,
-    merge_parts,
-)
-from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
+from airflow_parallel_apply.pipeline.target.postgres.merge import MissingRows, explain_missing
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
-from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.plan import PlanTable
 from airflow_parallel_apply.pipeline.target.postgres.positions import (
     Standing,
@@ -42,21 +34,20 @@ from airflow_parallel_apply.pipeline.target.postgres.positions import (
     take,
 )
 from airflow_parallel_apply.pipeline.target.postgres.recopied import read_recopied
-from airflow_parallel_apply.pipeline.target.postgres.replay import Replay
 from airflow_parallel_apply.pipeline.target.postgres.runs import Runs
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate
-from airflow_parallel_apply.pipeline.target.postgres.serial import Steps
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
+from airflow_parallel_apply.pipeline.target.postgres.steps import Steps
 from airflow_parallel_apply.pipeline.target.postgres.ties import find_ties
 from airflow_parallel_apply.pipeline.target.protocol import (
     ConflictCount,
     FenceState,
     Recopied,
     RunBounds,
-    SerialStep,
     TargetIdentity,
 )
+from airflow_parallel_apply.pipeline.target.steps import Statement, Step
 
 
 class PostgresTarget:
@@ -219,45 +210,22 @@ class PostgresTarget:
             self._session.rest()
 
     # --- apply ---
-    def commit(self, staged: StagedUnit) -> None:
-        with self._applying(staged.unit, "commit") as connection:
-            if connection is None:
-                return
-            if staged.tables:
-                moving = Moving(as_replica=be_replica(connection, self._session))
-                relations = [self._relations(table.relation_id) for table in staged.tables]
-                parts = describe_parts(connection, self._session, staged.tables, relations)
-                merge_parts(connection, self._session, parts, moving=moving)
-            move(connection, self._session, staged.unit)
-
-    def commit_serial(self, unit: Unit, steps: Sequence[SerialStep]) -> None:
+    def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         try:
-            with self._applying(unit, "commit serial", lock=True) as connection:
+            with self._applying(unit) as connection:
                 if connection is not None:
-                    self._run(connection, unit, steps)
+                    Steps(connection, self._session, self._relations, unit).run(steps)
+                    move(connection, self._session, unit)
         finally:
-            if any(step.statement is not None for step in steps):
+            if any(isinstance(step, Statement) for step in steps):
                 # The text may have changed settings of the session.
                 self._session.close()
 
-    def commit_merge(
-        self, unit: Unit, steps: Sequence[SerialStep], *, reason: ConflictReason, table: str | None
-    ) -> None:
-        with self._applying(unit, "commit merge", lock=True) as connection:
-            if connection is not None:
-                self._run(connection, unit, steps, alone=True)
-                count_conflict(connection, self._session, reason=reason, table=table, seqno=unit.last_seqno)
+    def count_conflict(self, *, reason: ConflictReason, table: str | None, seqno: int) -> None:
+        count_conflict(self._session, reason=reason, table=table, seqno=seqno)
 
     def conflicts(self) -> tuple[ConflictCount, ...]:
         return read_conflicts(self._session)
-
-    def replay(self, unit: Unit, rows: Iterator[pa.RecordBatch]) -> None:
-        with self._applying(unit, "replay") as connection:
-            if connection is None:
-                return
-            moving = Moving(as_replica=be_replica(connection, self._session))
-            Replay(connection, schema=self._session.schema, relations=self._relations, moving=moving).run(rows)
-            move(connection, self._session, unit)
 
     def discard(self, token: str) -> None:
         with self._session.transaction("discard") as connection:
@@ -266,23 +234,16 @@ class PostgresTarget:
     def close(self) -> None:
         self._session.close()
 
-    def _run(self, connection: Connection, unit: Unit, steps: Sequence[SerialStep], *, alone: bool = False) -> None:
-        moving = Moving(as_replica=be_replica(connection, self._session), alone=alone)
-        one_after_another = Steps(connection, self._session, self._relations, moving=moving)
-        for step in steps:
-            one_after_another.run(step)
-        move(connection, self._session, unit)
-
     @contextmanager
-    def _applying(self, unit: Unit, op: str, *, lock: bool = False) -> Iterator[Connection | None]:
+    def _applying(self, unit: Unit) -> Iterator[Connection | None]:
         """The transaction of a unit; None when the unit is committed already. After an error the positions are read
         again, since it may only say that somebody else was here: then the unit is done, or the ownership is lost.
         """
-        with self._session.errors(op, channel=unit.channel, seqno=unit.last_seqno):
+        with self._session.errors("commit", channel=unit.channel, seqno=unit.last_seqno):
             try:
                 connection = self._session.connection()
                 with connection.transaction():
-                    before = standing(connection, self._session, unit, lock=lock)
+                    before = standing(connection, self._session, unit, lock=unit.channel is None)
                     if before is Standing.LOST:
                         raise lost(unit)
                     yield None if before is Standing.DONE else connection

@@ -1,28 +1,29 @@
-"""The steps of a serial unit, inside the one transaction that holds all positions."""
+"""The steps of a unit, inside the one transaction that moves its positions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, assert_never
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, PlanError, TargetError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import quoted
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
-from airflow_parallel_apply.pipeline.target.postgres.merge import check_what_waits, merge_parts
+from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, check_what_waits, merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import leaving_newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.redefine import follow
-from airflow_parallel_apply.pipeline.target.postgres.replay import Replay
+from airflow_parallel_apply.pipeline.target.postgres.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
-from airflow_parallel_apply.pipeline.target.protocol import SerialStep
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
 _NOT_IN_TRANSACTION: Final = ("25001", "2D000", "0A000")
 """VACUUM, CREATE INDEX CONCURRENTLY and the like; COMMIT; what the server cannot do inside a block."""
@@ -31,50 +32,66 @@ _SHOWN_LETTERS: Final = 200
 
 
 class Steps:
-    """Runs steps in order, inside the caller's transaction. One replay goes through all of them: what it learns about
-    tables serves until a statement or a new definition may have changed them.
+    """Runs the steps of one unit in order, inside the caller's transaction. One replay goes through all of them: what
+    it learns about tables serves until a statement or a new definition may have changed them.
     """
 
     def __init__(
-        self, connection: Connection, session: Session, relations: Callable[[int], Relation], *, moving: Moving
+        self, connection: Connection, session: Session, relations: Callable[[int], Relation], unit: Unit
     ) -> None:
         self._connection = connection
         self._session = session
         self._relations = relations
-        self._moving = moving
-        self._replay = Replay(connection, schema=session.schema, relations=relations, moving=moving)
+        self._alone = unit.is_merge_point
+        self._has_merge_settings = False
 
-    def run(self, step: SerialStep) -> None:
+    def run(self, steps: Sequence[Step]) -> None:
         """Errors: `PlanError` for a statement that cannot run in a transaction, or that would change a copy of a later
         moment; as `merge`, `replay`.
         """
-        connection, session = self._connection, self._session
-        changes_tables = step.truncate is not None or step.statement is not None or step.redefined is not None
-        if changes_tables and not self._moving.as_replica:
-            check_what_waits(connection)
-        if step.staged is not None:
-            tables = step.staged.tables
-            parts = describe_parts(connection, session, tables, [self._relations(one.relation_id) for one in tables])
-            merge_parts(connection, session, parts, moving=self._moving)
-            # The next step may be a statement that the merge's settings would slow down.
-            connection.execute(session.sql("merge", "default_settings"))
-        elif step.truncate is not None:
-            _truncate(connection, session, step, [self._relations(number) for number in step.truncate])
-        elif step.statement is not None:
-            self._replay.forget_tables()
-            with leaving_newer_copies(connection, session, step.statement, step.end_lsn):
-                _run_statement(connection, step.statement)
-        elif step.redefined is not None:
-            self._replay.forget_tables()
-            old, new = (self._relations(number) for number in step.redefined)
-            follow(connection, session, old, new, ddl=step.ddl, is_first=step.is_first)
-        elif step.replay is not None:
-            self._replay.run(step.replay())
-        else:
-            raise PlanError("a step of the serial unit says nothing to do", hint="Report it.")
+        rows = [step for step in steps if not isinstance(step, Merge) or step.staged.tables]
+        if not rows:
+            return
+        moving = Moving(as_replica=be_replica(self._connection, self._session), alone=self._alone)
+        replayer = Replayer(self._connection, schema=self._session.schema, relations=self._relations, moving=moving)
+        for step in rows:
+            if isinstance(step, Truncate | Statement | Redefine) and not moving.as_replica:
+                check_what_waits(self._connection)
+            if not isinstance(step, Merge):
+                self._leave_merge_settings()
+            match step:
+                case Merge(staged):
+                    self._merge(staged, moving)
+                case Truncate():
+                    relations = [self._relations(number) for number in step.relation_ids]
+                    _truncate(self._connection, self._session, step, relations)
+                case Statement():
+                    replayer.forget_tables()
+                    with leaving_newer_copies(self._connection, self._session, step.text, step.end_lsn):
+                        _run_statement(self._connection, step.text)
+                case Redefine():
+                    replayer.forget_tables()
+                    old, new = self._relations(step.older_id), self._relations(step.newer_id)
+                    follow(self._connection, self._session, old, new, ddl=step.ddl, is_first=step.is_first)
+                case Replay(rows_of):
+                    replayer.run(rows_of())
+                case _:
+                    assert_never(step)
+
+    def _merge(self, staged: StagedUnit, moving: Moving) -> None:
+        relations = [self._relations(table.relation_id) for table in staged.tables]
+        parts = describe_parts(self._connection, self._session, staged.tables, relations)
+        merge_parts(self._connection, self._session, parts, moving=moving)
+        self._has_merge_settings = True
+
+    def _leave_merge_settings(self) -> None:
+        """They would slow other steps down."""
+        if self._has_merge_settings:
+            self._connection.execute(self._session.sql("merge", "default_settings"))
+            self._has_merge_settings = False
 
 
-def _truncate(connection: Connection, session: Session, step: SerialStep, relations: Sequence[Relation]) -> None:
+def _truncate(connection: Connection, session: Session, step: Truncate, relations: Sequence[Relation]) -> None:
     """The source names every table that its CASCADE reached; the target's own references are not cascaded to."""
     tables = describe_tables(connection, relations, schema=session.schema)
     oids = [table.oid for table in tables]

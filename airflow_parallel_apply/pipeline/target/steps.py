@@ -1,0 +1,59 @@
+"""The steps of a unit: what a target does, in order, inside the one transaction that moves the unit's positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.epoch import StagedUnit
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Merge staged net changes into the tables, and drop their staging. Without tables it does nothing."""
+
+    staged: StagedUnit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncate:
+    """Empty these relations together; a target's own references are never cascaded to."""
+
+    relation_ids: tuple[int, ...]
+    restart_identity: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """Run DDL text. `end_lsn`: where the transaction that sent it ends."""
+
+    text: str
+    end_lsn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Apply log rows in (seqno, fragno) order, one by one. KEY_LEFT rows are skipped; KEY_ARRIVED is an update of the
+    row that has the old key. `rows` may be called again where the unit is tried again.
+    """
+
+    rows: Callable[[], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redefine:
+    """Bring a table from one definition (a relation id) to a newer one, as `ddl` says; what is left is a `PlanError`.
+    `is_first`: no row under the newer one can have been applied, so all rows are older than its new columns.
+    """
+
+    older_id: int
+    newer_id: int
+    ddl: DdlPolicy
+    is_first: bool = False
+
+
+Step: TypeAlias = Merge | Truncate | Statement | Replay | Redefine
