@@ -99,14 +99,14 @@ def copy_lines(result: CopyResult) -> list[str]:
 
 
 def _ours(directory: Path, source: PostgresServer, target: PostgresServer, name: str, *, is_warm: bool) -> float:
-    ends = Endpoint(conn_id="source", dsn=source.dsn(_DATABASE)), Endpoint(conn_id="target", dsn=target.dsn(name))
+    ends = Endpoint(conn_id="source", url=source.dsn(_DATABASE)), Endpoint(conn_id="target", url=target.dsn(name))
     config = PipelineConfig(pipeline=name, log_url=str(directory / f"log_{name}"), create_tables=True)
     with spark_copier(None, *ends) as copier:
         if is_warm:
             copier.warm_up()
         copying = Copying(copier=copier, report=lambda progress: None, cancelled=lambda: False)  # noqa: ARG005
         seconds = _timed(lambda: _prepare(config, *ends, copying))
-    with psycopg.connect(ends[0].dsn, autocommit=True) as connection:
+    with psycopg.connect(ends[0].url, autocommit=True) as connection:
         connection.execute("SELECT pg_drop_replication_slot(%s)", [f"parallel_apply_{name}"])
     return seconds
 
@@ -141,6 +141,6 @@ def _timed(work: Callable[[], None]) -> float:
 
 def _require_equal(source: PostgresServer, target: PostgresServer, name: str) -> None:
     """A copy of something that did not arrive is none."""
-    ends = Endpoint(conn_id="source", dsn=source.dsn(_DATABASE)), Endpoint(conn_id="target", dsn=target.dsn(name))
+    ends = Endpoint(conn_id="source", url=source.dsn(_DATABASE)), Endpoint(conn_id="target", url=target.dsn(name))
     if not compare(*ends, TablePatterns(include=("public.pgbench_*",))).equal:
         raise TargetError("source and target differ", op="bench")

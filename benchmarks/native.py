@@ -25,7 +25,7 @@ def measure_native(world: World, database: Database, slot: str) -> float:
                 " WITH (slot_name = {slot}, create_slot = false, copy_data = false, enabled = false{options})"
             ).format(
                 options=sql.SQL(world.history.native),  # our own text
-                source=sql.Literal(world.source.dsn),
+                source=sql.Literal(world.source.url),
                 publication=sql.Identifier(PUBLICATION),
                 slot=sql.Literal(slot),
             )

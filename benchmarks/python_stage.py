@@ -47,7 +47,7 @@ class PythonStage:
             last_seqno=unit.last_seqno,
             buckets=bucket_range(unit.channel, unit.channels),
             load=LoadRows(
-                dsn=self._target.dsn,
+                dsn=self._target.url,
                 pipeline=unit.pipeline,
                 channel=unit.channel,
                 token=unit.token,

@@ -54,7 +54,7 @@ class Database:
     @property
     def endpoint(self) -> Endpoint:
         """As the pipeline takes it."""
-        return Endpoint(conn_id="target", dsn=self.dsn)
+        return Endpoint(conn_id="target", url=self.dsn)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class World:
     @property
     def source(self) -> Endpoint:
         """As the pipeline takes it."""
-        return Endpoint(conn_id="source", dsn=self.source_server.dsn(_DATABASE))
+        return Endpoint(conn_id="source", url=self.source_server.dsn(_DATABASE))
 
     @contextmanager
     def database(self) -> Iterator[Database]:
@@ -151,7 +151,7 @@ def _pipeline(directory: Path, name: str) -> PipelineConfig:
 
 
 def _make_slots(world: World) -> None:
-    with psycopg.connect(world.source.dsn, autocommit=True) as connection:
+    with psycopg.connect(world.source.url, autocommit=True) as connection:
         connection.execute(
             sql.SQL("CREATE PUBLICATION {} FOR TABLES IN SCHEMA public").format(sql.Identifier(PUBLICATION))
         )

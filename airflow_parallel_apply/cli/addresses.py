@@ -9,7 +9,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.options import is_dsn, named
+from airflow_parallel_apply.pipeline.options import is_address, is_dsn, named
 from airflow_parallel_apply.queue.open import is_service
 from airflow_parallel_apply.spark.cluster import Cluster
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK, SparkEndpoint
@@ -19,7 +19,7 @@ _CLUSTER_SCHEMES: Final = ("spark://", "k8s://", "yarn", "local")
 
 def database_at(text: str, side: str) -> Endpoint:
     """The `source`, or the `target`."""
-    if is_dsn(text):
+    if is_address(text):
         return named(text, f"--{side}")
     try:
         from airflow_parallel_apply.hooks.connections import database

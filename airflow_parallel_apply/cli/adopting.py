@@ -30,16 +30,17 @@ def adopt_source(
     was committed, as pg_upgrade demands, and records that in the log. A standby that was promoted keeps the identity:
     its first run proves by itself that nothing is lost.
     """
-    from airflow_parallel_apply.pipeline.source.open import adopt_at_source, release_at_source
-    from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
+    from airflow_parallel_apply.pipeline.source.open import adopt_at_source, release_at_source, source_connector
 
     with told():
         config = PipelineConfig(pipeline=pipeline, log_url=log_url)
-        done = (release_at_source if before_upgrade else adopt_at_source)(database_at(source, "source"), config)
+        endpoint = database_at(source, "source")
+        done = (release_at_source if before_upgrade else adopt_at_source)(endpoint, config)
     if as_json:
         typer.echo(json.dumps(asdict(done)))
     elif before_upgrade:
-        typer.echo(f"slot moved to {lsn_text(done.slot_lsn)}: {done.proof}. Stop the server and upgrade it now.")
+        offset = source_connector(endpoint).show_offset(done.slot_lsn)
+        typer.echo(f"slot moved to {offset}: {done.proof}. Stop the server and upgrade it now.")
     elif done.is_new:
         typer.echo(f"server {done.server} is the log's source now, in the place of {done.former}: {done.proof}")
     else:

@@ -37,7 +37,7 @@ def recopy(
     others until the next run has passed them. Cut off, it is run again.
     """
     from airflow_parallel_apply.pipeline.copy.recopy import RecopyProgress, recopy_tables
-    from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
+    from airflow_parallel_apply.pipeline.source.open import source_connector
 
     names = []
     for name in table:
@@ -64,6 +64,7 @@ def recopy(
     if as_json:
         typer.echo(json.dumps({"pipeline": pipeline, "tables": [asdict(one) for one in done]}))
         return
+    show_offset = source_connector(ends[0]).show_offset
     for one in done:
-        typer.echo(f"{one.schema}.{one.table}: {one.rows:,} rows, as they were at LSN {lsn_text(one.lsn)}")
+        typer.echo(f"{one.schema}.{one.table}: {one.rows:,} rows, as they were at {show_offset(one.lsn)}")
     typer.echo("Until a run has passed that LSN they are ahead of the other tables; from then on green means equal.")

@@ -58,11 +58,11 @@ class Stage:
 
     @property
     def source_endpoint(self) -> Endpoint:
-        return Endpoint(conn_id=SOURCE_CONNECTION, dsn=self.source.dsn(DATABASE))
+        return Endpoint(conn_id=SOURCE_CONNECTION, url=self.source.dsn(DATABASE))
 
     @property
     def target_endpoint(self) -> Endpoint:
-        return Endpoint(conn_id=TARGET_CONNECTION, dsn=self.target.dsn(DATABASE))
+        return Endpoint(conn_id=TARGET_CONNECTION, url=self.target.dsn(DATABASE))
 
 
 @contextmanager

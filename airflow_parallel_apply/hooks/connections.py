@@ -98,16 +98,20 @@ def pipeline_queue(conn_id: str) -> QueueEndpoint | None:
 
 
 def database_of(connection: Connection, *, parameter: str) -> Endpoint:
-    """A libpq connection string from host, port, login, password, schema and the extras that libpq knows."""
+    """A libpq connection string from host, port, login, password, schema and the extras that libpq knows; of a type
+    that an installed package has a source or a target for, its URI.
+    """
     if connection.conn_type not in (POSTGRES, DATABASE_TYPE):
+        if _is_installed(connection.conn_type):
+            return Endpoint(conn_id=connection.conn_id, url=connection.get_uri())
         raise _wrong_type(connection, parameter, f"type {POSTGRES} (postgresql://user@host:port/database)")
-    return Endpoint(conn_id=connection.conn_id, dsn=_libpq(connection, parameter, _extras(connection, parameter)))
+    return Endpoint(conn_id=connection.conn_id, url=_libpq(connection, parameter, _extras(connection, parameter)))
 
 
 def queue_of(connection: Connection, *, parameter: str) -> QueueEndpoint:
     """By its type, and, of our own type, by its protocol."""
     if connection.conn_type in (POSTGRES, DATABASE_TYPE):
-        dsn = database_of(connection, parameter=parameter).dsn
+        dsn = database_of(connection, parameter=parameter).url
     elif connection.conn_type == QUEUE_TYPE:
         extras = {name: value for name, value in _extras(connection, parameter).items() if value not in (None, "")}
         protocol = extras.pop("protocol", None)
@@ -309,6 +313,16 @@ def _refuse_unknown(connection: Connection, parameter: str, values: Mapping[str,
             f"{parameter}: connection {connection.conn_id!r} has extras that libpq does not know: {', '.join(unknown)}",
             hint="Correct their names (sslmode, sslrootcert, connect_timeout, options, …) or remove them.",
         )
+
+
+def _is_installed(conn_type: str | None) -> bool:
+    """Whether another package brings a source or a target for connections of a type."""
+    # Late: the rooms import the log, and that Arrow.
+    from airflow_parallel_apply.pipeline.source.open import SOURCES
+    from airflow_parallel_apply.pipeline.target.open import TARGETS
+
+    scheme = (conn_type or "").replace("_", "-")
+    return any(scheme in schemes.known() and scheme not in schemes.ours for schemes in (SOURCES, TARGETS))
 
 
 def _wrong_type(connection: Connection, parameter: str, needs: str) -> ConfigurationError:

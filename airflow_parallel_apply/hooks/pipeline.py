@@ -53,7 +53,7 @@ class PipelineHook(BaseHook):
         """An open session; the caller closes it."""
         import psycopg
 
-        return psycopg.connect(self.endpoint.dsn)
+        return psycopg.connect(self.endpoint.url)
 
     def test_connection(self) -> tuple[bool, str]:
         """What the button Test of the connection form calls."""

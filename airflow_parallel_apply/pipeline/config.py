@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
+from urllib.parse import urlsplit
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.queue.open import is_service
@@ -19,6 +20,9 @@ from airflow_parallel_apply.queue.open import is_service
 MAX_CHANNELS: Final = 64
 MAX_DEFAULT_LANES: Final = 8
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://")
+POSTGRESQL: Final = "postgresql"
+_ALIASES: Final = {"postgres": POSTGRESQL}
 _LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
@@ -88,17 +92,26 @@ class TablePatterns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where a database is: a libpq connection string, kept out of every text form."""
+    """Where a database is: a URL, kept out of every text form. PostgreSQL's may have libpq's `key=value` form, too."""
 
     conn_id: str
-    dsn: str = field(repr=False)
+    url: str = field(repr=False)
+
+    @property
+    def scheme(self) -> str:
+        """What chooses the source's or the target's implementation."""
+        found = _SCHEME.match(self.url)
+        return _ALIASES.get(found[1], found[1]) if found else POSTGRESQL
 
     @property
     def place(self) -> str:
         """`host:port/database`, for people: without secrets."""
+        if self.scheme != POSTGRESQL:
+            address = urlsplit(self.url)
+            return f"{address.netloc.rpartition('@')[2]}{address.path}"
         from psycopg.conninfo import conninfo_to_dict
 
-        given = conninfo_to_dict(self.dsn)
+        given = conninfo_to_dict(self.url)
         host = given.get("host") or given.get("hostaddr") or "localhost"
         return f"{host}:{given.get('port') or 5432}/{given.get('dbname') or given.get('user') or 'postgres'}"
 
@@ -116,7 +129,7 @@ class QueueEndpoint:
     def place(self) -> str:
         """`grpc://host:port` or `postgresql://host:port/database`, without secrets."""
         if not is_service(self.dsn):
-            return f"postgresql://{Endpoint(conn_id=self.conn_id, dsn=self.dsn).place}"
+            return f"postgresql://{Endpoint(conn_id=self.conn_id, url=self.dsn).place}"
         protocol, _, rest = self.dsn.partition("://")
         address = re.split(r"[/?#]", rest, maxsplit=1)[0]
         return f"{protocol}://{address.rpartition('@')[2]}"

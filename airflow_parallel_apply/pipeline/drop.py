@@ -20,8 +20,8 @@ from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import reader_entry
-from airflow_parallel_apply.pipeline.source.open import drop_at_source, slot_of, source_drop_commands
-from airflow_parallel_apply.pipeline.target.open import open_target, target_drop_commands
+from airflow_parallel_apply.pipeline.source.open import source_connector
+from airflow_parallel_apply.pipeline.target.open import open_target, target_connector
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 
@@ -46,7 +46,8 @@ def drop_pipeline(
     if log_url is None:
         removal += _left("the log's directory, if there is one: --log-url says where")
     elif log_exists(log_url):
-        removal += _drop_log(pipeline, log_url, with_log=with_log and not removal.left)
+        stream = source_connector(source).stream(pipeline)
+        removal += _drop_log(stream, log_url, with_log=with_log and not removal.left)
     return removal
 
 
@@ -71,7 +72,7 @@ def _drop_target(
     except FenceBusy:
         raise
     except (ParallelApplyError, QueueError) as error:
-        return _unreachable(Side.TARGET, error, target_drop_commands(pipeline))
+        return _unreachable(Side.TARGET, error, target_connector(target).drop_commands(pipeline))
     return removal
 
 
@@ -89,13 +90,14 @@ def _drop_tasks_elsewhere(writing: Target, target: Endpoint, queue: QueueEndpoin
 
 
 def _drop_source(pipeline: str, source: Endpoint, *, force: bool) -> Removal:
+    connector = source_connector(source)
     try:
-        return drop_at_source(source, pipeline, force=force)
+        return connector.drop(source, pipeline, force=force)
     except ParallelApplyError as error:
-        return _unreachable(Side.SOURCE, error, source_drop_commands(pipeline))
+        return _unreachable(Side.SOURCE, error, connector.drop_commands(pipeline))
 
 
-def _drop_log(pipeline: str, log_url: str, *, with_log: bool) -> Removal:
+def _drop_log(stream: str, log_url: str, *, with_log: bool) -> Removal:
     root = LogDirectory.from_url(log_url).root
     command = f"rm -r {shlex.quote(str(root))}"
     readers = [f"pipeline {entry.pipeline} at {entry.place}" for entry in read_readers(log_url)]
@@ -104,7 +106,7 @@ def _drop_log(pipeline: str, log_url: str, *, with_log: bool) -> Removal:
     if not with_log:
         return _left(f"the log at {root}", command)
     try:
-        remove_log(log_url, slot=slot_of(pipeline))
+        remove_log(log_url, slot=stream)
     except LogError as error:
         return _left(error.message)
     return Removal(done=(f"removed the log at {root}",))

@@ -142,9 +142,14 @@ def is_dsn(text: str) -> bool:
     return "=" in text or text.startswith(("postgresql://", "postgres://"))
 
 
+def is_address(text: str) -> bool:
+    """Whether it says by itself where a source or a target is: a URL of any scheme, or a libpq connection string."""
+    return "://" in text or is_dsn(text)
+
+
 def named(text: str, option: str) -> Endpoint:
-    """The database that a connection string names."""
-    return Endpoint(conn_id=option, dsn=text)
+    """The database that an address names."""
+    return Endpoint(conn_id=option, url=text)
 
 
 def _parameters(kind: type[Any]) -> list[inspect.Parameter]:

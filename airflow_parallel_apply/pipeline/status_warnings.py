@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
-from airflow_parallel_apply.pipeline.source.open import watch_slot
+from airflow_parallel_apply.pipeline.source.open import source_connector
 
 MUCH_WAL_BYTES: Final = 2 * 2**30
 _LITTLE_DISK: Final = 0.1
@@ -54,7 +54,7 @@ def disk_warnings(log_url: str, log_bytes: int) -> Sequence[Finding]:
 def slot_warnings(source: Endpoint, pipeline: str, *, much_wal_bytes: int) -> Sequence[Finding]:
     """A source that does not answer is told of, and the rest of the status all the same."""
     try:
-        return watch_slot(source, pipeline, much_wal_bytes=much_wal_bytes)
+        return source_connector(source).warnings(source, pipeline, much_wal_bytes=much_wal_bytes)
     except ParallelApplyError as error:
         return (
             Finding(

@@ -51,8 +51,8 @@ class CopyParts:
         whoever asked for the copy tries what is missing again.
         """
         die_with_parent()
-        source = Endpoint(conn_id="source", dsn=self.source_dsn)
-        target = Endpoint(conn_id="target", dsn=self.target_dsn)
+        source = Endpoint(conn_id="source", url=self.source_dsn)
+        target = Endpoint(conn_id="target", url=self.target_dsn)
         for batch in batches:
             texts = []
             for index in batch.column("id").to_pylist():
@@ -118,7 +118,7 @@ class SparkCopier:
         try:
             with self._job(tag) as session, spark_errors("copy"):
                 work = CopyParts(
-                    source_dsn=self._source.dsn, target_dsn=self._target.dsn, order=order, parts=tuple(parts)
+                    source_dsn=self._source.url, target_dsn=self._target.url, order=order, parts=tuple(parts)
                 )
                 found = session.range(0, len(parts), 1, len(parts)).mapInArrow(work, RESULT_SCHEMA).toArrow()
         except Unavailable:

@@ -62,7 +62,7 @@ def session_findings(session: Any, log_url: str, target: Endpoint, *, tasks: int
     with ExitStack() as stack:
         # Where there is no log yet, a file of the moment tells whether a directory is shared.
         seen = root / "log.json" if log_exists(log_url) else stack.enter_context(probe(nearest(root)))
-        look = _look(target.dsn, str(seen), seen.read_bytes(), _PACKAGE)
+        look = _look(target.url, str(seen), seen.read_bytes(), _PACKAGE)
         with spark_errors("check"):
             results = session.range(0, tasks, 1, tasks).mapInArrow(look, RESULT_SCHEMA).toArrow()
     reports = [json.loads(text) for text in results.column("result").to_pylist()]

@@ -136,7 +136,7 @@ class SparkStage:
 
     def _run(self, session: Any, tag: str, unit: Unit, job: ApplyJob, log: LogReader) -> tuple[Any, ...]:
         load = LoadRows(
-            dsn=self._target.dsn,
+            dsn=self._target.url,
             pipeline=unit.pipeline,
             channel=unit.channel,
             token=unit.token,

@@ -190,7 +190,7 @@ def test_a_fence_ends_a_merge(make: Make, log_url: str) -> None:
     assert parked(generation) == [True, True, False], "a fence is no matter of the merge point"
     generation.coordinator.merge_points.close(task, 9)
     assert parked(generation) == [False, True, False]
-    with psycopg.connect(generation.endpoint.dsn) as connection:
+    with psycopg.connect(generation.endpoint.url) as connection:
         connection.execute("INSERT INTO t SELECT i, i FROM generate_series(0, 9) i")
         connection.execute("UPDATE parallel_apply.position SET seqno = 9")
     generation.lanes(2)

@@ -65,8 +65,8 @@ def test_eight_channels_complete_with_one_slot(
     target_server: PostgresServer,
     target_database: str,
 ) -> None:
-    source = Endpoint(conn_id="source", dsn=source_server.dsn(source_database))
-    target = Endpoint(conn_id="target", dsn=target_server.dsn(target_database))
+    source = Endpoint(conn_id="source", url=source_server.dsn(source_database))
+    target = Endpoint(conn_id="target", url=target_server.dsn(target_database))
     create_tables(source_server, source_database)
     create_tables(target_server, target_database)
     config = PipelineConfig(
@@ -114,7 +114,7 @@ def test_the_queue_may_be_behind_a_guarded_service_and_nothing_shows_its_token(
     execute(source_dsn, "INSERT INTO item SELECT i, 'new' FROM generate_series(1, 300) i")
     said += airflow.run(epoch_max_changes=50, **told)
 
-    source, target = Endpoint(conn_id="source", dsn=source_dsn), Endpoint(conn_id="target", dsn=target_dsn)
+    source, target = Endpoint(conn_id="source", url=source_dsn), Endpoint(conn_id="target", url=target_dsn)
     assert compare(source, target, TablePatterns()).equal
     with psycopg.connect(target_dsn) as connection:
         row = connection.execute(

@@ -39,7 +39,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
 
 
 def purge(rig: Rig, *others: str, keep: int = 0) -> Purged:
-    ends = [rig.target, *(Endpoint(conn_id="other", dsn=dsn) for dsn in others)]
+    ends = [rig.target, *(Endpoint(conn_id="other", url=dsn) for dsn in others)]
     return purge_log(rig.config.log_url, ends, keep_transactions=keep)
 
 

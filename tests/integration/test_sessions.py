@@ -43,7 +43,7 @@ def spoiled(dsn: str) -> Endpoint:
         name = connection.info.dbname
         for setting, value in SPOILED.items():
             connection.execute(f"ALTER DATABASE {name} SET {setting} = '{value}'")
-    return Endpoint(conn_id="source", dsn=dsn)
+    return Endpoint(conn_id="source", url=dsn)
 
 
 def expected(**others: str) -> list[tuple[str, str]]:

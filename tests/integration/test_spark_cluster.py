@@ -277,7 +277,7 @@ def test_workers_without_our_python_are_refused_with_what_mends_it(rig: Rig, clu
 def test_a_check_looks_from_the_executors_of_a_cluster(rig: Rig, cluster: SparkCluster) -> None:
     known = Cluster(master=cluster.master, settings=SETTINGS)
     assert cluster_findings(known, rig.config, rig.target) == ()
-    away = Endpoint(conn_id="target", dsn=make_conninfo(rig.target_dsn, port=1))
+    away = Endpoint(conn_id="target", url=make_conninfo(rig.target_dsn, port=1))
     (finding,) = cluster_findings(known, rig.config, away)
     assert "cannot connect to the target" in finding.what
 

@@ -88,7 +88,7 @@ def test_shards_go_through_spark(
         shard_by=(("public.orders", "tenant % 10"), ("*", "split_part(note, '/', 1)")),
         shard_file=str(shards),
     )
-    target = Endpoint(conn_id="target", dsn=target_dsn)
+    target = Endpoint(conn_id="target", url=target_dsn)
 
     def stage(opened: OpenedRun) -> Stage:
         return SparkStage(

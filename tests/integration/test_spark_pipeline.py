@@ -42,14 +42,14 @@ def rig(
         tables=TablePatterns(include=("public.pgbench_*",)),
         epoch_max_changes=4_000,
     )
-    target = Endpoint(conn_id="target", dsn=target_server.dsn(target_database))
+    target = Endpoint(conn_id="target", url=target_server.dsn(target_database))
 
     def stage(opened: OpenedRun) -> Stage:
         return SparkStage(
             access=ConnectAccess(url=spark_server.url, session_id=spark_session_id), config=config, target=target
         )
 
-    made = Rig(config=config, source_dsn=source_server.dsn(source_database), target_dsn=target.dsn, stage=stage)
+    made = Rig(config=config, source_dsn=source_server.dsn(source_database), target_dsn=target.url, stage=stage)
     made.prepare()
     return made
 

@@ -56,7 +56,7 @@ def test_workers_that_see_everything_have_no_finding_before_the_first_run_and_af
 def test_a_target_that_workers_cannot_reach_is_told_and_refused_without_its_password(
     rig: Rig, spark_server: ServerLease
 ) -> None:
-    away = Endpoint(conn_id="target", dsn=make_conninfo(rig.target_dsn, port="1", password="hunter2"))
+    away = Endpoint(conn_id="target", url=make_conninfo(rig.target_dsn, port="1", password="hunter2"))
     (finding,) = worker_findings(spark_server.url, rig.config.log_url, away)
     assert "cannot connect to the target 127.0.0.1:1" in finding.what
     assert "hunter2" not in str(finding)
@@ -94,10 +94,10 @@ def test_a_worker_without_this_package_can_still_say_so(target_dsn: str, tmp_pat
     )
     report = json.loads(done.stdout)
     assert (report["log"], report["lacks"]) == ("same", ["airflow-provider-that-nobody-installed"])
-    (finding,) = preflight._findings(report, file, Endpoint(conn_id="t", dsn=target_dsn))
+    (finding,) = preflight._findings(report, file, Endpoint(conn_id="t", url=target_dsn))
     assert "lacks airflow-provider-that-nobody-installed" in finding.what
     assert finding.mend[0].startswith(f"{sys.executable} -m pip install")
-    (other,) = preflight._findings({**report, "lacks": [], "version": "0.0.1"}, file, Endpoint(conn_id="t", dsn=""))
+    (other,) = preflight._findings({**report, "lacks": [], "version": "0.0.1"}, file, Endpoint(conn_id="t", url=""))
     assert "have airflow-provider-parallel-apply 0.0.1" in other.what
 
 

@@ -51,7 +51,7 @@ def log_url(tmp_path: Path) -> str:
 def target(target_dsn: str) -> Iterator[PostgresTarget]:
     with psycopg.connect(target_dsn, autocommit=True) as connection:
         connection.execute(TABLE)
-    found = PostgresTarget(Endpoint(conn_id="t", dsn=target_dsn), "demo", relations=None)
+    found = PostgresTarget(Endpoint(conn_id="t", url=target_dsn), "demo", relations=None)
     found.migrate()
     yield found
     found.close()
@@ -67,7 +67,7 @@ def make_stage(
         stage = SparkStage(
             access=ConnectAccess(url=spark_server.url, session_id=spark_session_id),
             config=PipelineConfig(pipeline="demo", log_url=log_url),
-            target=target or Endpoint(conn_id="t", dsn=target_dsn),
+            target=target or Endpoint(conn_id="t", url=target_dsn),
             **options,
         )
         stages.append(stage)
@@ -190,7 +190,7 @@ def test_a_value_that_the_target_refuses_names_table_column_and_seqno(make_stage
 
 
 def test_an_unreachable_target_is_told_as_such_without_a_java_trace(make_stage, log_url):
-    stage = make_stage(target=Endpoint(conn_id="t", dsn="host=127.0.0.1 port=1 user=postgres dbname=t"))
+    stage = make_stage(target=Endpoint(conn_id="t", url="host=127.0.0.1 port=1 user=postgres dbname=t"))
     with pytest.raises(Unavailable) as told:
         stage.stage(unit(log_url))
     assert "org.apache" not in str(told.value)
@@ -347,7 +347,7 @@ def test_a_password_is_on_no_page_in_no_file_and_in_no_argument_of_the_embedded_
 ) -> None:
     secret = "Tr0ub4dor-and-3"
     dsn = psycopg.conninfo.make_conninfo(target_dsn, password=secret)
-    make_stage(target=Endpoint(conn_id="t", dsn=dsn)).stage(unit(log_url))
+    make_stage(target=Endpoint(conn_id="t", url=dsn)).stage(unit(log_url))
     ui = spark_server.ui_url
     (application,) = json.loads(page(f"{ui}/api/v1/applications"))
     api = f"{ui}/api/v1/applications/{application['id']}"

@@ -14,6 +14,7 @@ from airflow_parallel_apply.hooks import connections
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.queue.client import ServiceAddress
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK
+from tests.support.installed import installed
 
 
 def define(monkeypatch: pytest.MonkeyPatch, conn_id: str, value: str | dict[str, object]) -> None:
@@ -23,7 +24,7 @@ def define(monkeypatch: pytest.MonkeyPatch, conn_id: str, value: str | dict[str,
 def test_a_postgres_connection_becomes_a_libpq_string(monkeypatch: pytest.MonkeyPatch) -> None:
     define(monkeypatch, "shop", "postgresql://reader:p%40ss%20word@db.invalid:5433/shop?sslmode=require")
     endpoint = connections.database("shop", parameter="source_conn_id")
-    assert conninfo_to_dict(endpoint.dsn) == {
+    assert conninfo_to_dict(endpoint.url) == {
         "host": "db.invalid",
         "port": "5433",
         "user": "reader",
@@ -32,6 +33,14 @@ def test_a_postgres_connection_becomes_a_libpq_string(monkeypatch: pytest.Monkey
         "sslmode": "require",
     }
     assert "p@ss" not in repr(endpoint)
+
+
+def test_a_type_that_an_installed_package_has_a_source_for_becomes_its_url(monkeypatch, tmp_path: Path) -> None:
+    define(monkeypatch, "shop", "memo-pad://reader:hush@db.invalid:7/shop")
+    with installed(tmp_path, "memo", {"airflow_parallel_apply.sources": "memo-pad = memo:Memo"}):
+        endpoint = connections.database("shop", parameter="source_conn_id")
+    assert endpoint.scheme == "memo-pad"
+    assert endpoint.place == "db.invalid:7/shop"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +71,7 @@ def test_outside_of_a_task_a_connection_is_found_in_airflow_s_database(airflow_h
     subprocess.run(add, check=True, capture_output=True)
     read = (
         "from airflow_parallel_apply.hooks import connections\n"
-        "print(connections.database('kept_in_the_database', parameter='--source').dsn)"
+        "print(connections.database('kept_in_the_database', parameter='--source').url)"
     )
     done = subprocess.run([sys.executable, "-c", read], check=True, capture_output=True, text=True)
     assert "host=db.invalid" in done.stdout

@@ -14,7 +14,7 @@ from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK
 begin(EMBEDDED_SPARK)
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.spark.copier import spark_copier
-side = Endpoint(conn_id="side", dsn="dbname=none")
+side = Endpoint(conn_id="side", url="dbname=none")
 with spark_copier("sc://localhost:1", side, side) as copier:
     copier.begin()
 print(found)

@@ -66,7 +66,7 @@ def test_a_run_goes_through_all_steps_and_is_green(run: Run, pipeline: FakePipel
     assert pipeline.asked["capture"]["until"] == "0/FF"
     assert pipeline.asked["capture"]["run_id"] == pipeline.asked["open"]["run_id"]
     assert pipeline.asked["open"]["owner"].endswith(f"parallel_apply/{done.run_id}")
-    assert "dbname=shop" in pipeline.asked["capture"]["source"].dsn
+    assert "dbname=shop" in pipeline.asked["capture"]["source"].url
     assert pipeline.asked["spark"]["spark"].url is None
     assert [report["lane"] for report in pipeline.asked["close"]["lane_reports"]] == [0, 1]
 

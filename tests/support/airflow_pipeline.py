@@ -84,11 +84,11 @@ class AirflowPipeline:
 
     @property
     def target(self) -> Endpoint:
-        return Endpoint(conn_id="target", dsn=self.target_dsn)
+        return Endpoint(conn_id="target", url=self.target_dsn)
 
     @property
     def source(self) -> Endpoint:
-        return Endpoint(conn_id="source", dsn=self.source_dsn)
+        return Endpoint(conn_id="source", url=self.source_dsn)
 
     @property
     def equal(self) -> bool:

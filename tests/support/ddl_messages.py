@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.source.open import install_ddl_capture_at
 
 def install(dsn: str) -> None:
     """Let this database's DDL messages prove themselves; again does no harm."""
-    install_ddl_capture_at(Endpoint(conn_id="source", dsn=dsn))
+    install_ddl_capture_at(Endpoint(conn_id="source", url=dsn))
 
 
 def ddl(text: str) -> str:

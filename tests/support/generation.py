@@ -40,7 +40,7 @@ class Generation:
         queue: QueueEndpoint | None = None,
         fed: bool = True,
     ) -> None:
-        self.endpoint = Endpoint(conn_id="target", dsn=dsn)
+        self.endpoint = Endpoint(conn_id="target", url=dsn)
         self.config = PipelineConfig(
             pipeline="p", log_url=log_url, channels=channels, epoch_max_changes=20, lease=timedelta(seconds=3)
         )

@@ -56,7 +56,7 @@ class LocalStage:
         order = ["key_order", "relation_id", "key", "seqno", "fragno"]
         rows = rows.sort_by([(name, "ascending") for name in order])
         loader = StagingLoader(
-            self._target.dsn,
+            self._target.url,
             LoadOrder(
                 pipeline=unit.pipeline,
                 channel=unit.channel,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.protocol import UNKNOWN, Placement
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from tests.support.installed import installed
 
 
 class ByLetter:
@@ -41,15 +41,10 @@ class ByLetter:
 @contextmanager
 def by_letter_installed(directory: Path, *, version: str = "1.0") -> Iterator[None]:
     """As `pip install` would leave it: a distribution with an entry point, on the path."""
-    metadata = directory / f"by_letter-{version}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: by-letter\nVersion: {version}\n")
-    group = "airflow_parallel_apply.partitioners"
-    (metadata / "entry_points.txt").write_text(f"[{group}]\nby_letter = {__name__}:{ByLetter.__name__}\n")
-    sys.path.insert(0, str(directory))
+    entry_points = {"airflow_parallel_apply.partitioners": f"by_letter = {__name__}:{ByLetter.__name__}"}
     open_partitioner.cache_clear()
-    try:
-        yield
-    finally:
-        sys.path.remove(str(directory))
-        open_partitioner.cache_clear()
+    with installed(directory, "by_letter", entry_points, version=version):
+        try:
+            yield
+        finally:
+            open_partitioner.cache_clear()

@@ -39,11 +39,11 @@ class Rig:
 
     @property
     def source(self) -> Endpoint:
-        return Endpoint(conn_id="source", dsn=self.source_dsn)
+        return Endpoint(conn_id="source", url=self.source_dsn)
 
     @property
     def target(self) -> Endpoint:
-        return Endpoint(conn_id="target", dsn=self.target_dsn)
+        return Endpoint(conn_id="target", url=self.target_dsn)
 
     def having(self, **changes: Any) -> Rig:
         """The same pipeline with other parameters."""

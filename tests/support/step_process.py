@@ -93,8 +93,8 @@ def run_step(order: Order, environment: Mapping[str, str], log: Path, reports: C
 
 def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]:
     config = order.config
-    source = Endpoint(conn_id="source", dsn=order.source_dsn)
-    target = Endpoint(conn_id="target", dsn=order.target_dsn)
+    source = Endpoint(conn_id="source", url=order.source_dsn)
+    target = Endpoint(conn_id="target", url=order.target_dsn)
     queue = None if order.queue_dsn is None else QueueEndpoint(conn_id="queue", dsn=order.queue_dsn)
     capture_turn.STEP_CHANGES = order.step_changes  # type: ignore[misc]
     preparing.FIRST_CAPTURE_CHANGES = order.step_changes  # type: ignore[misc]

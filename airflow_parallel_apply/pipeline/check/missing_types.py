@@ -28,7 +28,7 @@ def type_findings(
     are now; what the others need may come with DDL that is on its way. Errors: the pipeline's.
     """
     with (
-        closing(TargetSession(target.dsn, pipeline=config.pipeline, schema="parallel_apply")) as session,
+        closing(TargetSession(target.url, pipeline=config.pipeline, schema="parallel_apply")) as session,
         session.transaction("check") as connection,
     ):
         found = find_tables(connection, relations, schema=session.schema)

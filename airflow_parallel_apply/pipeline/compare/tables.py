@@ -106,7 +106,7 @@ def open_side(endpoint: Endpoint, name: str) -> Iterator[ComparedSide]:
     """A session of its own. Errors: `Unavailable`, `ConfigurationError`."""
     try:
         connection = psycopg.connect(
-            with_keepalives(endpoint.dsn), autocommit=True, application_name="parallel-apply compare"
+            with_keepalives(endpoint.url), autocommit=True, application_name="parallel-apply compare"
         )
         settle(lambda query: connection.execute(query).fetchall(), EXACT, LASTING, PLAIN, _LOOKING)
     except SettingsLost as error:

@@ -22,7 +22,7 @@ _finding: Final = partial(new_finding, Side.TARGET)
 def check_copy(config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
     """In a session of its own. Errors: the pipeline's."""
     with (
-        closing(Session(target.dsn, pipeline=config.pipeline, schema=DEFAULT_SCHEMA)) as session,
+        closing(Session(target.url, pipeline=config.pipeline, schema=DEFAULT_SCHEMA)) as session,
         session.transaction("check") as connection,
     ):
         return copy_findings(session, connection, relations, create_tables=config.create_tables)

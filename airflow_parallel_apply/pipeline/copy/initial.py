@@ -274,7 +274,7 @@ class InitialCopy:
             )
 
     def _open_target(self) -> Session:
-        return Session(self._target.dsn, pipeline=self._config.pipeline, schema=DEFAULT_SCHEMA)
+        return Session(self._target.url, pipeline=self._config.pipeline, schema=DEFAULT_SCHEMA)
 
 
 def _wait_briefly(connection: Connection) -> None:

@@ -43,7 +43,7 @@ class Sent:
 def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int) -> None:
     """Copy the part, unless that is done. Errors: as `Copier.copy`; `OwnershipLost` also when a twin took over."""
     name = part_session(order.pipeline, order.copy_id, number)
-    writing = Session(target.dsn, pipeline=order.pipeline, schema=order.schema, name=name, synchronous_commit="off")
+    writing = Session(target.url, pipeline=order.pipeline, schema=order.schema, name=name, synchronous_commit="off")
     reading = SourceSession(source, application_name=f"parallel_apply {order.pipeline} copy")
     record = CopyRecord(writing)
     part: CopyPart | None = None

@@ -98,7 +98,7 @@ def recopy_tables(
         looking, reading = (SourceSession(source, application_name=name) for _ in range(2))
         stack.callback(looking.close)
         stack.callback(reading.close)
-        holding, writing = (Session(target.dsn, pipeline=config.pipeline, schema=DEFAULT_SCHEMA) for _ in range(2))
+        holding, writing = (Session(target.url, pipeline=config.pipeline, schema=DEFAULT_SCHEMA) for _ in range(2))
         stack.callback(holding.close)
         stack.callback(writing.close)
         recopy = Recopy(config, reading, holding, writing, Recopying(looking, config, names), report)

@@ -251,13 +251,13 @@ def empty_tables(connection: Connection, session: Session, tables: Sequence[sql.
 
 def read_progress(target: Endpoint, pipeline: str) -> CopyProgress | None:
     """Of the pipeline's last copy; None when there is none, or nothing at all. Errors: the pipeline's."""
-    with closing(Session(target.dsn, pipeline=pipeline, schema=DEFAULT_SCHEMA)) as session:
+    with closing(Session(target.url, pipeline=pipeline, schema=DEFAULT_SCHEMA)) as session:
         return CopyRecord(session).progress()
 
 
 def is_copying(target: Endpoint, pipeline: str) -> bool:
     """Whether a session that lives copies for the pipeline. Errors: the pipeline's."""
-    with closing(Session(target.dsn, pipeline=pipeline, schema=DEFAULT_SCHEMA)) as session:
+    with closing(Session(target.url, pipeline=pipeline, schema=DEFAULT_SCHEMA)) as session:
         return CopyRecord(session).is_held()
 
 

@@ -93,7 +93,7 @@ def open_pipeline_queue(
 ) -> PipelineQueue:
     """`queue` None: in the target's database, `endpoint`, on which `target` is a session."""
     if queue is None:
-        return PipelineQueue(open_queue(endpoint.dsn), pipeline=pipeline)
+        return PipelineQueue(open_queue(endpoint.url), pipeline=pipeline)
     identity = target.identity()
     whose = f"{identity.system_identifier}/{identity.database}"
     scope = hashlib.sha256(whose.encode()).hexdigest()[:_SCOPE_LETTERS]

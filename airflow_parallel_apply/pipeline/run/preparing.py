@@ -103,7 +103,7 @@ def _prepare(
             warnings = writing.check(relations, channels=config.channels, require_empty=require_empty)
         check_routing(routing_of(config, writing.ties(config.tables)), relations)
         made_elsewhere = () if queue is None else tuple(f"queue: {line}" for line in prepare_queue(queue.dsn))
-        created = (*writing.migrate(), *(prepare_queue(target.dsn) if queue is None else ()))
+        created = (*writing.migrate(), *(prepare_queue(target.url) if queue is None else ()))
         prepared = reading.prepare(copy.run if copy is not None else None, checked=at_source)
         if copy is not None:
             copy.require_finished(prepared.log_id)

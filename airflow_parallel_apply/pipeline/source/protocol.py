@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace
+from airflow_parallel_apply.pipeline.removal import Removal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,3 +109,37 @@ class Source(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class SourceConnector(Protocol):
+    """What a source's scheme names: opens sources, and does what no run needs. Made without arguments; each call has a
+    session of its own. Errors: `Unavailable`, `ConfigurationError`.
+    """
+
+    def open(self, endpoint: Endpoint, config: PipelineConfig) -> Source:
+        """A source for one thread; connects when first used."""
+        ...
+
+    def stream(self, pipeline: str) -> str:
+        """The name under which the source keeps the pipeline's place in its stream."""
+        ...
+
+    def drop(self, endpoint: Endpoint, pipeline: str, *, force: bool) -> Removal:
+        """Remove what the source keeps for a pipeline; `force`: although it is in use."""
+        ...
+
+    def drop_commands(self, pipeline: str) -> tuple[str, ...]:
+        """The commands that do the same by hand."""
+        ...
+
+    def warnings(self, endpoint: Endpoint, pipeline: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
+        """What the pipeline's stream does to its source; `much_wal_bytes`: how much that it keeps is much."""
+        ...
+
+    def published(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:
+        """The tables that pipelines follow in a database, by the id of each one's log."""
+        ...
+
+    def show_offset(self, offset: int) -> str:
+        """An offset in the source's own form, with the word for it."""
+        ...

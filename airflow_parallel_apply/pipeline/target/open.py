@@ -1,22 +1,34 @@
-"""Opening a target by its endpoint; PostgreSQL first."""
+"""Opening a target by its endpoint's scheme: one of ours, or one that was installed beside this package (`schemes`)."""
 
 from __future__ import annotations
 
-from airflow_parallel_apply.pipeline.config import Endpoint
+from typing import Final
+
+from airflow_parallel_apply.pipeline.config import POSTGRESQL, Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.target.postgres.applied import applied_logs
-from airflow_parallel_apply.pipeline.target.postgres.drop import drop_commands
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
-from airflow_parallel_apply.pipeline.target.postgres.session import Session
-from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
-from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.pipeline.schemes import Schemes
+from airflow_parallel_apply.pipeline.target.protocol import Target, TargetConnector
+
+TARGETS: Final = Schemes(
+    thing="target",
+    group="airflow_parallel_apply.targets",
+    ours={POSTGRESQL: "airflow_parallel_apply.pipeline.target.postgres.connector:PostgresConnector"},
+)
+
+
+def target_connector(endpoint: Endpoint) -> TargetConnector:
+    """What the endpoint's scheme names. Errors: `ConfigurationError` for an unknown one."""
+    connector: TargetConnector = TARGETS.load(endpoint.scheme)()
+    return connector
 
 
 def open_target(endpoint: Endpoint, pipeline: str, *, log_url: str | None = None) -> Target:
-    """A target session for one thread. Without `log_url` it can tell and steer, but apply nothing."""
+    """A target session for one thread. Without `log_url` it can tell and steer, but apply nothing. Errors:
+    `ConfigurationError` for an unknown scheme.
+    """
     reader: list[LogReader] = []
 
     def relation(relation_id: int) -> Relation:
@@ -26,21 +38,11 @@ def open_target(endpoint: Endpoint, pipeline: str, *, log_url: str | None = None
             reader.append(open_reader(log_url))
         return reader[0].state().relation(relation_id)
 
-    return PostgresTarget(endpoint, pipeline, relations=relation)
+    return target_connector(endpoint).open(endpoint, pipeline, relations=relation)
 
 
 def logs_applied_at(endpoint: Endpoint) -> dict[str, str]:
-    """The pipelines that apply to a database, by the id of each one's log; none where the role may not look. Errors:
+    """The pipelines that apply to a database, by the id of each one's log; none where it can be no target. Errors:
     `Unavailable`, `ConfigurationError`.
     """
-    session = Session(endpoint.dsn, pipeline="", schema=DEFAULT_SCHEMA, name="parallel_apply check")
-    try:
-        with session.errors("check"):
-            return applied_logs(session)
-    finally:
-        session.close()
-
-
-def target_drop_commands(pipeline: str) -> tuple[str, ...]:
-    """The SQL that does what `Target.drop` does."""
-    return drop_commands(DEFAULT_SCHEMA, pipeline)
+    return target_connector(endpoint).applied_logs(endpoint) if endpoint.scheme in TARGETS.known() else {}

@@ -7,12 +7,12 @@ the end already means done, anything else means `OwnershipLost`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.errors import ConflictReason
 from airflow_parallel_apply.pipeline.event import Relation
@@ -297,3 +297,21 @@ class Target(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class TargetConnector(Protocol):
+    """What a target's scheme names: opens targets, and does what no run needs. Made without arguments. Errors:
+    `Unavailable`, `ConfigurationError`.
+    """
+
+    def open(self, endpoint: Endpoint, pipeline: str, *, relations: Callable[[int], Relation]) -> Target:
+        """A target for one thread; connects when first used. `relations`: a relation of the log by its id."""
+        ...
+
+    def drop_commands(self, pipeline: str) -> tuple[str, ...]:
+        """The commands that do by hand what `Target.drop` does."""
+        ...
+
+    def applied_logs(self, endpoint: Endpoint) -> dict[str, str]:
+        """The pipelines that apply to a database, by the id of each one's log; none where the role may not look."""
+        ...

@@ -53,7 +53,7 @@ class Scene:
 
     def source(self, *, batch_bytes: int = 8 * 2**20, **changed: Any) -> PostgresSource:
         config = replace(self.config, **changed)
-        source = PostgresSource(Endpoint(conn_id="source", dsn=self.dsn), config, batch_bytes=batch_bytes)
+        source = PostgresSource(Endpoint(conn_id="source", url=self.dsn), config, batch_bytes=batch_bytes)
         self.opened.append(source)
         return source
 

@@ -120,7 +120,7 @@ def test_a_role_sends_once_it_is_granted_that(scene: Scene, stranger: str) -> No
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(sql.SQL(query))  # type: ignore[arg-type]
     name = psycopg.conninfo.conninfo_to_dict(stranger)["user"]
-    told = install_ddl_capture_at(Endpoint(conn_id="source", dsn=scene.dsn), grant_to=[str(name)])
+    told = install_ddl_capture_at(Endpoint(conn_id="source", url=scene.dsn), grant_to=[str(name)])
     assert told[-1] == f"Role {name} may send."
     with psycopg.connect(stranger, autocommit=True) as connection:
         connection.execute(sql.SQL(ddl("ALTER TABLE t ADD v text DEFAULT 'é'")))  # type: ignore[arg-type]

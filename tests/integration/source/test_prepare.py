@@ -242,7 +242,7 @@ def _replace_dsn(scene: Scene, dsn: str) -> Scene:
 
 def test_an_unreachable_server_is_named_without_its_password(tmp_path: Path) -> None:
     config = PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log"))
-    endpoint = Endpoint(conn_id="source", dsn="host=127.0.0.1 port=1 user=me password=hunter2 dbname=shop")
+    endpoint = Endpoint(conn_id="source", url="host=127.0.0.1 port=1 user=me password=hunter2 dbname=shop")
     source = PostgresSource(endpoint, config)
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1/shop") as refused:
         source.prepare()

@@ -36,7 +36,7 @@ class Scene:
 
     def another(self) -> PostgresTarget:
         target = PostgresTarget(
-            Endpoint(conn_id="target", dsn=self.dsn), "demo", relations=lambda number: self.relations[number]
+            Endpoint(conn_id="target", url=self.dsn), "demo", relations=lambda number: self.relations[number]
         )
         self.opened.append(target)
         return target

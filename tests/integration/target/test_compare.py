@@ -12,11 +12,11 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailab
 
 @pytest.fixture
 def sides(source_dsn: str, target_dsn: str) -> tuple[Endpoint, Endpoint]:
-    return Endpoint(conn_id="source", dsn=source_dsn), Endpoint(conn_id="target", dsn=target_dsn)
+    return Endpoint(conn_id="source", url=source_dsn), Endpoint(conn_id="target", url=target_dsn)
 
 
 def run(side: Endpoint, text: str) -> None:
-    with psycopg.connect(side.dsn, autocommit=True) as connection:
+    with psycopg.connect(side.url, autocommit=True) as connection:
         connection.execute(text)
 
 
@@ -34,7 +34,7 @@ def test_equal_tables_are_equal_whatever_the_order_of_rows_and_columns(sides: tu
         """CREATE TABLE "T 1" (extra int DEFAULT 1, g bigint[], "B" varchar, a bigint PRIMARY KEY, d timestamptz,
            e char(4), f bytea, c float8)""",
     )
-    database = psycopg.conninfo.conninfo_to_dict(target.dsn)["dbname"]
+    database = psycopg.conninfo.conninfo_to_dict(target.url)["dbname"]
     run(target, f"ALTER DATABASE {database} SET TimeZone = 'Asia/Tokyo'")
     rows = "SELECT n, NULLIF('x,' || n, 'x,7'), n / 3.0, 'epoch', 'a', '\\x00ff', ARRAY[n, NULL]"
     rows += " FROM generate_series(1, 50) n"
@@ -101,6 +101,6 @@ def test_only_followed_tables_are_compared(sides: tuple[Endpoint, Endpoint]) -> 
 def test_an_unreachable_side_and_a_useless_number_of_jobs_are_errors(sides: tuple[Endpoint, Endpoint]) -> None:
     run(sides[0], "CREATE TABLE t (a int)")
     with pytest.raises(Unavailable):
-        compare(sides[0], Endpoint(conn_id="x", dsn="host=127.0.0.1 port=1"), TablePatterns())
+        compare(sides[0], Endpoint(conn_id="x", url="host=127.0.0.1 port=1"), TablePatterns())
     with pytest.raises(ConfigurationError, match="jobs"):
         compare(*sides, TablePatterns(), jobs=0)

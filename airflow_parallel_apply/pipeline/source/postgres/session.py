@@ -111,9 +111,9 @@ class Session:
             raise _translated(error, op=op, place=self.place) from error
 
     def _conninfo(self) -> str:
-        given = conninfo_to_dict(self._endpoint.dsn)
+        given = conninfo_to_dict(self._endpoint.url)
         return make_conninfo(
-            with_keepalives(self._endpoint.dsn),
+            with_keepalives(self._endpoint.url),
             client_encoding="UTF8",
             application_name=self._application_name,
             connect_timeout=given.get("connect_timeout") or _CONNECT_TIMEOUT_SECONDS,

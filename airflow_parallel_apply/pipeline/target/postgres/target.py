@@ -65,7 +65,7 @@ class PostgresTarget:
         schema: str = DEFAULT_SCHEMA,
         synchronous_commit: str | None = None,
     ) -> None:
-        self._session = Session(endpoint.dsn, pipeline=pipeline, schema=schema, synchronous_commit=synchronous_commit)
+        self._session = Session(endpoint.url, pipeline=pipeline, schema=schema, synchronous_commit=synchronous_commit)
         self._relations = relations
         self._fence = Fence(self._session)
         self._runs = Runs(self._session)

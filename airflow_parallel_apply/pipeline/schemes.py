@@ -1,0 +1,47 @@
+"""What a URL's scheme names: an occupant of ours, imported late, or one that was installed beside this package.
+
+A room that goes by schemes has a table, scheme → `module:name`, and a group of entry points. A distribution brings an
+occupant so::
+
+    [project.entry-points."airflow_parallel_apply.sources"]
+    mysql = "my_package.source:MySqlConnector"
+
+It has to be installed wherever tasks of the pipeline run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schemes:
+    """The occupants of one room. `thing`: what one of them is called, for people."""
+
+    thing: str
+    group: str
+    ours: Mapping[str, str]
+
+    def known(self) -> tuple[str, ...]:
+        """The schemes that have an occupant here, ours first."""
+        others = {found.name for found in entry_points(group=self.group)} - self.ours.keys()
+        return (*self.ours, *sorted(others))
+
+    def load(self, scheme: str) -> Any:
+        """The occupant that a scheme names. Errors: `ConfigurationError` that lists the known schemes."""
+        if scheme in self.ours:
+            module, _, name = self.ours[scheme].partition(":")
+            return getattr(import_module(module), name)
+        for found in entry_points(group=self.group, name=scheme):
+            return found.load()
+        raise ConfigurationError(
+            f"no {self.thing} is known for {scheme}://",
+            hint=f"A {self.thing} takes {', '.join(f'{known}://' for known in self.known())}; others come with a "
+            f"package that has an entry point in the group {self.group}.",
+        )

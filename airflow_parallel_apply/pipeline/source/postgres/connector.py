@@ -1,0 +1,59 @@
+"""What the scheme `postgresql` names as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.finding import Finding
+from airflow_parallel_apply.pipeline.removal import Removal
+from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import install_ddl_capture
+from airflow_parallel_apply.pipeline.source.postgres.drop import drop_commands, drop_source
+from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
+from airflow_parallel_apply.pipeline.source.postgres.prepare import slot_name
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+from airflow_parallel_apply.pipeline.source.postgres.slot_watch import slot_trouble
+from airflow_parallel_apply.pipeline.source.postgres.source import PostgresSource
+from airflow_parallel_apply.pipeline.source.protocol import Source
+
+
+class PostgresConnector:
+    """See `SourceConnector`. The stream is a slot, and a publication of the same name."""
+
+    def open(self, endpoint: Endpoint, config: PipelineConfig) -> Source:
+        return PostgresSource(endpoint, config)
+
+    def stream(self, pipeline: str) -> str:
+        return slot_name(pipeline)
+
+    def drop(self, endpoint: Endpoint, pipeline: str, *, force: bool) -> Removal:
+        with _session(endpoint, f"{pipeline} drop", op="drop") as session:
+            return drop_source(session, slot_name(pipeline), force=force)
+
+    def drop_commands(self, pipeline: str) -> tuple[str, ...]:
+        return drop_commands(slot_name(pipeline))
+
+    def warnings(self, endpoint: Endpoint, pipeline: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
+        with _session(endpoint, f"{pipeline} status", op="status") as session:
+            return slot_trouble(session, slot_name(pipeline), much_wal_bytes=much_wal_bytes)
+
+    def published(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:
+        with _session(endpoint, "check", op="check") as session:
+            rows = session.catalog().execute(statement("published")).fetchall()
+            return {log_id: frozenset(tables) for log_id, tables in rows if log_id is not None}
+
+    def show_offset(self, offset: int) -> str:
+        return f"LSN {lsn_text(offset)}"
+
+
+def install_ddl_capture_at(endpoint: Endpoint, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:
+    """Let DDL messages of a database prove who sent them. Errors: `Unavailable`, `ConfigurationError`."""
+    with _session(endpoint, "install-ddl-capture", op="install-ddl-capture") as session:
+        return install_ddl_capture(session, grant_to=grant_to)
+
+
+@contextmanager
+def _session(endpoint: Endpoint, name: str, *, op: str) -> Iterator[Session]:
+    with closing(Session(endpoint, application_name=f"parallel_apply {name}")) as session, session.errors(op):
+        yield session

@@ -1,0 +1,33 @@
+"""What the scheme `postgresql` names as a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres.applied import applied_logs
+from airflow_parallel_apply.pipeline.target.postgres.drop import drop_commands
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
+from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
+from airflow_parallel_apply.pipeline.target.protocol import Target
+
+
+class PostgresConnector:
+    """See `TargetConnector`."""
+
+    def open(self, endpoint: Endpoint, pipeline: str, *, relations: Callable[[int], Relation]) -> Target:
+        return PostgresTarget(endpoint, pipeline, relations=relations)
+
+    def drop_commands(self, pipeline: str) -> tuple[str, ...]:
+        return drop_commands(DEFAULT_SCHEMA, pipeline)
+
+    def applied_logs(self, endpoint: Endpoint) -> dict[str, str]:
+        name = "parallel_apply check"
+        with (
+            closing(Session(endpoint.url, pipeline="", schema=DEFAULT_SCHEMA, name=name)) as session,
+            session.errors("check"),
+        ):
+            return applied_logs(session)

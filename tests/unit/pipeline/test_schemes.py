@@ -1,0 +1,77 @@
+"""A source or a target is chosen by its URL's scheme; another package may bring one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.cli.addresses import database_at
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.source.open import adopt_at_source, open_source, published_at
+from airflow_parallel_apply.pipeline.target.open import logs_applied_at, open_target
+from tests.support.installed import installed
+
+MEMO = Endpoint(conn_id="", url="memo://user:hush@host:7/desk")
+CONFIG = PipelineConfig(pipeline="demo", log_url="none")
+
+
+class MemoConnector:
+    """Opens what it was given."""
+
+    def open(self, endpoint, *rest, **named):
+        return endpoint.url
+
+
+def test_another_package_brings_a_source_and_a_target(tmp_path: Path) -> None:
+    brings = f"memo = {__name__}:{MemoConnector.__name__}"
+    groups = {"airflow_parallel_apply.sources": brings, "airflow_parallel_apply.targets": brings}
+    with installed(tmp_path, "memo", groups):
+        assert open_source(MEMO, CONFIG) == MEMO.url
+        assert open_target(MEMO, "demo") == MEMO.url
+
+
+@pytest.mark.parametrize(
+    ("thing", "call"),
+    [("source", lambda: open_source(MEMO, CONFIG)), ("target", lambda: open_target(MEMO, "demo"))],
+)
+def test_an_unknown_scheme_is_refused_with_those_that_are_known(tmp_path: Path, thing: str, call) -> None:
+    group = f"airflow_parallel_apply.{thing}s"
+    with (
+        installed(tmp_path, "paper", {group: f"paper = {__name__}:{MemoConnector.__name__}"}),
+        pytest.raises(ConfigurationError) as raised,
+    ):
+        call()
+    assert f"no {thing} is known for memo://" in raised.value.message
+    assert "postgresql://, paper://;" in (raised.value.hint or "")
+    assert group in (raised.value.hint or "")
+    assert "hush" not in str(raised.value)
+
+
+def test_a_database_that_can_be_no_source_publishes_nothing() -> None:
+    assert published_at(MEMO) == {}
+    assert logs_applied_at(MEMO) == {}
+
+
+def test_a_command_for_postgresql_refuses_another_source() -> None:
+    with pytest.raises(ConfigurationError, match="adopt-source is for a source in PostgreSQL; this one is memo://"):
+        adopt_at_source(MEMO, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme", "place"),
+    [
+        ("memo://user:hush@host:7/desk", "memo", "host:7/desk"),
+        ("postgres://me:hush@db.invalid/shop", "postgresql", "db.invalid:5432/shop"),
+        ("host=db.invalid dbname=shop password=a://b", "postgresql", "db.invalid:5432/shop"),
+    ],
+)
+def test_an_endpoint_tells_its_scheme_and_its_place_without_secrets(url: str, scheme: str, place: str) -> None:
+    endpoint = Endpoint(conn_id="", url=url)
+    assert (endpoint.scheme, endpoint.place) == (scheme, place)
+    assert url not in repr(endpoint)
+
+
+def test_a_command_takes_the_url_of_any_scheme() -> None:
+    assert database_at(MEMO.url, "source") == Endpoint(conn_id="--source", url=MEMO.url)
