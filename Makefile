@@ -9,7 +9,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PYTEST_ARGS ?=
 LOCK_COMMAND := $(BIN)/uv --quiet pip compile pyproject.toml .ci/tools.in --extra airflow --extra spark --extra demo --extra service \
-	--group dev --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate --no-header
+	--group dev --group docs --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate --no-header
 
 # Tests and the demo start hundreds of processes; each would compile all of the package anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -54,8 +54,12 @@ hunt: $(INSTALLED) ## Random histories, each run judged by one rule: green means
 bench: java $(INSTALLED) ## Ratios against PostgreSQL's own replication, from one run on one history
 	@$(BIN)/python -m benchmarks
 
+.PHONY: docs
+docs: $(INSTALLED) ## Build the documentation site into site/, strictly: a link that leads nowhere is an error
+	@$(BIN)/zensical build --clean
+
 .PHONY: check
-check: $(INSTALLED) ## Lint, format, types, import layers, the lock
+check: $(INSTALLED) ## Lint, format, types, import layers, the lock, the documentation's links
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -63,6 +67,7 @@ check: $(INSTALLED) ## Lint, format, types, import layers, the lock
 	@$(BIN)/hadolint docker/Dockerfile
 	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
 	@$(MAKE) lock-check
+	@$(MAKE) docs
 
 .PHONY: proto
 proto: $(INSTALLED) ## Generate the queue service's messages from queue.proto
@@ -81,7 +86,7 @@ lock-check: $(INSTALLED)
 .PHONY: clean
 clean: ## Remove .venv, caches and what the demo left
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m airflow_parallel_apply.demo stop || true; fi
-	@rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .hunt .import_linter_cache build dist spark-warehouse artifacts
+	@rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .hunt .import_linter_cache .cache build dist site spark-warehouse artifacts
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: java

@@ -20,7 +20,7 @@ def apply(
     context: typer.Context,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write every measurement here.")] = None,
 ) -> None:
-    """One pgbench history, applied by PostgreSQL's own replication and by ours. See BENCH_… in benchmarks/README.md."""
+    """One pgbench history, applied by PostgreSQL's own replication and by ours. See BENCH_… in docs/benchmarks.md."""
     if context.invoked_subcommand is not None:
         return
     from benchmarks.report import print_result, to_json
