@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -9,12 +11,18 @@ from airflow_parallel_apply.pipeline.apply.reduce import NetChanges
 from airflow_parallel_apply.pipeline.line import NULL, SEPARATOR
 
 
-def copy_text(changes: NetChanges, *, with_unsent: bool) -> memoryview:
-    """One line for each net change: operation, the values in order and, with `with_unsent`, the bitmap or NULL."""
+def copy_text(changes: NetChanges, again: Sequence[int] = (), *, with_unsent: bool) -> memoryview:
+    """One line for each net change: operation, the values in order, those of the columns `again` once more and, with
+    `with_unsent`, the bitmap or NULL.
+    """
     operations = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(1), len(changes.values), [None, pa.py_buffer(changes.operations)]
     ).cast(pa.binary())
     parts: list[object] = [operations.view(pa.string()), SEPARATOR, changes.values]
+    if again:
+        lists = pc.split_pattern(changes.values, SEPARATOR)
+        for index in again:
+            parts += [SEPARATOR, pc.list_element(lists, index)]
     if with_unsent:
         bitmaps = changes.unsent if changes.unsent is not None else pa.nulls(len(changes.values), pa.string())
         parts += [SEPARATOR, pc.fill_null(bitmaps, NULL)]

@@ -15,6 +15,7 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
+from psycopg import sql
 
 from airflow_parallel_apply.pipeline.apply.copy_text import copy_text
 from airflow_parallel_apply.pipeline.apply.reduce import DELETE, INSERT, UPDATE, NetChanges, Numbers, Reducer
@@ -22,6 +23,7 @@ from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import copy_line, translate
+from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns, require_exact
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, holder_session, staging_table
 from airflow_parallel_apply.pipeline.target.postgres.narrow import refused_by_width
 from airflow_parallel_apply.pipeline.target.postgres.positions import is_held
@@ -125,6 +127,7 @@ class _Staging:
         self._name = staging_table(order.pipeline, order.channel, order.token, order.attempt, relation.relation_id)
         self._reducer = Reducer(relation)
         self._target: TargetTable | None = None
+        self._inexact: tuple[int, ...] = ()
         self._texts: list[memoryview] = []
         self._seqnos: list[Numbers] = []
         self._texts_unsent = False
@@ -142,6 +145,9 @@ class _Staging:
     def finish(self) -> None:
         self._keep(self._reducer.finish())
         self.flush()
+        if self._target is not None and self._inexact:
+            staging = sql.Identifier(self._schema, self._name)
+            require_exact(self._connection, staging, self._target, self._inexact)
 
     def staged(self) -> StagedTable:
         return StagedTable(
@@ -155,10 +161,11 @@ class _Staging:
 
     def flush(self) -> None:
         """Send what is buffered as one COPY."""
-        if not self._texts:
+        if not self._texts or self._target is None:
             return
-        target = self._target or self._create()
-        command = copy_into_staging(self._schema, self._name, target, with_unsent=self._texts_unsent)
+        command = copy_into_staging(
+            self._schema, self._name, self._target, self._inexact, with_unsent=self._texts_unsent
+        )
         try:
             with self._copy(command) as copy:
                 for text in self._texts:
@@ -171,12 +178,16 @@ class _Staging:
 
     def _keep(self, found: Iterator[NetChanges]) -> None:
         for changes in found:
+            if not len(changes.values):
+                continue
+            if self._target is None:
+                self._create()
             unsent = changes.unsent is not None
             if unsent and not self._texts_unsent:
                 # From here on every line has one field more.
                 self.flush()
                 self._texts_unsent = self._has_unsent = True
-            text = copy_text(changes, with_unsent=self._texts_unsent)
+            text = copy_text(changes, self._inexact, with_unsent=self._texts_unsent)
             self._texts.append(text)
             self._seqnos.append(changes.seqnos)
             self.buffered_bytes += len(text)
@@ -185,10 +196,10 @@ class _Staging:
             if self.buffered_bytes >= _FLUSH_BYTES:
                 self.flush()
 
-    def _create(self) -> TargetTable:
+    def _create(self) -> None:
         (self._target,) = describe_tables(self._connection, [self._relation], schema=self._schema)
-        self._connection.execute(create_staging(self._schema, self._name, self._target))
-        return self._target
+        self._inexact = inexact_columns(self._target)
+        self._connection.execute(create_staging(self._schema, self._name, self._target, self._inexact))
 
     def _copy(self, command: object) -> AbstractContextManager[psycopg.Copy]:
         return self._connection.cursor().copy(command)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.filled import filled
 from airflow_parallel_apply.pipeline.finding import (
     Finding,
@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.finding import (
     quoted,
     refuse,
 )
+from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns, retyping
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -36,10 +37,11 @@ NEWEST_VERSION: Final = 189999
 
 _finding: Final = partial(new_finding, Side.TARGET)
 
+_STOPS: Final = "A run stops at the first value that would not have the same text."
 _FITS: Final = {
-    Fit.LOSES: (Severity.ERROR, "keeps less than the source's"),
-    Fit.REFUSES: (Severity.WARNING, "may refuse values of the source's"),
-    Fit.REFORMATS: (Severity.WARNING, "prints values in another form than the source's"),
+    Fit.LOSES: (Severity.ERROR, "keeps less than the source's", ""),
+    Fit.REFUSES: (Severity.WARNING, "may refuse values of the source's", _STOPS),
+    Fit.REFORMATS: (Severity.WARNING, "prints values in another form than the source's", _STOPS),
 }
 
 
@@ -82,7 +84,7 @@ def find_trouble(
         findings += pooler_findings(Side.TARGET, is_shared=shares_sessions(session.another))
         there = find_tables(connection, relations, schema=session.schema)
         for relation, table in zip(relations, there, strict=True):
-            findings += _width_findings(relation)
+            findings += _width_findings(relation, table)
             if table is None and relation.columns and not may_lack_tables:
                 findings.append(_missing(connection, relation))
         tables = [table for table in there if table is not None]
@@ -166,14 +168,19 @@ def _missing(connection: Connection, relation: Relation) -> Finding:
     return _about(relation, f"{relation.name} is missing", *mend, note=note)
 
 
-def _width_findings(relation: Relation) -> Iterator[Finding]:
+def _width_findings(relation: Relation, table: TargetTable | None) -> Iterator[Finding]:
     columns = len(relation.columns)
+    if table is not None and not table.missing_columns:
+        columns += len(inexact_columns(table))
     note = "Leave it out with an exclude pattern."
     if not columns:
         yield _about(relation, f"{relation.name} has no columns that the source sends", note=note)
     elif columns > MOST_COLUMNS:
         yield _about(
-            relation, f"{relation.name} has {columns} columns, and staging has room for {MOST_COLUMNS}", note=note
+            relation,
+            f"{relation.name} has {columns} columns, those of other types than the source's twice, and "
+            f"staging has room for {MOST_COLUMNS}",
+            note=note,
         )
 
 
@@ -219,24 +226,22 @@ def _column_findings(table: TargetTable) -> Iterator[Finding]:
 
 
 def _type_findings(table: TargetTable) -> Iterator[Finding]:
-    for column in table.relation.columns:
+    for index, column in enumerate(table.relation.columns):
         found = table.columns.get(column.name)
         if found is None or found.generated:
             continue
-        what = _FITS.get(fit(column.type_name, found.type_sql))
-        if what is not None:
-            yield _type_finding(table, column, found.type_sql, *what)
-
-
-def _type_finding(table: TargetTable, column: Column, type_sql: str, severity: Severity, what: str) -> Finding:
-    name = quoted(column.name)
-    return _about(
-        table.relation,
-        f"{table.relation.name} has the column {column.name} as {type_sql}, which {what} {column.type_name}",
-        f"ALTER TABLE {_name(table)} ALTER COLUMN {name} TYPE {column.type_name} USING {name}::{column.type_name}",
-        column=column.name,
-        severity=severity,
-    )
+        fits = _FITS.get(fit(column.type_name, found.type_sql))
+        if fits is not None:
+            severity, what, note = fits
+            yield _about(
+                table.relation,
+                f"{table.relation.name} has the column {column.name} as {found.type_sql}, which {what} "
+                f"{column.type_name}",
+                retyping(table.relation, index, found.type_sql),
+                column=column.name,
+                severity=severity,
+                note=note,
+            )
 
 
 def _key_findings(table: TargetTable, channels: int) -> Iterator[Finding]:

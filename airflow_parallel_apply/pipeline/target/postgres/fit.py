@@ -54,13 +54,14 @@ _SAME_VALUE: Final = frozenset(
         ("timestamp without time zone", "timestamp with time zone"),
         ("timestamp with time zone", "timestamp without time zone"),
         ("time without time zone", "time with time zone"),
+        ("real", "double precision"),
         ("real", "numeric"),
         ("double precision", "numeric"),
         ("cidr", "inet"),
         ("bit", "bit varying"),
     }
 )
-_EXACT: Final = frozenset({("jsonb", "json"), ("real", "double precision")})
+_EXACT: Final = frozenset({("jsonb", "json")})
 _LOSING: Final = frozenset(
     {
         ("timestamp without time zone", "date"),
@@ -93,6 +94,15 @@ def is_plain_cast(old: str, new: str) -> bool:
     if ours is None or theirs is None or old.endswith("[]") != new.endswith("[]"):
         return False
     return ours.name == theirs.name or any(ours.name in family and theirs.name in family for family in _FAMILIES)
+
+
+def is_cast_by_text(old: str, new: str) -> bool:
+    """Whether an ordinary cast makes of each value the one that its text is, too."""
+    ours, theirs = _parsed(old), _parsed(new)
+    if ours is None or theirs is None or "character" in (ours.name, theirs.name):
+        return False
+    names = {ours.name, theirs.name}
+    return names.isdisjoint(_FLOATS) and any(names <= family for family in _FAMILIES[:2])
 
 
 def fit(source: str, target: str) -> Fit:

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.event import Operation, Relation
 from airflow_parallel_apply.pipeline.line import values_of
 from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, Reached, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.exact import find_unlike, inexact_columns, unlike
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
@@ -47,6 +48,28 @@ class _Sent:
     """Whether the target's own foreign keys may have done it (see `Cascades`)."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One that is about to be sent. `old_key`: where the key changed."""
+
+    table: TargetTable
+    operation: Operation
+    seqno: int
+    values: Sequence[str | None]
+    unsent: str
+    old_key: Sequence[str | None] | None
+    reached: Reached
+
+    def texts(self, index: int) -> Iterator[str]:
+        """What it says of a column: its value, and the one that its key had."""
+        if index < len(self.values) and self.unsent[index : index + 1] != "1":
+            yield from (value for value in [self.values[index]] if value is not None)
+        told = self.table.relation.key_indexes or range(len(self.table.relation.columns))
+        for place, old in zip(told, self.old_key or (), strict=False):
+            if place == index and old is not None:
+                yield old
+
+
 class Replayer:
     """Replays rows inside the caller's transaction."""
 
@@ -59,6 +82,7 @@ class Replayer:
         self._moving = moving
         self._tables: dict[int, TargetTable] = {}
         self._narrow: dict[int, Mapping[int, int]] = {}
+        self._inexact: dict[int, tuple[int, ...]] = {}
         self._statements: dict[tuple[int, Operation, str, bool, bool, bool], bytes] = {}
         self._cascades = Cascades()
         self._knows_keys = False
@@ -79,7 +103,7 @@ class Replayer:
                 self._run_some(rows)
 
     def _run_some(self, rows: Iterator[tuple[Any, ...]]) -> None:
-        ready = []
+        ready: list[_Change] = []
         if not self._knows_keys:
             self._cascades.learn(find_acting_keys(self._connection, schema=self._schema))
             self._knows_keys = True
@@ -93,11 +117,12 @@ class Replayer:
             reached = self._cascades.reach(table.oid, seqno, operation)
             row = values_of(values) if table.relation.columns else []
             left = None if old_key is None else values_of(old_key)
-            ready.append((table, operation, seqno, row, unsent or "", left, reached))
+            ready.append(_Change(table, operation, seqno, row, unsent or "", left, reached))
+        self._require_exact(ready)
         sent: list[_Sent] = []
         try:
             with self._connection.pipeline():
-                sent.extend(self._send(*row) for row in ready)
+                sent.extend(self._send(change) for change in ready)
         except psycopg.Error as error:
             raise _located(error, sent) from error
         for one in sent:
@@ -105,6 +130,20 @@ class Replayer:
                 raise self._unlike(one).at(seqno=one.seqno)
             if one.cursor.rowcount == 1 and one.cursor.description and one.cursor.fetchone() == (False,):
                 raise self._changed(one).at(seqno=one.seqno)
+
+    def _require_exact(self, changes: Sequence[_Change]) -> None:
+        """Of columns whose type is another than the source's: that they print the texts which come."""
+        texts: dict[tuple[int, int], dict[str, _Change]] = {}
+        for change in changes:
+            relation_id = change.table.relation.relation_id
+            for index in self._inexact[relation_id]:
+                found = texts.setdefault((relation_id, index), {})
+                for text in change.texts(index):
+                    found.setdefault(text, change)
+        for (relation_id, index), found in texts.items():
+            odd = find_unlike(self._connection, self._table(relation_id), index, list(found))
+            if odd is not None:
+                raise _odd(found[odd[0]], index, *odd)
 
     def _unlike(self, one: _Sent) -> ParallelApplyError:
         """Why a statement changed another number of rows than one."""
@@ -147,16 +186,11 @@ class Replayer:
             hint=hint,
         )
 
-    def _send(
-        self,
-        table: TargetTable,
-        operation: Operation,
-        seqno: int,
-        values: Sequence[str | None],
-        unsent: str,
-        old_key: Sequence[str | None] | None,
-        reached: Reached,
-    ) -> _Sent:
+    def _send(self, change: _Change) -> _Sent:
+        table, operation, seqno, values, unsent = (
+            change.table, change.operation, change.seqno, change.values, change.unsent
+        )  # fmt: skip
+        old_key, reached = change.old_key, change.reached
         relation = table.relation
         for index, length in self._narrow.get(relation.relation_id, {}).items():
             value = values[index] if index < len(values) else None
@@ -235,6 +269,7 @@ class Replayer:
             tables = describe_tables(self._connection, new, schema=self._schema)
             self._tables.update(zip((relation.relation_id for relation in new), tables, strict=True))
             self._narrow.update((table.relation.relation_id, narrow_columns(table)) for table in tables)
+            self._inexact.update((table.relation.relation_id, inexact_columns(table)) for table in tables)
 
 
 def _written(table: TargetTable, operation: Operation, *, moves: bool) -> list[int]:
@@ -245,6 +280,19 @@ def _written(table: TargetTable, operation: Operation, *, moves: bool) -> list[i
         for index, column in enumerate(columns)
         if not column.generated and (moves or operation is Operation.INSERT or not column.identity_always)
     ]
+
+
+def _odd(change: _Change, index: int, text: str, refusal: psycopg.Error | None) -> ParallelApplyError:
+    """The error for a value that the target's column does not take as it is."""
+    relation = change.table.relation
+    key = [change.values[place] for place in relation.key_indexes]
+    if refusal is None:
+        return unlike(change.table, index, key=key, text=text).at(seqno=change.seqno)
+    found = translate(refusal, op="replay", table=relation.name)
+    found.column = relation.columns[index].name
+    if key:
+        found.message += f" (row {key_text([relation.columns[place].name for place in relation.key_indexes], key)})"
+    return found.at(seqno=change.seqno)
 
 
 def _row_text(values: Sequence[object]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.target.postgres.exact import text_column
 from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag, pipeline_tag
 from airflow_parallel_apply.pipeline.target.postgres.narrow import constraints, narrow_columns
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
@@ -27,9 +28,9 @@ MOST_COLUMNS: Final = 1598
 """Of a relation: the server's 1600 without these two."""
 
 
-def create_staging(schema: str, staging: str, table: TargetTable) -> sql.Composed:
+def create_staging(schema: str, staging: str, table: TargetTable, inexact: Sequence[int]) -> sql.Composed:
     """With the target's types and collations, without its defaults and constraints; of a domain, the type below it,
-    since deletes have NULLs.
+    since deletes have NULLs. `inexact`: columns whose texts are kept, too.
     """
     narrow = narrow_columns(table)
 
@@ -44,11 +45,12 @@ def create_staging(schema: str, staging: str, table: TargetTable) -> sql.Compose
     )
     created = sql.SQL(
         "CREATE UNLOGGED TABLE {staging} WITH (autovacuum_enabled = off) AS "
-        'SELECT NULL::"char" AS {operation}, {columns}, NULL::text AS {unsent} FROM {target} WITH NO DATA'
+        'SELECT NULL::"char" AS {operation}, {columns}, {texts}NULL::text AS {unsent} FROM {target} WITH NO DATA'
     ).format(
         staging=sql.Identifier(schema, staging),
         operation=OPERATION_COLUMN,
         columns=columns,
+        texts=sql.SQL("").join(sql.SQL("NULL::text AS {}, ").format(text_column(index)) for index in inexact),
         unsent=UNSENT_COLUMN,
         target=table.identifier,
     )
@@ -58,9 +60,12 @@ def create_staging(schema: str, staging: str, table: TargetTable) -> sql.Compose
     return created + sql.SQL("; ALTER TABLE {} ").format(sql.Identifier(schema, staging)) + checks
 
 
-def copy_into_staging(schema: str, staging: str, table: TargetTable, *, with_unsent: bool) -> sql.Composed:
+def copy_into_staging(
+    schema: str, staging: str, table: TargetTable, inexact: Sequence[int], *, with_unsent: bool
+) -> sql.Composed:
     """The COPY whose data `apply.copy_text` builds."""
     columns = [OPERATION_COLUMN, *(sql.Identifier(column.name) for column in table.relation.columns)]
+    columns += [text_column(index) for index in inexact]
     if with_unsent:
         columns.append(UNSENT_COLUMN)
     return sql.SQL("COPY {staging} ({columns}) FROM STDIN (FREEZE)").format(

@@ -36,6 +36,8 @@ class TargetColumn:
     """Its collation is nondeterministic."""
     one_image: bool
     """Values that are equal have the same text."""
+    compound: bool
+    """How its values are read depends on types that its own name does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +261,7 @@ def _table(relation: Relation, rows: Sequence[dict[str, Any]], indexes: Mapping[
                 needs_value=row["not_null"] and not row["has_default"] and not row["generated"],
                 fuzzy=row["fuzzy"],
                 one_image=row["type_oid"] in _ONE_IMAGE_TYPES and not row["fuzzy"],
+                compound=row["compound"],
             )
             for row in rows
         },

@@ -11,6 +11,8 @@ SELECT wanted.ordinal - 1 AS index, c.oid, c.relkind::text AS kind,
        a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
        a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
        coalesce(NOT l.collisdeterministic, false) AS fuzzy,
+       -- A composite type, a range, or an array of these or of domains, that is not built in.
+       element.oid >= 16384 AND element.typtype IN ('c', 'd', 'r', 'm') AS compound,
        c.relhasrules OR EXISTS (
            SELECT FROM pg_trigger g
            WHERE g.tgrelid = c.oid AND g.tgenabled IN ('O', 'A') AND g.tgfoid <> 'unique_key_recheck'::regproc
@@ -24,6 +26,8 @@ JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN LATERAL (
     SELECT b.oid, b.typmod FROM below b JOIN pg_type u ON u.oid = b.oid AND u.typtype <> 'd' WHERE b.domain = t.oid
 ) base ON true
+JOIN pg_type plain ON plain.oid = coalesce(base.oid, a.atttypid)
+JOIN pg_type element ON element.oid = CASE plain.typcategory WHEN 'A' THEN plain.typelem ELSE plain.oid END
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
 CROSS JOIN LATERAL (
     SELECT coalesce(bool_or(enabled IN ('O', 'A')), false) AS by_others,

@@ -1,0 +1,122 @@
+"""Columns whose type is not the source's: what is stored must print the text that was read, or the run stops.
+
+`COPY` and assignments take ' 7 ' for an integer, cut `timestamp` to `date` and pad `char`, without a word. Which values
+come through is not for a table of types to say, so the server is asked: staging has the source's text beside the value,
+and a replay asks for the texts of a batch before it sends its statements. Where types are equal nothing is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import quoted
+from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit, is_cast_by_text
+from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+
+_REFUSED: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.NotSupportedError)
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+def inexact_columns(table: TargetTable) -> tuple[int, ...]:
+    """Indexes in the relation of the columns that may store a value whose text is not the one that was read."""
+    narrow = narrow_columns(table)
+    found = []
+    for index, column in enumerate(table.relation.columns):
+        stored = table.columns[column.name]
+        is_exact = fit(column.type_name, stored.type_sql) is Fit.EXACT and not stored.compound
+        if not (is_exact or stored.generated or index in narrow):
+            found.append(index)
+    return tuple(found)
+
+
+def text_column(index: int) -> sql.Identifier:
+    """Of staging: the source's text of the relation's column. The colons keep it apart from columns of the target."""
+    return sql.Identifier(f"pa:text:{index}")
+
+
+def require_exact(connection: Connection, staging: sql.Identifier, table: TargetTable, inexact: Sequence[int]) -> None:
+    """Compare what staging holds with the texts that it was made of. Errors: `TargetError` that names the first column
+    and key; psycopg's own.
+    """
+    names = [column.name for column in table.relation.columns]
+    differs = sql.SQL("concat(s.{}) <> coalesce(s.{}, '') COLLATE \"C\"")
+    tests = [differs.format(sql.Identifier(names[index]), text_column(index)) for index in inexact]
+    keys = [
+        sql.SQL("s.{}").format(text_column(index) if index in inexact else sql.Identifier(names[index]))
+        for index in table.relation.key_indexes
+    ]
+    found = connection.execute(
+        sql.SQL(
+            "SELECT ARRAY[{tests}], ARRAY[{texts}], ARRAY[{keys}]::text[] FROM {staging} AS s WHERE {any} LIMIT 1"
+        ).format(
+            tests=sql.SQL(", ").join(tests),
+            texts=sql.SQL(", ").join(sql.SQL("s.{}").format(text_column(index)) for index in inexact),
+            keys=sql.SQL(", ").join(sql.SQL("concat({})").format(key) for key in keys),
+            staging=staging,
+            any=sql.SQL(" OR ").join(tests),
+        )
+    ).fetchone()
+    if found is not None:
+        is_other, texts, key = found
+        place = is_other.index(True)
+        raise unlike(table, inexact[place], key=key, text=texts[place])
+
+
+def find_unlike(
+    connection: Connection, table: TargetTable, index: int, texts: Sequence[str]
+) -> tuple[str, psycopg.Error | None] | None:
+    """One of these texts of a column that the column would print otherwise, or refuses, with what the server says then.
+    Errors: psycopg's own.
+    """
+    stored = table.columns[table.relation.columns[index].name]
+    query = sql.SQL('SELECT v FROM unnest($1::text[]) AS v WHERE concat(v::{}) <> v COLLATE "C" LIMIT 1').format(
+        sql.SQL(stored.type_sql)
+    )
+    try:
+        with connection.transaction():
+            found = psycopg.RawCursor(connection).execute(query, [list(texts)]).fetchone()
+    except _REFUSED as error:
+        if len(texts) == 1:
+            return texts[0], error
+        half = len(texts) // 2
+        first = find_unlike(connection, table, index, texts[:half])
+        return first or find_unlike(connection, table, index, texts[half:])
+    return (str(found[0]), None) if found is not None else None
+
+
+def unlike(table: TargetTable, index: int, *, key: Sequence[str | None], text: str | None) -> TargetError:
+    """The error for a value that the target would store as another one."""
+    relation = table.relation
+    column = relation.columns[index]
+    stored = table.columns[column.name].type_sql
+    names = [relation.columns[place].name for place in relation.key_indexes]
+    row = f": {', '.join(f'{name}={value}' for name, value in zip(names, key, strict=True))}" if names and key else ""
+    return TargetError(
+        f"the target's column has the type {stored}, which stores a value of the source's {column.type_name} as one "
+        f"with another text{row}",
+        table=relation.name,
+        column=column.name,
+        hint=f"Run {retyping(relation, index, stored)} at the target; then run again.",
+        values=text,
+    )
+
+
+def retyping(relation: Relation, index: int, stored: str) -> str:
+    """The ALTER TABLE that gives a column of the target the source's type, and keeps every text that it prints: of
+    most types a cast does not.
+    """
+    column = relation.columns[index]
+    name = quoted(column.name)
+    value = f"{name}::{column.type_name}"
+    if not is_cast_by_text(stored, column.type_name):
+        value = f"CASE num_nulls({name}) WHEN 0 THEN concat({name})::{column.type_name} END"
+    table = quoted(relation.schema, relation.table)
+    return f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {column.type_name} USING {value}"
