@@ -23,7 +23,8 @@ class Sighting:
     since they were made. `fills`: of columns that were made since the log's first sighting, by number, their type and
     what rows older than they hold in them, as a literal. `types`: of all columns, by number; none in a log of a version
     that did not keep them. `recast`: columns whose type changed where that keeps all values, while the table was
-    rewritten all the same: number, type before, type then.
+    rewritten all the same: number, type before, type then. `names`: of all columns, by number, where the source tells
+    of each later change as it is made; else none.
     """
 
     oid: int
@@ -36,6 +37,7 @@ class Sighting:
     fills: tuple[tuple[int, str, str], ...] = ()
     types: tuple[tuple[int, str], ...] = ()
     recast: tuple[tuple[int, str, str], ...] = ()
+    names: tuple[tuple[int, str], ...] = ()
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -59,13 +61,14 @@ class Sighting:
             self.fills,
             self.types,
             self.recast,
+            self.names,
         ]
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> Sighting:
         """Inverse of `to_json`."""
         oid, lsn, last_number, absent, generated, key, rewritten, fills, *more = value
-        types, recast = more or ((), ())
+        types, recast, names = (*more, (), (), ())[:3]
         return cls(
             oid=oid,
             lsn=lsn,
@@ -77,6 +80,7 @@ class Sighting:
             fills=tuple((number, type_name, fill) for number, type_name, fill in fills),
             types=tuple((number, type_name) for number, type_name in types),
             recast=tuple((number, before, then) for number, before, then in recast),
+            names=tuple((number, name) for number, name in names),
         )
 
 

@@ -1,4 +1,4 @@
-"""One embedded Spark for all integration tests, in a directory of its own."""
+"""What integration tests share: a pipeline to change, and one embedded Spark in a directory of its own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,25 @@ from pathlib import Path
 
 import pytest
 
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.spark.layout import ServerSettings
 from airflow_parallel_apply.spark.server import ServerLease, connect_server, stop_server
 from airflow_parallel_apply.spark.session import release_session
+from tests.support.rig import Rig
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    """Without tables; what modules change of it is in a fixture of theirs."""
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        channels=2,
+        lanes=2,
+        tables=TablePatterns(include=("*.*",)),
+        ddl=DdlPolicy.APPLY,
+    )
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
 
 
 @pytest.fixture(scope="session")

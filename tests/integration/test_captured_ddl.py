@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import install
@@ -32,21 +30,17 @@ FOLLOWED = {
         "ALTER TABLE t DROP c", "ALTER TABLE t ADD c integer DEFAULT 7", "ALTER TABLE t ALTER c DROP DEFAULT",
         "VACUUM FULL t",
     ],
+    "a name that passed on": [
+        "ALTER TABLE t RENAME b TO c", "INSERT INTO t VALUES (101, 'x', 5)", "ALTER TABLE t DROP c",
+        "ALTER TABLE t ADD c integer", "INSERT INTO t VALUES (102, 'x', 6)",
+    ],
 }  # fmt: skip
 
 
 @pytest.fixture
-def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    config = PipelineConfig(
-        pipeline="p",
-        log_url=str(tmp_path / "log"),
-        channels=2,
-        lanes=2,
-        tables=TablePatterns(include=("public.*",)),
-        ddl=DdlPolicy.APPLY,
-    )
-    install(source_dsn)
-    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+def rig(rig: Rig) -> Rig:
+    install(rig.source_dsn)
+    return rig.having(tables=TablePatterns(include=("public.*",)))
 
 
 def begin(rig: Rig, *tables: str) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.copy.recopy import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
@@ -47,19 +45,6 @@ UNKNOWN = {
         "ALTER TABLE t ALTER c TYPE text",
     ],
 }  # fmt: skip
-
-
-@pytest.fixture
-def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    config = PipelineConfig(
-        pipeline="p",
-        log_url=str(tmp_path / "log"),
-        channels=2,
-        lanes=2,
-        tables=TablePatterns(include=("*.*",)),
-        ddl=DdlPolicy.APPLY,
-    )
-    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
 
 
 def begin(rig: Rig, *tables: str) -> None:
@@ -270,5 +255,43 @@ def test_a_table_that_comes_later_is_seen_before_its_first_row(rig: Rig) -> None
     sightings = open_reader(rig.config.log_url).state().sightings
     assert [(one.last_number, one.absent) for one in sightings] == [(3, ()), (3, (2,))]
     rig.write("INSERT INTO late VALUES (1, 'a')", "ALTER TABLE late ADD x integer DEFAULT 4", "UPDATE late SET a = 'b'")
+    rig.run()
+    assert_equal(rig)
+
+
+PASSED_ON = {
+    "renamed, written, dropped, another made": [
+        "ALTER TABLE t RENAME b TO c", "INSERT INTO t VALUES (100, 'x', 5)", "ALTER TABLE t DROP c",
+        "ALTER TABLE t ADD c integer",
+    ],
+    "by way of a name of its own": [
+        "ALTER TABLE t RENAME b TO c", "UPDATE t SET c = 7 WHERE id < 9", "ALTER TABLE t DROP c",
+        "ALTER TABLE t ADD d integer DEFAULT 3", "ALTER TABLE t RENAME d TO c",
+    ],
+    "and written again": [
+        "ALTER TABLE t RENAME b TO c", "INSERT INTO t VALUES (100, 'x', 5)", "ALTER TABLE t DROP c",
+        "ALTER TABLE t ADD c integer", "INSERT INTO t VALUES (101, 'x', 6)",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", PASSED_ON)
+@pytest.mark.parametrize("tables", [(_TABLE,), _PARTED], ids=["plain", "partitioned"])
+def test_a_name_that_passes_on_between_two_captures_stops_the_run(
+    rig: Rig, recipe: str, tables: tuple[str, ...]
+) -> None:
+    begin(rig, *tables)
+    write(rig, PASSED_ON[recipe])
+    with pytest.raises(FatalError, match=r"(?s)nothing tells which columns.*: .*recopy --table public\.t"):
+        rig.run()
+    recopied(rig, "ALTER TABLE t DROP b", "ALTER TABLE t ADD c integer").run()
+    rig.write("INSERT INTO t VALUES (102, 'y', 3)")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_column_made_as_another_is_dropped_is_told_by_a_type_that_the_other_cannot_have_had(rig: Rig) -> None:
+    begin(rig, _TABLE)
+    rig.write("ALTER TABLE t DROP b, ADD c date DEFAULT '2026-01-01'", "INSERT INTO t VALUES (100, 'x')")
     rig.run()
     assert_equal(rig)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
 
@@ -26,16 +24,8 @@ RENAMES = {
 
 
 @pytest.fixture
-def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    config = PipelineConfig(
-        pipeline="p",
-        log_url=str(tmp_path / "log"),
-        channels=4,
-        lanes=2,
-        tables=TablePatterns(include=("*.*",)),
-        epoch_max_changes=20,
-    )
-    made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+def rig(rig: Rig) -> Rig:
+    made = rig.having(channels=4, epoch_max_changes=20, ddl=DdlPolicy.REFUSE)
     made.both(*(f"CREATE TABLE {name} (id integer PRIMARY KEY, v text DEFAULT '{name}')" for name in "abc"))
     made.prepare()
     write(made)

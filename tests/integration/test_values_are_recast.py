@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.copy.recopy import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
@@ -29,16 +26,7 @@ RECAST = {
 
 
 @pytest.fixture
-def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    config = PipelineConfig(
-        pipeline="p",
-        log_url=str(tmp_path / "log"),
-        channels=2,
-        lanes=2,
-        tables=TablePatterns(include=("*.*",)),
-        ddl=DdlPolicy.APPLY,
-    )
-    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+def rig(rig: Rig) -> Rig:
     rig.both(_TABLE)
     rig.prepare()
     rig.write("INSERT INTO t SELECT i, 'a' || i, i, i FROM generate_series(1, 60) i")

@@ -46,6 +46,16 @@ def can_verify(found: Sequence[DdlObject]) -> bool:
     return {one.name for one in found} >= _NEEDED and all(one.is_trusted for one in found)
 
 
+def captures_ddl(connection: psycopg.Connection[Any]) -> bool:
+    """Whether each change of a followed table's definition is sent as it is made, in a way that can be verified."""
+    found = connection.execute(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_event_trigger e "
+        "WHERE e.evtname = 'parallel_apply_capture_ddl' AND e.evtenabled = 'A' "
+        "AND e.evtfoid = to_regprocedure('parallel_apply.capture_ddl()'))"
+    ).fetchone()
+    return bool(found and found[0]) and can_verify(ddl_objects(connection))
+
+
 def install_ddl_capture(session: Session, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:
     """Make or renew it, and let roles send DDL; says what was done. Keys that are there stay.
 

@@ -28,13 +28,25 @@ DECLARE
     followed oid;
 BEGIN
     FOR followed IN
+        WITH RECURSIVE altered (oid) AS (
+            SELECT coalesce(pg_partition_root(coalesce(i.indrelid, c.objid)), i.indrelid, c.objid)
+            FROM pg_event_trigger_ddl_commands() AS c
+            LEFT JOIN pg_index i ON i.indexrelid = c.objid
+            WHERE c.classid = 'pg_class'::regclass
+            UNION
+            SELECT t.oid
+            FROM pg_event_trigger_ddl_commands() AS c
+            JOIN pg_class t ON t.reloftype = c.objid
+            WHERE c.classid = 'pg_type'::regclass
+            UNION
+            SELECT h.inhrelid
+            FROM altered
+            JOIN pg_inherits h ON h.inhparent = altered.oid
+        )
         SELECT DISTINCT r.prrelid
-        FROM pg_event_trigger_ddl_commands() AS c
-        LEFT JOIN pg_index i ON i.indexrelid = c.objid
-        JOIN pg_publication_rel r
-            ON r.prrelid = coalesce(pg_partition_root(coalesce(i.indrelid, c.objid)), i.indrelid, c.objid)
-        WHERE c.classid = 'pg_class'::regclass
-            AND starts_with(obj_description(r.prpubid, 'pg_publication'), 'parallel_apply: log ')
+        FROM altered
+        JOIN pg_publication_rel r ON r.prrelid = altered.oid
+        WHERE starts_with(obj_description(r.prpubid, 'pg_publication'), 'parallel_apply: log ')
     LOOP
         PERFORM parallel_apply.send_signed('parallel_apply.sighting', parallel_apply.sighting(followed));
     END LOOP;
@@ -46,5 +58,7 @@ REVOKE ALL ON FUNCTION parallel_apply.capture_ddl() FROM PUBLIC;
 
 DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_ddl;
 CREATE EVENT TRIGGER parallel_apply_capture_ddl ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE INDEX', 'ALTER INDEX')
+    WHEN TAG IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE INDEX', 'ALTER INDEX', 'ALTER TYPE')
     EXECUTE FUNCTION parallel_apply.capture_ddl();
+-- In sessions that replicate as well: their changes are changes, too.
+ALTER EVENT TRIGGER parallel_apply_capture_ddl ENABLE ALWAYS;

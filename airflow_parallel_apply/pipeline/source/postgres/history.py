@@ -15,8 +15,9 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.sighting import Sighting
-from airflow_parallel_apply.pipeline.source.postgres.numbering import Moment, Named, settle
+from airflow_parallel_apply.pipeline.source.postgres.numbering import Moment, settle
 from airflow_parallel_apply.pipeline.source.postgres.recast import recast_since
+from airflow_parallel_apply.pipeline.source.postgres.retyping import takes_rewrite
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import Shape, look
 
@@ -26,20 +27,46 @@ _LONGEST_LOOK: Final = "60s"
 
 
 def settle_numbers(
-    columns: Sequence[Named], shape: Shape, seen: Sighting | None, known: Relation | None
+    columns: Sequence[tuple[str, str]], shape: Shape, seen: Sighting | None, known: Relation | None
 ) -> tuple[int | None, ...]:
-    """The columns' numbers, None where they cannot be told."""
-    earlier, names = [], {number: [(one.name, one.type_name)] for number, one in shape.columns.items()}
-    if seen is not None:
-        earlier.append(Moment(present=seen.numbers, perhaps=frozenset(seen.generated), last=seen.last_number))
+    """The numbers of columns by name and type, None where they cannot be told."""
+    if seen is not None and (told := _told_numbers(columns, seen)):
+        return told
+    earlier, had = [], {number: [column.type_name] for number, column in shape.columns.items()}
     numbers = _numbers(known)
     if known is not None and numbers:
         stored = shape.stored | (frozenset(seen.generated) if seen is not None else frozenset())
         earlier.append(Moment(present=frozenset(numbers) - stored, perhaps=stored, last=max(numbers)))
         for column, number in zip(known.columns, numbers, strict=True):
-            names.setdefault(number, []).append((column.name, column.type_name))
+            had[number] = [*had.get(number, ()), column.type_name]
+    # No column of a table whose rows have their old file can have been of a type that takes a new one. Parts that were
+    # made since have theirs from the start.
+    is_kept = False
+    if seen is not None:
+        earlier.append(Moment(present=seen.numbers, perhaps=frozenset(seen.generated), last=seen.last_number))
+        files = dict(seen.rewritten)
+        is_kept = not shape.is_partitioned and all(files.get(part, part) == file for part, file in shape.rewritten)
+        for number, type_name in seen.types:
+            had[number] = [type_name, *(one.type_name for one in (shape.columns.get(number),) if one is not None)]
     now = Moment(present=shape.plain, perhaps=shape.stored, last=shape.last_number)
-    return settle(columns, earlier=earlier, now=now, names=names)
+    return settle(
+        [type_name for _, type_name in columns],
+        earlier=earlier,
+        now=now,
+        can_be=lambda number, type_name: (
+            not is_kept or not any(takes_rewrite(one, type_name) for one in had.get(number, ()))
+        ),
+    )
+
+
+def _told_numbers(columns: Sequence[tuple[str, str]], seen: Sighting) -> tuple[int, ...]:
+    """The numbers of columns that are exactly those of a sighting, where the source had told of any change since."""
+    types = dict(seen.types)
+    for numbers in (seen.numbers, seen.numbers | {*seen.generated}):
+        told = [(number, name) for number, name in seen.names if number in numbers]
+        if told and [(name, types.get(number)) for number, name in told] == [*columns]:
+            return tuple(number for number, _ in told)
+    return ()
 
 
 def look_again(

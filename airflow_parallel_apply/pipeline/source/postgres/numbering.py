@@ -4,20 +4,18 @@ The message has names and types of its own moment, the catalog that is asked tho
 column's. A column is its number, which no other one ever gets. What is proven: a message names its columns in the order
 of their numbers; numbers are given in the order in which columns are made; a column that was there before the message
 and is there now was there in between; and one that was gone before it does not come back. What that leaves open is told
-by names and types where only one way fits what is known of them, and else it is not told.
+by types where only one way fits what is known of them, and else it is not told.
 
-Transaction ids say nothing here: they are given in another order than transactions commit.
+Names prove nothing: one passes on when its column is renamed or dropped. Nor do transaction ids: they are given in
+another order than transactions commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
-from typing import Final, TypeAlias
-
-Named: TypeAlias = tuple[str, str]
-"""A name and a type."""
+from typing import Final
 
 _MOST_WAYS: Final = 4096
 
@@ -34,16 +32,16 @@ class Moment:
 
 
 def settle(
-    columns: Sequence[Named], *, earlier: Sequence[Moment], now: Moment, names: Mapping[int, Sequence[Named]]
+    types: Sequence[str], *, earlier: Sequence[Moment], now: Moment, can_be: Callable[[int, str], bool]
 ) -> tuple[int | None, ...]:
-    """The columns' numbers, None where they cannot be told. `earlier`: moments before the message. `names`: what
-    columns are known to be called, before the message or now; one without an entry may have had any name.
+    """The numbers of columns that are of some types, None where they cannot be told. `earlier`: moments before the
+    message. `can_be`: whether a column can have been of a type at the message.
     """
-    ways = list(islice(_ways(len(columns), earlier, now), _MOST_WAYS + 1))
+    ways = list(islice(_ways(len(types), earlier, now), _MOST_WAYS + 1))
     if not ways or len(ways) > _MOST_WAYS:
-        return tuple(None for _ in columns)
+        return tuple(None for _ in types)
     if len(ways) > 1:
-        fitting = [way for way in ways if _fits(way, columns, names)]
+        fitting = [way for way in ways if all(map(can_be, way, types))]
         ways = fitting or ways
     return tuple(places[0] if len(set(places)) == 1 else None for places in zip(*ways, strict=True))
 
@@ -68,7 +66,3 @@ def _ways(count: int, earlier: Sequence[Moment], now: Moment) -> Iterator[tuple[
         if wanted >= 0:
             for chosen in combinations(perhaps, wanted):
                 yield tuple(sorted((*sure, *born[:made], *chosen)))
-
-
-def _fits(way: Sequence[int], columns: Sequence[Named], names: Mapping[int, Sequence[Named]]) -> bool:
-    return all(number not in names or column in names[number] for number, column in zip(way, columns, strict=True))

@@ -37,7 +37,7 @@ class SentSightings:
         shape = shape_of_row(sent["shape"])
         before = self.before(shape.oid, commit_lsn)
         proven = fills_of_rows(sent["fills"], new_numbers(shape, before), before)
-        made = with_proven(shape.sighting(commit_lsn + 1), shape, proven, before)
+        made = with_proven(shape.sighting(commit_lsn + 1, is_told=True), shape, proven, before)
         if commit_lsn != self._commit_lsn:
             self._commit_lsn, self._here = commit_lsn, {}
         self._here[shape.oid] = made

@@ -9,6 +9,7 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.sighting import Sighting
+from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import captures_ddl
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 
 _STORED: Final = "s"
@@ -67,8 +68,10 @@ class Shape:
             rewritten=(),
         )
 
-    def sighting(self, lsn: int) -> Sighting:
-        """`lsn`: where the WAL ended after the catalog was read, or where a snapshot begins that it was read in."""
+    def sighting(self, lsn: int, *, is_told: bool = False) -> Sighting:
+        """`lsn`: where the WAL ended after the catalog was read, or where a snapshot begins that it was read in.
+        `is_told`: the source tells of each later change.
+        """
         return Sighting(
             oid=self.oid,
             lsn=lsn,
@@ -78,6 +81,7 @@ class Shape:
             key=self.key,
             rewritten=self.rewritten,
             types=tuple((number, column.type_name) for number, column in sorted(self.columns.items())),
+            names=tuple((number, column.name) for number, column in sorted(self.columns.items())) if is_told else (),
         )
 
 
@@ -121,9 +125,11 @@ def look(
     connection: psycopg.Connection[Any], oids: Sequence[int], *, lsn: int | None = None
 ) -> tuple[tuple[Sighting, Shape], ...]:
     """Tables as they are now. `lsn`: where the snapshot begins that the connection reads; None outside of one."""
+    # Before the catalog is read: what changes behind it is told.
+    is_told = captures_ddl(connection)
     found = shapes(connection, oids)
     if lsn is None:
         # After the catalog was read: all that it shows lies before.
         row = connection.execute("SELECT (pg_catalog.pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
         lsn = int(row[0]) if row else 0
-    return tuple((shape.sighting(lsn), shape) for shape in found.values())
+    return tuple((shape.sighting(lsn, is_told=is_told), shape) for shape in found.values())
