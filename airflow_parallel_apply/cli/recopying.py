@@ -36,7 +36,8 @@ def recopy(
     No run may own the pipeline meanwhile. Changes that came before the copy are passed over; the table is ahead of the
     others until the next run has passed them. Cut off, it is run again.
     """
-    from airflow_parallel_apply.pipeline.copy.recopy import RecopyProgress, recopy_tables
+    from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+    from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress
     from airflow_parallel_apply.pipeline.source.open import source_connector
 
     names = []

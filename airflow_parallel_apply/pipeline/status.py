@@ -13,8 +13,8 @@ import pendulum
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, Phase, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names
+from airflow_parallel_apply.pipeline.copy.open import read_progress
 from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
-from airflow_parallel_apply.pipeline.copy.record import read_progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.copy.record import NO_GENERATION, is_copying
+from airflow_parallel_apply.pipeline.copy.open import is_copying
+from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION
 from airflow_parallel_apply.pipeline.errors import LogError, SourceError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.interval import Interval

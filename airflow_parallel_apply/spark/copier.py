@@ -1,6 +1,6 @@
 """The initial copy on Spark: one job over the numbers of the parts, one task for each part.
 
-A task imports the source's snapshot and pipes COPY into COPY (`pipeline/copy/load.py`): no row passes through the JVM,
+A task imports the source's snapshot and pipes COPY into COPY (`pipeline/copy/open.py`): no row passes through the JVM,
 which would only parse and print it again.
 """
 
@@ -19,7 +19,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.copy.load import load_part
+from airflow_parallel_apply.pipeline.copy.open import load_part
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError, RetryableError, Unavailable
 from airflow_parallel_apply.spark.access import SparkAccess

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.apply.capture_turn import STEP_CHANGES
 from airflow_parallel_apply.pipeline.config import Start
-from airflow_parallel_apply.pipeline.copy.parts import PART_BYTES
+from airflow_parallel_apply.pipeline.copy.postgres.parts import PART_BYTES
 from tests.crash.scene import Scene, spark_processes, wait_until
 from tests.support.rig import execute
 from tests.support.step_process import Fault

@@ -21,7 +21,7 @@ from rich.console import Console
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.copy import load, parts
+from airflow_parallel_apply.pipeline.copy.postgres import load, parts
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, CopyOrder, CopyProgress
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Start
-from airflow_parallel_apply.pipeline.copy.initial import InitialCopy
+from airflow_parallel_apply.pipeline.copy.postgres.initial import InitialCopy
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.source.postgres import first_run, moment
 from tests.support.copying import copying_rig, require_equal

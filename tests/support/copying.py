@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
-from airflow_parallel_apply.pipeline.copy import parts
+from airflow_parallel_apply.pipeline.copy.postgres import parts
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from tests.support.local_copier import LocalCopier

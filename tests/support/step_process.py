@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
-from airflow_parallel_apply.pipeline.copy import parts
+from airflow_parallel_apply.pipeline.copy.postgres import parts
 from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.spark.copier import spark_copier

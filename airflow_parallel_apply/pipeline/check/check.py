@@ -16,8 +16,7 @@ from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.check.missing_types import type_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
-from airflow_parallel_apply.pipeline.copy.check import check_copy
-from airflow_parallel_apply.pipeline.copy.record import read_progress
+from airflow_parallel_apply.pipeline.copy.open import copy_findings, read_progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors
@@ -130,7 +129,7 @@ def _target_findings(
         if config.ddl is DdlPolicy.APPLY and not is_closed:
             findings += writing.ddl_findings(relations)
         if copies:
-            findings += check_copy(config, target, relations)
+            findings += copy_findings(config, target, relations)
         if fence is None or not log_exists(config.log_url):
             return findings
         found = open_reader(config.log_url).identity.log_id

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.copy.definitions import TypeDefinition, read_definitions
+from airflow_parallel_apply.pipeline.copy.postgres.definitions import TypeDefinition, read_definitions
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, new_finding, quoted
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession

@@ -7,8 +7,15 @@ copied again, whatever Spark retries or runs twice; and a mark is refused once a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+from airflow_parallel_apply.pipeline.finding import Finding
+from airflow_parallel_apply.pipeline.source.protocol import Snapshot
+
+NO_GENERATION: Final = 0
+"""Of a pipeline that no run has opened yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +114,50 @@ class Copier(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecopyProgress:
+    """How far a copy of tables anew is. `fraction`: of the tables' bytes on the source's disk, about."""
+
+    table: str
+    rows: int
+    text_bytes: int
+    fraction: float
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.rows:,} rows, {self.text_bytes / 1e6:,.1f} MB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Copying:
     """How `prepare` copies, if this is a first run with start=copy: who does it, who hears of it, and who stops it."""
 
     copier: Copier
     report: Callable[[CopyProgress], None]
     cancelled: Callable[[], bool]
+
+
+class FirstCopy(AbstractContextManager["FirstCopy"], Protocol):
+    """One attempt at a first run's copy; while it is open no other one of this pipeline begins."""
+
+    told: list[str]
+    """What was made, in sentences for the user."""
+
+    def rehearse(self) -> tuple[Finding, ...]:
+        """Refuse by name, before anything is made: tables that are missing or have rows of somebody else's, or that
+        could not be made or followed. Makes all of it, and rolls back. Returns what should be known all the same.
+        """
+        ...
+
+    def run(self, snapshot: Snapshot) -> None:
+        """Copy what the snapshot shows. Errors: `Unavailable` when it was cut off, for good: a new one is needed."""
+        ...
+
+    def require_finished(self, log_id: str) -> None:
+        """That the target holds the copy which this log goes on from. Errors: `ConfigurationError`."""
+        ...
+
+    def register(self) -> None:
+        """Once the target knows the pipeline: the stream has begun, and nothing that the copy made is its to drop."""
+        ...
 
 
 def _duration(seconds: float) -> str:

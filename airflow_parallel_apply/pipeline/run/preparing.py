@@ -12,8 +12,8 @@ from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
-from airflow_parallel_apply.pipeline.copy.initial import InitialCopy
-from airflow_parallel_apply.pipeline.copy.protocol import Copying
+from airflow_parallel_apply.pipeline.copy.open import open_first_copy
+from airflow_parallel_apply.pipeline.copy.protocol import Copying, FirstCopy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import refuse
@@ -175,7 +175,7 @@ def _initial_copy(
     target: Endpoint,
     relations: Sequence[Relation],
     copying: Copying | None,
-) -> InitialCopy:
+) -> FirstCopy:
     if copying is None:
         raise ConfigurationError(
             "start=copy needs Spark, and this step was given none",
@@ -183,7 +183,7 @@ def _initial_copy(
             pipeline=config.pipeline,
             hint="Run the task capture, or parallel-apply prepare.",
         )
-    return InitialCopy(config, source, target, relations, copying)
+    return open_first_copy(config, source, target, relations, copying)
 
 
 def _fence(target: Target) -> FenceState | None:

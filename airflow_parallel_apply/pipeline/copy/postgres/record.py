@@ -17,15 +17,13 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.copy.protocol import CopyPart, CopyProgress
+from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION, CopyPart, CopyProgress
 from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, claim_tag, pipeline_tag
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
-NO_GENERATION: Final = 0
-"""Of a pipeline that no run has opened yet."""
 _CHANNEL: Final = "copy"
 """What stands for the channel in the names of a copy's sessions."""
 _END_TIMEOUT: Final = timedelta(seconds=5)

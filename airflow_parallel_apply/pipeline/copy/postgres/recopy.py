@@ -32,10 +32,11 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.copy.check import copy_findings
-from airflow_parallel_apply.pipeline.copy.load import chunks, cut_off, look_exactly, see_snapshot, send
-from airflow_parallel_apply.pipeline.copy.parts import stored_tables
-from airflow_parallel_apply.pipeline.copy.record import TEXT_PER_BYTE, empty_tables
+from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
+from airflow_parallel_apply.pipeline.copy.postgres.load import chunks, cut_off, look_exactly, see_snapshot, send
+from airflow_parallel_apply.pipeline.copy.postgres.parts import stored_tables
+from airflow_parallel_apply.pipeline.copy.postgres.record import TEXT_PER_BYTE, empty_tables
+from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import Mark, Relation
 from airflow_parallel_apply.pipeline.finding import refuse
@@ -64,19 +65,6 @@ _TRIES: Final = 3
 _PUBLISH_TRIES: Final = 5
 _LOCK_TIMEOUT: Final = "30s"
 _LEASE: Final = timedelta(minutes=2)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecopyProgress:
-    """How far it is. `fraction`: of the tables' bytes on the source's disk, about."""
-
-    table: str
-    rows: int
-    text_bytes: int
-    fraction: float
-
-    def __str__(self) -> str:
-        return f"{self.table}: {self.rows:,} rows, {self.text_bytes / 1e6:,.1f} MB"
 
 
 def recopy_tables(

@@ -18,8 +18,8 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
 from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.copy.postgres.record import CopyRecord, part_session
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder, CopyPart
-from airflow_parallel_apply.pipeline.copy.record import CopyRecord, part_session
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica

@@ -11,7 +11,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.copy.definitions import Addition, Definitions, SequenceDefinition
+from airflow_parallel_apply.pipeline.copy.postgres.definitions import Addition, Definitions, SequenceDefinition
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 _STATEMENTS_AT_ONCE: Final = 200

@@ -24,13 +24,13 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.copy.check import copy_findings
-from airflow_parallel_apply.pipeline.copy.definitions import Definitions, read_definitions, sequence_value
-from airflow_parallel_apply.pipeline.copy.load import cut_off, see_snapshot
-from airflow_parallel_apply.pipeline.copy.making import make_rest, make_rest_after_load, make_tables
-from airflow_parallel_apply.pipeline.copy.parts import Destination, plan_parts, stored_tables
+from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
+from airflow_parallel_apply.pipeline.copy.postgres.definitions import Definitions, read_definitions, sequence_value
+from airflow_parallel_apply.pipeline.copy.postgres.load import cut_off, see_snapshot
+from airflow_parallel_apply.pipeline.copy.postgres.making import make_rest, make_rest_after_load, make_tables
+from airflow_parallel_apply.pipeline.copy.postgres.parts import Destination, plan_parts, stored_tables
+from airflow_parallel_apply.pipeline.copy.postgres.record import CopyRecord
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, CopyOrder
-from airflow_parallel_apply.pipeline.copy.record import CopyRecord
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
     OwnershipLost,
