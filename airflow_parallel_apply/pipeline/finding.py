@@ -14,7 +14,6 @@ from typing import Any, Final
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.postgres.settings import POOLER_HINT
 
 _SHOWN_COMMANDS: Final = 3
 _VERSIONS: Final = 10_000
@@ -99,13 +98,6 @@ def general_findings(side: Side, version: int, *, is_standby: bool, oldest: int,
         )
     if is_standby:
         yield new_finding(side, "server", "the server is a standby", note="Connect to the primary.")
-
-
-def pooler_findings(side: Side, *, is_shared: bool) -> Iterator[Finding]:
-    """`is_shared`: others get the sessions that a connection opens."""
-    if is_shared:
-        what = "a pooler in transaction mode stands in between, which hands one session to several clients"
-        yield new_finding(side, "connection", what, note=POOLER_HINT)
 
 
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:

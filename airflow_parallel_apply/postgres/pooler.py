@@ -9,6 +9,7 @@ from typing import Any, Final
 import psycopg
 
 _TRIES: Final = 3
+POOLER_FOUND: Final = "a pooler in transaction mode stands in between, which hands one session to several clients"
 
 
 def shares_sessions(connect: Callable[[], psycopg.Connection[Any]]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
-from airflow_parallel_apply.pipeline.check.missing_types import type_findings
+from airflow_parallel_apply.pipeline.check.open import type_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.open import copy_findings, read_progress

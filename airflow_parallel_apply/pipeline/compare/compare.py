@@ -15,9 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-import psycopg
-
-from airflow_parallel_apply.pipeline.compare.tables import ComparedSide, SourceTable, open_side
+from airflow_parallel_apply.pipeline.compare.open import open_side
+from airflow_parallel_apply.pipeline.compare.protocol import ComparedSide, SourceTable, TableRefused
 from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
@@ -118,10 +117,8 @@ def _compare_table(source: ComparedSide, target: ComparedSide, table: SourceTabl
         for side in (source, target):
             try:
                 sums[side.name] = started.result() if side is target else side.checksum(table)
-            except psycopg.Error as error:
-                if error.sqlstate is None or error.sqlstate[:2] != "42":
-                    raise side.translated(error) from error
-                problems.append(f"{side.name}: {error.diag.message_primary}")
+            except TableRefused as refused:
+                problems.append(f"{side.name}: {refused}")
     left, right = sums.get(source.name), sums.get(target.name)
     if right is not None:
         missing = (name for name in table.generated if name not in table.columns)

@@ -13,20 +13,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types.string import TextLoader
 
+from airflow_parallel_apply.postgres.keepalive import WAITING
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured, QueueUnavailable
 from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION, Statements
 
 APPLICATION_NAME: Final = "parallel_apply queue"
 
-_DEFAULTS: Final = {
-    "connect_timeout": "10",
-    # A wait for a notification sends nothing: without these a vanished server would go unnoticed.
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "30000",
-}
+_DEFAULTS: Final = {"connect_timeout": "10", **WAITING}
 
 _BRIEF: Final = {"idle_in_transaction_session_timeout": "10s"}
 """Ends the transaction of a client that was stopped in the middle of a modify, whose locks hide tasks from others."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from typing import Final
+from typing import Final, LiteralString
 
 from psycopg import sql
+
+from airflow_parallel_apply.postgres.statements import folder
 
 DEFAULT_SCHEMA: Final = "parallel_apply"
 
@@ -29,10 +29,9 @@ class Statements:
         if not 0 < len(schema.encode()) <= _MAX_SCHEMA_BYTES:
             raise ValueError(f"a queue's schema has a name of 1 to {_MAX_SCHEMA_BYTES} bytes: {schema!r}")
         self.schema = schema
-        folder = files(__package__).joinpath("sql")
-        self._texts = {name.removesuffix(".sql"): self._render(text) for name, text in _sql_files(folder)}
+        self._texts = {name: self._render(text) for name, text in folder(__package__, "sql").items()}
         self._migrations = {
-            int(name.removesuffix(".sql")): self._render(text) for name, text in _sql_files(folder / "migrations")
+            int(name): self._render(text) for name, text in folder(__package__, "sql/migrations").items()
         }
 
     @property
@@ -47,9 +46,5 @@ class Statements:
         """What brings tables of a version to the newest, in order."""
         return tuple((number, text) for number, text in sorted(self._migrations.items()) if number > above)
 
-    def _render(self, text: str) -> bytes:
+    def _render(self, text: LiteralString) -> bytes:
         return sql.SQL(text).format(schema=sql.Identifier(self.schema), columns=_COLUMNS).as_bytes(None)
-
-
-def _sql_files(folder: Traversable) -> list[tuple[str, str]]:
-    return [(found.name, found.read_text("utf-8")) for found in folder.iterdir() if found.name.endswith(".sql")]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, Final
 
 import psycopg
 
 from airflow_parallel_apply.pipeline.copy.protocol import CopyPart
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.postgres.statements import statements
 
 PART_BYTES: Final = 64 * 2**20
 """Of a table on disk: some seconds of work, so that neither a retry nor an uneven end costs much."""
@@ -48,7 +48,7 @@ def stored_tables(connection: psycopg.Connection[Any], relations: Sequence[Relat
         "schemas": [relation.schema for relation in relations],
         "tables": [relation.table for relation in relations],
     }
-    rows = connection.execute(files(__package__).joinpath("parts.sql").read_text().encode(), names).fetchall()
+    rows = connection.execute(statements(__package__, "parts")["parts"].encode(), names).fetchall()
     return tuple(
         StoredTable(relation=number, schema=schema, table=table, is_heap=is_heap, blocks=blocks, size_bytes=size_bytes)
         for number, schema, table, is_heap, blocks, size_bytes in rows

@@ -13,7 +13,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, pooler_findings, quoted, refuse
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, new_finding, quoted, refuse
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import Overtaken
 from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record, Server
@@ -37,7 +37,8 @@ from airflow_parallel_apply.pipeline.source.postgres.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
 from airflow_parallel_apply.pipeline.source.protocol import Prepared, Snapshot
-from airflow_parallel_apply.postgres.pooler import shares_sessions
+from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
+from airflow_parallel_apply.postgres.settings import POOLER_HINT
 
 _ATTEMPTS = 20
 
@@ -180,10 +181,15 @@ class Preparation:
         self, connection: psycopg.Connection[Any], mine: Belongings, server: Server, followed: Sequence[SourceTable]
     ) -> tuple[Finding, ...]:
         return (
-            *pooler_findings(Side.SOURCE, is_shared=shares_sessions(self.session.another)),
+            *self._pooler_findings(),
             *server_findings(connection, self.slot.name, is_first_run=mine.is_first_run()),
             *table_findings(connection, followed, self.config.tables, server.user),
         )
+
+    def _pooler_findings(self) -> tuple[Finding, ...]:
+        if not shares_sessions(self.session.another):
+            return ()
+        return (new_finding(Side.SOURCE, "connection", POOLER_FOUND, note=POOLER_HINT),)
 
     @contextmanager
     def locked(self, connection: psycopg.Connection[Any]) -> Iterator[None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from typing import Any, Final, LiteralString
 
 import adbc_driver_manager
@@ -15,8 +14,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, Unavailable
-from airflow_parallel_apply.pipeline.keepalive import with_keepalives
+from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, Run, SettingsLost, settle
+from airflow_parallel_apply.postgres.statements import statements
 
 _AT_SOURCE: Final = {"search_path": "", "client_connection_check_interval": "5s"}
 """Names of types are qualified wherever they are. By the second one a dead reader is noticed."""
@@ -127,7 +127,7 @@ class Session:
 
 def statement(name: str) -> LiteralString:
     """The text of `<name>.sql` beside this module."""
-    return files(__package__).joinpath(f"{name}.sql").read_text()
+    return statements(__package__, name)[name]
 
 
 def _first_line(error: Exception) -> str:

@@ -19,7 +19,6 @@ from airflow_parallel_apply.pipeline.finding import (
     general_findings,
     hint_of,
     new_finding,
-    pooler_findings,
     quoted,
     refuse,
 )
@@ -29,7 +28,8 @@ from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import MOST_COLUMNS
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
-from airflow_parallel_apply.postgres.pooler import shares_sessions
+from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
+from airflow_parallel_apply.postgres.settings import POOLER_HINT
 
 OLDEST_VERSION: Final = 150000
 NEWEST_VERSION: Final = 189999
@@ -81,7 +81,8 @@ def find_trouble(
     with session.transaction("check") as connection:
         server = _server(connection, session)
         findings = list(_server_findings(server, session.schema))
-        findings += pooler_findings(Side.TARGET, is_shared=shares_sessions(session.another))
+        if shares_sessions(session.another):
+            findings.append(_finding("connection", POOLER_FOUND, note=POOLER_HINT))
         there = find_tables(connection, relations, schema=session.schema)
         for relation, table in zip(relations, there, strict=True):
             findings += _width_findings(relation, table)

@@ -13,10 +13,10 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
-from airflow_parallel_apply.pipeline.keepalive import with_keepalives
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
 
 Connection = psycopg.Connection[tuple[Any, ...]]

@@ -1,98 +1,85 @@
-"""One side of a comparison: a read-only session, and the queries that it answers about a table."""
+"""PostgreSQL as one side of a comparison: a read-only session, and the queries that it answers about a table."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
+from dataclasses import replace
 from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
 
+from airflow_parallel_apply.pipeline.compare.protocol import ComparedSide, SourceTable, TableRefused
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
-from airflow_parallel_apply.pipeline.keepalive import with_keepalives
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
+from airflow_parallel_apply.postgres.statements import statements
 
+_REFUSED_CLASS: Final = "42"
+"""Of the SQLSTATEs that tell of a missing table or column, or of a right to it."""
 _LOOKING: Final = {"search_path": "", "default_transaction_read_only": "on"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceTable:
-    """A table as the source has it. `columns`: those that are compared. `generated`: those that the source computes,
-    which are compared where the target has them, too. `key` None: compared as a multiset.
-    """
-
-    schema: str
-    table: str
-    columns: list[str]
-    generated: list[str]
-    key: list[str] | None
-
-    @property
-    def name(self) -> str:
-        """For people, never for SQL."""
-        return f"{self.schema}.{self.table}"
-
-
-class ComparedSide:
-    """Errors: psycopg's own; `translated` makes the pipeline's of them. Not thread-safe."""
+class PostgresSide:
+    """See `ComparedSide`."""
 
     def __init__(self, name: str, connection: psycopg.Connection[Any]) -> None:
         self.name = name
         self._connection = connection
 
     def tables(self) -> list[SourceTable]:
-        """All ordinary tables, by name."""
-        try:
-            with self._connection.cursor(row_factory=class_row(SourceTable)) as cursor:
-                return cursor.execute(_statements()["tables"]).fetchall()
-        except psycopg.Error as error:
-            raise self.translated(error) from error
+        with self._errors(), self._connection.cursor(row_factory=class_row(SourceTable)) as cursor:
+            return cursor.execute(_statement("tables")).fetchall()
 
     def having(self, table: SourceTable) -> SourceTable:
-        """With those of its generated columns that this side has."""
         if not table.generated:
             return table
-        try:
-            found = psycopg.RawCursor(self._connection).execute(_statements()["columns"], [table.schema, table.table])
+        with self._errors():
+            found = psycopg.RawCursor(self._connection).execute(_statement("columns"), [table.schema, table.table])
             here = {name for (name,) in found}
-        except psycopg.Error as error:
-            raise self.translated(error) from error
         return replace(table, columns=[*table.columns, *(name for name in table.generated if name in here)])
 
     def checksum(self, table: SourceTable) -> tuple[int, int]:
-        """Number of rows, and the sum of their checksums."""
-        ((count, total),) = self._ask("checksum", table)
+        try:
+            ((count, total),) = self._ask("checksum", table)
+        except psycopg.Error as error:
+            if error.sqlstate is not None and error.sqlstate[:2] == _REFUSED_CLASS:
+                raise TableRefused(error.diag.message_primary) from error
+            raise self._translated(error) from error
         return count, int(total)
 
     def buckets(self, table: SourceTable, buckets: int) -> dict[int, tuple[int, int]]:
-        """Count and sum of each bucket of keys that has rows."""
-        return {bucket: (count, int(total)) for bucket, count, total in self._ask("buckets", table, buckets)}
+        with self._errors():
+            return {bucket: (count, int(total)) for bucket, count, total in self._ask("buckets", table, buckets)}
 
     def rows(self, table: SourceTable, buckets: int, wanted: list[int]) -> Counter[tuple[str, str]]:
-        """How often each (key text, checksum) occurs in some of the buckets."""
-        found = self._ask("rows", table, buckets, wanted)
+        with self._errors():
+            found = self._ask("rows", table, buckets, wanted)
         return Counter({(key, digest): count for key, digest, count in found})
 
     def _rows(self, table: SourceTable) -> sql.Composed:
-        found = psycopg.RawCursor(self._connection).execute(_statements()["own_rows"], [table.schema, table.table])
+        found = psycopg.RawCursor(self._connection).execute(_statement("own_rows"), [table.schema, table.table])
         (own,) = found.fetchone() or (False,)
         return sql.SQL("ONLY {}" if own else "{}").format(sql.Identifier(table.schema, table.table))
 
-    def translated(self, error: psycopg.Error) -> ParallelApplyError:
-        """The error to raise instead."""
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: psycopg.Error) -> ParallelApplyError:
         return translate(error, op="compare", server=self.name)
 
     def _ask(self, name: str, table: SourceTable, *parameters: object) -> list[tuple[Any, ...]]:
         # A table without a key is told apart by whole rows.
-        query = _statements()[name].format(
+        query = _statement(name).format(
             rows=self._rows(table),
             columns=sql.SQL(", ").join(map(sql.Identifier, table.columns)),
             key=sql.SQL(", ").join(map(sql.Identifier, table.key or table.columns)),
@@ -102,7 +89,7 @@ class ComparedSide:
 
 
 @contextmanager
-def open_side(endpoint: Endpoint, name: str) -> Iterator[ComparedSide]:
+def open_postgres_side(endpoint: Endpoint, name: str) -> Iterator[ComparedSide]:
     """A session of its own. Errors: `Unavailable`, `ConfigurationError`."""
     try:
         connection = psycopg.connect(
@@ -114,11 +101,8 @@ def open_side(endpoint: Endpoint, name: str) -> Iterator[ComparedSide]:
     except psycopg.Error as error:
         raise translate(error, op="compare", server=name) from error
     with connection:
-        yield ComparedSide(name, connection)
+        yield PostgresSide(name, connection)
 
 
-@cache
-def _statements() -> dict[str, sql.SQL]:
-    text = files(__package__).joinpath("compare.sql").read_text(encoding="utf-8")
-    parts = (part.partition("\n") for part in text.split("-- name: ")[1:])
-    return {name.strip(): sql.SQL(body.strip().removesuffix(";")) for name, _, body in parts}
+def _statement(name: str) -> sql.SQL:
+    return sql.SQL(statements(__package__, "compare")[name])

@@ -1,0 +1,1 @@
+"""What is checked where both ends are PostgreSQL."""

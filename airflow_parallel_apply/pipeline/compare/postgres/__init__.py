@@ -1,0 +1,1 @@
+"""PostgreSQL as one side of a comparison."""

@@ -1,0 +1,59 @@
+"""One side of a comparison, and what it answers about a table: `ComparedSide`.
+
+Both sides have to agree on a row's checksum: that of the text of its values, in the order of the columns asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """A table as the source has it. `columns`: those that are compared. `generated`: those that the source computes,
+    which are compared where the target has them, too. `key` None: compared as a multiset.
+    """
+
+    schema: str
+    table: str
+    columns: list[str]
+    generated: list[str]
+    key: list[str] | None
+
+    @property
+    def name(self) -> str:
+        """For people, never for SQL."""
+        return f"{self.schema}.{self.table}"
+
+
+class TableRefused(Exception):
+    """A side lacks the table, or a column of it, or forbids to read it; as text: its own words."""
+
+
+class ComparedSide(Protocol):
+    """Not thread-safe. Errors: `Unavailable`, `ConfigurationError`, `TargetError`."""
+
+    name: str
+    """What people call the side."""
+
+    def tables(self) -> list[SourceTable]:
+        """All ordinary tables, by name."""
+        ...
+
+    def having(self, table: SourceTable) -> SourceTable:
+        """With those of its generated columns that this side has."""
+        ...
+
+    def checksum(self, table: SourceTable) -> tuple[int, int]:
+        """Number of rows, and the sum of their checksums. Errors: also `TableRefused`."""
+        ...
+
+    def buckets(self, table: SourceTable, buckets: int) -> dict[int, tuple[int, int]]:
+        """Count and sum of each bucket of keys that has rows."""
+        ...
+
+    def rows(self, table: SourceTable, buckets: int, wanted: list[int]) -> Counter[tuple[str, str]]:
+        """How often each (key text, checksum) occurs in some of the buckets."""
+        ...
