@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
-from airflow_parallel_apply.pipeline.copy.postgres.recopy import recopy_tables
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.rig import Rig, execute

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.check.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.copy.postgres.recopy import recopy_tables
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.copy.postgres import recopy
-from airflow_parallel_apply.pipeline.copy.postgres.recopy import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy, ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.target.protocol import Recopied

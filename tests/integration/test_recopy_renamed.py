@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
-from airflow_parallel_apply.pipeline.copy.postgres.recopy import recopy_tables
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from tests.support.rig import Rig, execute
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_parallel_apply.pipeline.copy.postgres.recopy import recopy_tables
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.copy.postgres.load import load_part
+from airflow_parallel_apply.pipeline.copy.open import load_part
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
 
