@@ -107,7 +107,7 @@ def _section(text: str, title: str) -> str:
 def _told_commands() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         for block in _blocks("sh", page.read_text()):
-            for line in block.splitlines():
+            for line in re.sub(r" \\\n +", " ", block).splitlines():
                 command = line.split("  #")[0].strip()
                 if command.startswith(tuple(COMMANDS)):
                     yield page.name, command
