@@ -91,9 +91,9 @@ def settings(
 
 
 class PipelineTask(BaseOperator):
-    """Base of the operators and the sensor. All fields are templated and may be text.
+    """Base of the operators and the sensor. All of these fields are templated and may be text.
 
-    :param pipeline: name of the pipeline; its positions, plan and fence are kept under it in the target
+    :param pipeline: name of the pipeline, under which the target keeps its positions, plan and lease
     :param source_conn_id: connection of type postgres to capture from
     :param target_conn_id: connection of type postgres to apply to
     :param spark_conn_id: connection of type spark (a cluster's master) or spark_connect; empty: an embedded local Spark
@@ -102,13 +102,13 @@ class PipelineTask(BaseOperator):
     :param log_url: directory of the log, seen by every worker; empty: below AIRFLOW_HOME
     :param tables: ``{"include": [...], "exclude": [...]}``, patterns over ``schema.table``
     :param start: what the first run does or finds: ``copy``, ``empty`` or ``equal``
-    :param create_tables: with ``start=copy``: make tables that the target lacks as the source has them
+    :param create_tables: with ``start=copy``: create tables that the target lacks, as the source has them
     :param channels: ordered lanes of apply, 1 to 64
-    :param lanes: mapped tasks at a time; 0: as channels, at most 8
+    :param lanes: mapped tasks at a time; 0: as many as channels, at most 8
     :param partitioner: how rows find their channel: ``key``, ``shard``, ``shard_list``, ``round_robin``, or an
         installed one's name
     :param shard_by: with shards: an expression such as ``tenant_id``, or ``{"public.*": "tenant_id"}``
-    :param shard_file: with ``shard_list``: the file that gives shards their channels
+    :param shard_file: with ``shard_list``: the file that assigns shards to channels
     :param store: where a channel's events wait: ``log``
     :param consistency: when changes become visible: ``channel``
     :param ddl: what a DDL message and a change of columns do: ``refuse``, ``apply`` or ``skip``

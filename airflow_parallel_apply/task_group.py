@@ -30,9 +30,8 @@ _FIXED: Final = frozenset(
 
 
 class ParallelApply(TaskGroup):
-    """Capture what the source committed, apply it to the target in parallel, in order, exactly once, stop cleanly.
-
-    ::
+    """A whole pipeline: captures what the source committed, applies it in parallel, in order, exactly once, and stops
+    cleanly.
 
         with DAG("orders", schedule="*/10 * * * *", catchup=False):
             ParallelApply(
@@ -44,25 +43,26 @@ class ParallelApply(TaskGroup):
                 channels=8,
             )
 
-    All parameters but the durations are templated; what they mean is said in `PipelineTask` and in the operators.
+    All parameters except the durations are templated. `PipelineTask` describes those that are not listed here.
     Runs of one pipeline wait for each other at `open`, deferred, for at most `fence_timeout` each.
-    With a timetable that gives data intervals a run applies what was committed before its interval's end.
+    With a timetable that gives data intervals, a run applies what was committed before its interval's end.
 
-    What is not given here comes from `default_args`, of the group or its DAG, and then from the operators.
+    A parameter that is not given here comes from `default_args` of the group or its DAG, then from the operators.
 
     :param group_id: prefix of the task ids; `prefix_group_id=False` leaves them capture, route, open, apply, close
     :param pipeline: name of the pipeline; default: `group_id`
-    :param queue: connection to the queue that steers it (``queue_conn_id`` of the operators, whose ``queue`` is the
-        executor's); empty: in the target's database
-    :param until: LSN where a run ends; empty: the end of its data interval, or, where it has none or an empty one,
+    :param queue: connection to the queue that steers the pipeline (``queue_conn_id`` of the operators, whose ``queue``
+        is the executor's); empty: in the target's database
+    :param until: LSN at which a run ends; empty: the end of its data interval, or, if it has none or an empty one,
         everything committed at the source when the run first opens
     :param wait: how long a run waits for changes before it is skipped
     :param fence_timeout: how long a run waits for one other run that owns the pipeline
-    :param retries: of each task; a retried lane carries on where the channels are
+    :param retries: retries of each task; a retried lane continues where the channels are
+    :param retry_delay: time between two tries of a task
     :param pool: Airflow pool of each task
-    :param outlets: assets that a run updates; `close` does, once it has seen a clean shutdown
-    :param operator_args: further arguments of single tasks, by their names without the group's prefix, or of all of
-        them: ``{"apply": {"pool": "spark"}, "*": {"executor_config": {...}}}``; a task's own win over those of ``*``
+    :param outlets: assets that `close` updates once it has seen a clean shutdown
+    :param operator_args: further arguments of single tasks, by task name without the group's prefix, or ``*`` for all:
+        ``{"apply": {"pool": "spark"}, "*": {"executor_config": {...}}}``; a task's own win over those of ``*``
     :param kwargs: anything else that a task group takes
     """
 

@@ -69,13 +69,13 @@ class PipelineHook(BaseHook):
         return True, str(row[0] if row else "")
 
     def status(self, pipeline: str, *, log_url: str | None = None) -> PipelineStatus:
-        """How far a pipeline into this database is, by channel."""
+        """The progress of a pipeline into this database, by channel."""
         from airflow_parallel_apply.pipeline.status import read_status
 
         return read_status(self.endpoint, pipeline, log_url, queue=pipeline_queue(self.queue_conn_id))
 
     def request_stop(self, pipeline: str) -> CoordinatorState:
-        """Stop a running pipeline into this database cleanly, every channel at one seqno."""
+        """Stop a running pipeline into this database cleanly, with every channel at one seqno."""
         from airflow_parallel_apply.pipeline.run import request_stop
 
         return request_stop(pipeline, self.endpoint, queue=pipeline_queue(self.queue_conn_id))

@@ -53,7 +53,7 @@ MEASURES: Final = tuple(count.name for count in fields(QueueCounts))
 
 
 class QueueHook(BaseHook):
-    """A queue behind a service or in a PostgreSQL database::
+    """A queue behind a service or in a PostgreSQL database.
 
         with closing(QueueHook("orders_queue").get_conn()) as queue:
             queue.modify(claimant="me", insert=[Insert(queue="orders", value={"order": 17})])
@@ -82,7 +82,7 @@ class QueueHook(BaseHook):
         return open_queue(self.endpoint.dsn)
 
     def counts(self, queues: Sequence[str] = (), prefix: Sequence[str] = ()) -> QueueCounts:
-        """Of the queues of these names, or whose names begin so; of all, when both are empty."""
+        """Sums over the queues of these names, or with these beginnings; over all queues when both are empty."""
         with closing(self.get_conn()) as opened:
             return QueueCounts.of(opened.queue_stats(exact=queues, prefix=prefix))
 

@@ -27,11 +27,11 @@ class SparkApplyOperator(PipelineTask):
     """Claims channels and runs their Spark apply stage until every channel has met its stop marker.
 
     Returns the lane's acknowledgement: channels served, units, rows, seconds by phase, stop seqno. A killed lane
-    cancels its Spark job, gives back what it holds, and fails.
+    cancels its Spark job, releases what it holds, and fails.
 
     :param lane: number of this lane, from 0
-    :param lanes: how many the run has
-    :param open_task_id: the id of the task that opened the run
+    :param lanes: number of lanes in the run
+    :param open_task_id: id of the task that opened the run
     """
 
     template_fields: Sequence[str] = (*PipelineTask.template_fields, "open_task_id", "lane")

@@ -23,12 +23,13 @@ _LINE_SECONDS: Final = 5.0
 
 
 class CaptureOperator(FencedTask):
-    """Freeze the run's bound and capture a first part of the backlog; the lanes capture what is left.
+    """Freezes the run's bound and captures a first part of the backlog; the lanes capture the rest.
 
-    The first run of a pipeline creates publication, slot and log, copies the rows that are there (`start`), and says
-    so. Killed meanwhile, it interrupts the copy, which the next try begins anew. Returns what was captured.
+    The first run of a pipeline creates publication, slot and log, copies the existing rows (`start`), and logs what it
+    created. If it is killed meanwhile, it interrupts the copy, and the next try begins the copy anew. Returns what was
+    captured.
 
-    :param until: LSN where the run ends; empty: the end of the run's data interval, or, where it has none or an empty
+    :param until: LSN at which the run ends; empty: the end of the run's data interval, or, if it has none or an empty
         one, everything committed at the source when the run first opens
     """
 

@@ -36,22 +36,22 @@ OPENED_KEY: Final = "opened"
 
 
 class Action(StrEnum):
-    """What a CoordinatorOperator does."""
+    """What a `CoordinatorOperator` does."""
 
     OPEN = "open"
-    """Take the fence, recover, plan, seed the queue; returns one item a lane, for `.expand_kwargs`."""
+    """Take the lease, recover, plan, fill the queue; returns one item for each lane, for `.expand_kwargs`."""
     CLOSE = "close"
-    """Compare what the lanes acknowledge with the target's positions; green only for a clean shutdown."""
+    """Compare what the lanes acknowledged with the target's positions; green only after a clean shutdown."""
     STOP = "stop"
     """Ask a running pipeline to stop all its channels cleanly at one seqno."""
 
 
 class CoordinatorOperator(FencedTask):
-    """One of the coordinator's actions.
+    """Opens a run, closes it, or asks a running pipeline to stop, as `action` says.
 
     :param action: ``open``, ``close`` or ``stop``
-    :param open_task_id: of ``close``: the id of the task that opened the run
-    :param apply_task_id: of ``close``: the id of the mapped lanes
+    :param open_task_id: for ``close``: id of the task that opened the run
+    :param apply_task_id: for ``close``: id of the mapped lanes
     """
 
     template_fields: Sequence[str] = (*FencedTask.template_fields, "open_task_id", "apply_task_id")

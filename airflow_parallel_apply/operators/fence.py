@@ -28,7 +28,7 @@ _GRACE: Final = timedelta(minutes=5)
 
 
 class FencedTask(PipelineTask):
-    """Base of the tasks that wait for the fence.
+    """Base of the tasks that wait for the pipeline's lease.
 
     :param fence_timeout: how long to wait while one other run owns the pipeline; a queue of runs may take longer
     """

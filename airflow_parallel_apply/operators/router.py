@@ -10,7 +10,7 @@ from airflow_parallel_apply.operators.fence import FencedTask
 
 
 class RouterOperator(FencedTask):
-    """Turn the captured log into epochs, durably, at the target. Returns the plan's summary."""
+    """Turns the captured log into epochs, durably, at the target. Returns a summary of the plan."""
 
     def work(self, context: Context) -> dict[str, Any]:
         del context

@@ -27,16 +27,16 @@ _CLOCKS_APART: Final = timedelta(minutes=10)
 
 
 class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
-    """Succeeds when the run has something to do; is skipped, and with it the run, after `wait` without anything.
+    """Succeeds when the run has something to do; otherwise skips itself, and with it the run, after `wait`.
 
-    There is something to do in the first run of a pipeline, with changes at the source, with captured changes that
-    a channel has not applied, and after a run that did not stop cleanly. The first task of a run, it refuses wrong
-    connections of all three kinds.
-    A run with a data interval waits until the source is past it, and looks once: what comes later is not its own.
-    Waits deferred, without a slot.
+    There is something to do in the first run of a pipeline, when the source has changes, when a channel has not applied
+    captured changes, and after a run that did not stop cleanly. As the first task of a run it refuses wrong connections
+    of all three kinds.
+    A run with a data interval waits until the source is past the interval, and looks once: later changes belong to
+    other runs. The sensor waits deferred, without a slot.
 
     :param wait: how long to wait for changes; zero: look once
-    :param until: LSN where the run ends, as the capture task is told; then its data interval does not matter
+    :param until: LSN at which the run ends, as given to the capture task; its data interval then does not matter
     """
 
     template_fields: Sequence[str] = (*PipelineTask.template_fields, "until")

@@ -25,9 +25,9 @@ class _QueueSensor(BaseSensorOperator):
 
     :param queue_conn_id: connection of type parallel_apply_queue, or postgres
     :param queues: names of queues, one or several
-    :param prefix: queues whose names begin so, one or several
+    :param prefix: beginnings of names of queues, one or several
     :param deferrable: False: poke in the worker, as `mode` says
-    :param poke_interval: between two looks, where the queue does not tell by itself
+    :param poke_interval: time between two looks, if the queue does not report by itself
     """
 
     template_fields: Sequence[str] = ("queue_conn_id", "queues", "prefix")
@@ -117,8 +117,8 @@ class QueueStatsSensor(_QueueSensor):
 
     :param measure: ``size``, ``available``, ``claimed``, ``future`` (sums), ``max_claims`` (of any task), or ``queues``
         (how many have tasks)
-    :param at_least: its lower bound
-    :param at_most: its upper bound
+    :param at_least: lower bound of the count
+    :param at_most: upper bound of the count
     """
 
     template_fields: Sequence[str] = (*_QueueSensor.template_fields, "measure", "at_least", "at_most")
