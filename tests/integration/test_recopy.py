@@ -268,6 +268,15 @@ RECIPES = {
         "ALTER TABLE p DETACH PARTITION p_1",
         "ALTER TABLE p_1 SET SCHEMA elsewhere",
     ),
+    "attached, filled and detached": (
+        "CREATE TABLE p_2 (id integer PRIMARY KEY, v text)",
+        "INSERT INTO p_2 SELECT i, 'loaded' FROM generate_series(100, 150) i",
+        "ALTER TABLE p ATTACH PARTITION p_2 FOR VALUES FROM (100) TO (200)",
+        "INSERT INTO p SELECT i, 'through' FROM generate_series(90, 98) i",
+        "INSERT INTO p SELECT i, 'through' FROM generate_series(160, 170) i",
+        "ALTER TABLE p DETACH PARTITION p_2",
+        "DROP TABLE p_2",
+    ),
     "one partition truncated": ("TRUNCATE p_1",),
     "made anew": ("DROP TABLE p", *PARTITIONED, "INSERT INTO p VALUES (7, 'new')"),
     "out of the publication and in again": (
@@ -282,7 +291,7 @@ RECIPES = {
 @pytest.mark.parametrize(
     "recipe",
     [
-        pytest.param(name, marks=() if name in ("attached with rows", "made anew") else pytest.mark.long)
+        pytest.param(name, marks=() if name in ("attached, filled and detached", "made anew") else pytest.mark.long)
         for name in RECIPES
     ],
 )

@@ -147,6 +147,46 @@ def test_what_the_slot_does_not_send_stops_a_capture(begun: Scene, case: str) ->
     assert begun.state().last_seqno == before.last_seqno
 
 
+GONE = {
+    "attached, filled and detached": [
+        ATTACHED, ATTACH, "UPDATE r SET v = 1 WHERE id < 5", "INSERT INTO r VALUES (25)",
+        "ALTER TABLE r DETACH PARTITION r3",
+    ],
+    "attached, emptied and detached": [
+        ATTACHED, "INSERT INTO r3 VALUES (20)", ATTACH, "UPDATE r SET id = 21 WHERE id = 20",
+        "ALTER TABLE r DETACH PARTITION r3",
+    ],
+    "made, filled by its own name and dropped": [
+        "CREATE TABLE r3 PARTITION OF r DEFAULT", "INSERT INTO r3 VALUES (25)", "DROP TABLE r3",
+    ],
+    "rows moved to one below another": [
+        "CREATE TABLE r22 PARTITION OF r2 FOR VALUES FROM (15) TO (20)", "UPDATE r SET id = 17 WHERE id = 3",
+        "ALTER TABLE r2 DETACH PARTITION r22 CONCURRENTLY", "DROP TABLE r22",
+    ],
+    "of another table now": [
+        ATTACHED, ATTACH, "INSERT INTO r VALUES (25)", "ALTER TABLE r DETACH PARTITION r3",
+        "CREATE TABLE s (LIKE r) PARTITION BY RANGE (id)", "ALTER TABLE s ATTACH PARTITION r3 DEFAULT",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", GONE)
+def test_a_partition_that_had_rows_and_went_between_two_captures_stops_the_second(begun: Scene, case: str) -> None:
+    begun.execute(*GONE[case])
+    for size in (8 * 2**20, 1):
+        with pytest.raises(
+            SourceError, match=r"rows of public\.r were written to public\.r(3|22)(?s:.*)--table public\.r`"
+        ):
+            begun.capture(batch_bytes=size)
+
+
+def test_one_that_came_and_went_without_a_row_changes_nothing(begun: Scene) -> None:
+    begun.execute(ATTACHED, "INSERT INTO r3 VALUES (20)", ATTACH, "UPDATE r SET v = 1 WHERE id = 4")
+    begun.execute("ALTER TABLE r DETACH PARTITION r3", "DELETE FROM r WHERE id = 5")
+    begun.capture()
+    assert {relation.name for relation in begun.state().relations} == {"public.r", "public.t"}
+
+
 def test_a_change_behind_what_is_asked_for_is_told_by_the_next_capture(begun: Scene) -> None:
     begun.execute("INSERT INTO t VALUES (3)")
     source = begun.source()

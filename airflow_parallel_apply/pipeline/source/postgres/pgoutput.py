@@ -9,7 +9,6 @@ A transaction without a followed change gets no seqno. Inside one, fragnos have 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
@@ -22,6 +21,7 @@ from airflow_parallel_apply.pipeline.event import Mark, Operation
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
 from airflow_parallel_apply.pipeline.source.postgres.cells import Wire
+from airflow_parallel_apply.pipeline.source.postgres.descriptions import Together, described_for
 from airflow_parallel_apply.pipeline.source.postgres.messages import (
     WireMessage,
     WireRelation,
@@ -32,6 +32,7 @@ from airflow_parallel_apply.pipeline.source.postgres.messages import (
 )
 from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable, RowBuilder, Tuples
+from airflow_parallel_apply.pipeline.source.postgres.seldom import Seldom, Statement
 from airflow_parallel_apply.pipeline.source.postgres.transactions import (
     XID_AT,
     OpenTransaction,
@@ -51,29 +52,13 @@ _TUPLE_AT: Final = 6
 """Kind, oid and marker before a change's first tuple."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Statement:
-    message: int
-    operation: Operation
-    relation_ids: tuple[int, ...]
-    texts: tuple[bytes, ...]
-
-
-@dataclass(slots=True)
-class _Seldom:
-    """What a batch holds besides changes, begins and commits."""
-
-    statements: list[_Statement] = field(default_factory=list)
-    versions: dict[int, list[tuple[int, FollowedTable]]] = field(default_factory=dict)
-    redefined: list[int] = field(default_factory=list)
-
-
 class Decoder:
     """Decodes one read of a slot, from its first message. Not thread-safe.
 
     `table` turns a relation message, and the LSN at which the transaction that it was sent in commits, into a followed
     table, and tells whether its definition differs from the one the log had for it. `ddl` gives the text of a message
-    that counts as DDL, by its transaction's id and commit LSN; None for any other. `passing` takes messages out.
+    that counts as DDL, by its transaction's id and commit LSN; None for any other. `is_part` tells whether a table that
+    is described for a change of another one is a partition of that one. `passing` takes messages out.
     Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
     """
 
@@ -84,12 +69,15 @@ class Decoder:
         table: Callable[[WireRelation, int], tuple[FollowedTable, bool]],
         ddl: Callable[[int, int, WireMessage], bytes | None],
         renamed: Callable[[int, WireMessage], tuple[int, ...]],
+        is_part: Callable[[WireRelation, int], bool],
         passing: Passing | None = None,
     ) -> None:
         self._table = table
         self._ddl = ddl
         self._renamed = renamed
+        self._is_part = is_part
         self._passing = passing
+        self._together = Together()
         self._types: dict[int, str] = {}
         self._tables: dict[int, FollowedTable] = {}
         self._next_seqno = next_seqno
@@ -128,6 +116,7 @@ class Decoder:
         self.byte_count += messages.nbytes
         if self._passing is not None:
             messages = self._passing.kept(messages)
+        messages = self._together.whole(messages)
         if not len(messages):
             return pa.RecordBatch.from_pylist([], UNLINKED), pa.RecordBatch.from_pylist([], TRANSACTIONS)
         wire = Wire(messages)
@@ -170,14 +159,17 @@ class Decoder:
             is_redefined |= differs
         return [0] if is_redefined else []
 
-    def _read_seldom(self, wire: Wire, kinds: npt.NDArray[np.uint8]) -> _Seldom:
-        found = _Seldom()
+    def _read_seldom(self, wire: Wire, kinds: npt.NDArray[np.uint8]) -> Seldom:
+        found = Seldom()
         for index in np.flatnonzero(~_FREQUENT[kinds]).tolist():
             data = wire.message(index)
             match chr(kinds[index]):
                 case "R":
                     relation = parse_relation(data, self._types)
                     self._kept.pop(relation.oid, None)
+                    changed = described_for(wire, kinds, index)
+                    if changed and relation.oid not in changed and self._is_part(relation, changed[0]):
+                        continue
                     table, is_redefined = self._table(relation, self._transaction_of(wire, kinds, index)[1])
                     self._tables[relation.oid] = table
                     found.versions.setdefault(relation.oid, []).append((index, table))
@@ -186,7 +178,7 @@ class Decoder:
                 case "T":
                     truncate = parse_truncate(data)
                     found.statements.append(
-                        _Statement(
+                        Statement(
                             message=index,
                             operation=Operation.TRUNCATE,
                             relation_ids=tuple(self._known(oid).relation.relation_id for oid in truncate.oids),
@@ -206,14 +198,14 @@ class Decoder:
                         texts = (message.prefix.encode(), b"")
                         found.redefined.append(index)
                         found.statements.append(
-                            _Statement(
+                            Statement(
                                 message=index, operation=Operation.MESSAGE, relation_ids=relation_ids, texts=texts
                             )
                         )
                     elif text is not None:
                         texts = (message.prefix.encode(), text)
                         found.statements.append(
-                            _Statement(
+                            Statement(
                                 message=index, operation=Operation.MESSAGE, relation_ids=(NO_RELATION,), texts=texts
                             )
                         )
@@ -240,7 +232,7 @@ class Decoder:
         return table
 
     def _tuples(
-        self, wire: Wire, kinds: npt.NDArray[np.uint8], before: dict[int, FollowedTable], seldom: _Seldom
+        self, wire: Wire, kinds: npt.NDArray[np.uint8], before: dict[int, FollowedTable], seldom: Seldom
     ) -> Iterator[Tuples]:
         """Changes of one table's version and one shape, together."""
         changes = np.flatnonzero(_CHANGES[kinds])
@@ -277,7 +269,7 @@ class Decoder:
         transaction: Numbers,
         counts: Numbers,
         builder: RowBuilder,
-        seldom: _Seldom,
+        seldom: Seldom,
     ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Give rows and transactions their numbers. Transaction 0 of a batch is the one left open by the last."""
         carried = self._open or OpenTransaction()

@@ -274,14 +274,17 @@ def _is_followed(found: ObservedTable, config: PipelineConfig) -> bool:
     return config.tables.matches(found.registered.schema, found.registered.table)
 
 
+def recopy_hint(names: Sequence[str], config: PipelineConfig) -> str:
+    """What makes sure of tables again."""
+    options = " ".join(f"--table {shlex.quote(name)}" for name in names[:_SHOWN_TABLES])
+    return (
+        f"Run `parallel-apply recopy --pipeline {config.pipeline} {options}`"
+        + (f" with a --table for each of the {len(names)} tables" if len(names) > _SHOWN_TABLES else "")
+        + ": it publishes and copies what may be missing anew."
+    )
+
+
 def _remedy(doubts: Sequence[Doubt], config: PipelineConfig) -> str:
     names = [doubt.table for doubt in doubts if not doubt.note]
-    options = " ".join(f"--table {shlex.quote(name)}" for name in names[:_SHOWN_TABLES])
     words = [doubt.note for doubt in doubts if doubt.note][:_SHOWN_TABLES]
-    if names:
-        words.append(
-            f"Run `parallel-apply recopy --pipeline {config.pipeline} {options}`"
-            + (f" with a --table for each of the {len(names)} tables" if len(names) > _SHOWN_TABLES else "")
-            + ": it publishes and copies what may be missing anew."
-        )
-    return " ".join(words)
+    return " ".join([*words, recopy_hint(names, config)] if names else words)

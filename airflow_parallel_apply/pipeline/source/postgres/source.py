@@ -53,6 +53,7 @@ from airflow_parallel_apply.pipeline.source.postgres.sent_sightings import SentS
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
+from airflow_parallel_apply.pipeline.source.postgres.written_parts import WrittenParts
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, Snapshot
 
 BATCH_BYTES: Final = 8 * 2**20
@@ -153,13 +154,14 @@ class PostgresSource:
             through_lsn = self._reachable(before.place, slot, until_lsn)
             connection = self._session.catalog()
             writer.see(look_again(connection, published(connection, self._publication), writer.sightings()))
-            self._prove(writer, through_lsn)
+            registration = self._prove(writer, through_lsn)
             sent = SentSightings(writer)
             decoder = Decoder(
                 next_seqno=before.last_seqno + 1,
                 table=partial(self._followed, writer, sent),
                 ddl=DdlMessages(self._session, sent.take).text,
                 renamed=partial(self._renamed, writer),
+                is_part=WrittenParts(registration, self._config, self._session.catalog).is_part,
                 passing=Passing(before.passed_over, captured_lsn=before.captured_lsn),
             )
             step_changes = step_changes or max_changes
@@ -249,22 +251,25 @@ class PostgresSource:
     def close(self) -> None:
         self._session.close()
 
-    def _prove(self, writer: LogWriter, through_lsn: int) -> bool:
-        """That the slot holds all that happened to the followed tables up to an LSN; whether that is to be committed.
-        Errors: `SourceError`.
+    def _prove(self, writer: LogWriter, through_lsn: int) -> Registration:
+        """What the followed tables are, once the slot is known to hold all that happened to them up to an LSN. Errors:
+        `SourceError`.
         """
         state = writer.state()
-        if state.registration is None or through_lsn <= state.registered_lsn:
-            return False
+        if state.registration is None:
+            return Registration(server="", tables=())
+        registration = Registration.from_text(state.registration)
+        if through_lsn <= state.registered_lsn:
+            return registration
         # Read before the catalog is looked at, which then shows all that committed below.
         flushed = self._slot.flushed_lsn()
-        registration = Registration.from_text(state.registration)
         proof = prove(self._session.catalog(), self._slot.name, self._publication, self._config, registration)
         if proof.doubts:
             # Of a source that went back tables are in doubt as well, and there is more to be said.
             self._slot.require_resumable(state.place)
-        writer.register(proof.require(self._config, "capture").to_text(), flushed)
-        return True
+        proven = proof.require(self._config, "capture")
+        writer.register(proven.to_text(), flushed)
+        return proven
 
     def _bounded_changes(self, max_changes: int, wal_bytes: int) -> int:
         """How many changes have about `_READ_BYTES`, by those of the last read; 0 where nothing tells."""

@@ -61,7 +61,13 @@ def ddl_of(xid: int, commit_lsn: int, message: WireMessage) -> bytes | None:
 
 
 def decode(batches: list[list[bytes]], *, definitions: Definitions | None = None) -> tuple[pa.Table, pa.Table, Decoder]:
-    decoder = Decoder(next_seqno=0, table=(definitions or Definitions()).table, ddl=ddl_of, renamed=lambda *_: ())
+    decoder = Decoder(
+        next_seqno=0,
+        table=(definitions or Definitions()).table,
+        ddl=ddl_of,
+        renamed=lambda *_: (),
+        is_part=lambda *_: False,
+    )
     made = [decoder.decode(pa.array(batch, pa.binary())) for batch in batches if batch]
     return (
         pa.Table.from_batches([rows for rows, _ in made]),
