@@ -75,3 +75,12 @@ def test_every_page_of_the_site_is_in_its_navigation() -> None:
 def test_the_changelog_has_no_links_since_it_is_shown_in_two_places() -> None:
     assert "](" not in (ROOT / "CHANGELOG.md").read_text()
     assert '"CHANGELOG.md"' in (ROOT / "docs" / "changelog.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_every_file_of_the_code_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:py|sql|proto|toml))`", page.read_text())
+    files = [f"/{path.relative_to(ROOT)}" for path in TRACKED]
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
