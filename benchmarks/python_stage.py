@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
+from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA, RESULT_SCHEMA
 from airflow_parallel_apply.spark.session import ConnectAccess, close_session
 from airflow_parallel_apply.spark.worker import LoadRows, read_results
@@ -47,12 +48,8 @@ class PythonStage:
             last_seqno=unit.last_seqno,
             buckets=bucket_range(unit.channel, unit.channels),
             load=LoadRows(
-                dsn=self._target.url,
-                pipeline=unit.pipeline,
-                channel=unit.channel,
-                token=unit.token,
+                loader=target_connector(self._target).loader(self._target, unit, self._log.state().relations),
                 nonce=uuid4().hex,
-                relations=self._log.state().relations,
             ),
         )
         found = self._session.range(0, 1, 1, 1).mapInArrow(read, RESULT_SCHEMA).toArrow()

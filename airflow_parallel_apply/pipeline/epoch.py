@@ -94,7 +94,7 @@ class StagedTable:
 
     relation_id: int
     staging: str
-    """Unqualified name of the table in the pipeline's schema at the target."""
+    """Where it waits, in the target's own words."""
     inserts: int
     updates: int
     deletes: int

@@ -1,13 +1,15 @@
 """What Spark's executors see: the target, the log, and a Python that can apply.
 
 The function that looks travels by value, since it is also to find a worker where this package is not installed: it
-refers to nothing of this module and imports what it needs where it runs. The target's secret travels in it, pickled, as
-that of an apply job does.
+refers to nothing of this module and imports what it needs where it runs. What probes the target travels in it as bytes,
+which are opened where the package is of this release; with it, pickled, travels the target's secret, as that of an
+apply job does.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -25,6 +27,7 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding, refuse
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.open import log_exists
+from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA
 from airflow_parallel_apply.spark.session import close_session, open_session, release_session
@@ -62,7 +65,8 @@ def session_findings(session: Any, log_url: str, target: Endpoint, *, tasks: int
     with ExitStack() as stack:
         # Where there is no log yet, a file of the moment tells whether a directory is shared.
         seen = root / "log.json" if log_exists(log_url) else stack.enter_context(probe(nearest(root)))
-        look = _look(target.url, str(seen), seen.read_bytes(), _PACKAGE)
+        probing = pickle.dumps((target_connector(target), target))
+        look = _look(probing, str(seen), seen.read_bytes(), _PACKAGE, version(_PACKAGE))
         with spark_errors("check"):
             results = session.range(0, tasks, 1, tasks).mapInArrow(look, RESULT_SCHEMA).toArrow()
     reports = [json.loads(text) for text in results.column("result").to_pylist()]
@@ -83,12 +87,15 @@ def _ask(url: str, session_id: str, log_url: str, target: Endpoint) -> tuple[Fin
         close_session(session)
 
 
-def _look(dsn: str, path: str, content: bytes, package: str) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+def _look(
+    probing: bytes, path: str, content: bytes, package: str, release: str
+) -> Callable[[Any], Iterator[pa.RecordBatch]]:
     def look(batches: Any) -> Iterator[Any]:
         import importlib
         import importlib.metadata
         import json
         import pathlib
+        import pickle
         import socket
         import sys
 
@@ -110,13 +117,12 @@ def _look(dsn: str, path: str, content: bytes, package: str) -> Callable[[Any], 
             report["log"] = "same" if pathlib.Path(path).read_bytes() == content else "other"
         except OSError as error:
             report["log"] = error.strerror or str(error)
-        if "psycopg" not in report["lacks"]:
-            import psycopg
-
+        if not report["lacks"] and report["version"] == release:
+            connector, target = pickle.loads(probing)  # noqa: S301  # made by the driver, as the function is
             try:
-                psycopg.connect(dsn, connect_timeout=10).close()
-            except psycopg.Error as error:
-                report["target"] = " ".join(str(error).split())
+                connector.probe(target)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the driver tells it
+                report["target"] = getattr(error, "message", str(error))
         yield pyarrow.record_batch([pyarrow.array([json.dumps(report)])], names=["result"])
 
     return look

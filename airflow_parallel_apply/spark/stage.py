@@ -1,4 +1,4 @@
-"""The apply stage on Spark: a unit of the log becomes staging tables at the target."""
+"""The apply stage on Spark: a unit of the log waits staged at the target."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.log import LogReader, open_reader
 from airflow_parallel_apply.pipeline.store.open import open_store
+from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.spark.access import SparkAccess
 from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.job import EXCHANGE_ROWS, ApplyJob, build_job, counted_rows
@@ -135,14 +136,8 @@ class SparkStage:
             raise reason from error
 
     def _run(self, session: Any, tag: str, unit: Unit, job: ApplyJob, log: LogReader) -> tuple[Any, ...]:
-        load = LoadRows(
-            dsn=self._target.url,
-            pipeline=unit.pipeline,
-            channel=unit.channel,
-            token=unit.token,
-            nonce=tag,
-            relations=log.state().relations,
-        )
+        loader = target_connector(self._target).loader(self._target, unit, log.state().relations)
+        load = LoadRows(loader=loader, nonce=tag)
         with self._access.tagged(session, tag), spark_errors("stage"):
             loading = job.ordered.mapInArrow(load, RESULT_SCHEMA)
             tables = read_results(loading.toArrow())

@@ -1,6 +1,6 @@
 """What runs inside Spark's Python workers. Shipped by reference: this package must be installed there too.
 
-A worker loads the rows of one partition into staging tables of its own attempt and returns one row of JSON: what it
+A worker stages the rows of one partition, as an attempt of its own, and returns one row of JSON: what it
 staged, or the error that it met. Whatever attempt the driver has no such row of is nobody's (law 3).
 """
 
@@ -17,10 +17,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.apply.loader import Loaded, LoadOrder, StagingLoader
 from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.loading import Loaded, Loader
 from airflow_parallel_apply.spark.faults import pack, unpack
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -28,17 +27,13 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRows:
-    """The function of the job's `mapInArrow`. The secret travels in here, pickled, and nowhere else.
+    """The function of the job's `mapInArrow`. The secret travels in its loader, pickled, and nowhere else.
 
     `nonce`: of one call of `stage`, since Spark's attempt ids are unique only inside one Spark application.
     """
 
-    dsn: str = field(repr=False)
-    pipeline: str
-    channel: int | None
-    token: str
+    loader: Loader = field(repr=False)
     nonce: str
-    relations: tuple[Relation, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         die_with_parent()
@@ -60,14 +55,7 @@ class LoadRows:
         context = TaskContext.get()
         if first is None or context is None:
             return Loaded(tables=(), row_count=0)
-        order = LoadOrder(
-            pipeline=self.pipeline,
-            channel=self.channel,
-            token=self.token,
-            attempt=f"{self.nonce}:{context.taskAttemptId()}",
-            relations=self.relations,
-        )
-        return StagingLoader(self.dsn, order).load(itertools.chain([first], batches))
+        return self.loader.load(itertools.chain([first], batches), f"{self.nonce}:{context.taskAttemptId()}")
 
 
 def read_results(results: pa.Table) -> tuple[StagedTable, ...]:

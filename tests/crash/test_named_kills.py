@@ -16,10 +16,11 @@ from tests.support.step_process import Fault
 from tests.support.variants import variants
 
 TARGET = "airflow_parallel_apply.pipeline.target.postgres.target"
+LOADER = "airflow_parallel_apply.pipeline.target.postgres.loader"
 COORDINATOR = "airflow_parallel_apply.pipeline.coordinate.coordinator:Coordinator"
 
 PLACES = {
-    "while it stages": Fault(at="airflow_parallel_apply.pipeline.apply.loader:_Staging.flush", when="after", call=3),
+    "while it stages": Fault(at=f"{LOADER}:_Staging.flush", when="after", call=3),
     "between staging and commit": Fault(at=f"{TARGET}:PostgresTarget.commit", when="before", call=2),
     "inside the target's transaction": Fault(at=f"{TARGET}:move", when="before", call=2),
     "between commit and finish": Fault(at=f"{TARGET}:PostgresTarget.commit", when="after", call=2),

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.apply.loader import LoadOrder, StagingLoader
 from airflow_parallel_apply.pipeline.config import Endpoint, StoreName
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import LogError
@@ -17,6 +16,7 @@ from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.open import open_store
+from airflow_parallel_apply.pipeline.target.open import target_connector
 
 _attempts = count()
 
@@ -55,17 +55,8 @@ class LocalStage:
             rows = rows.set_column(place, "key_order", pc.if_else(doubtful, 0, rows.column("key_order")))
         order = ["key_order", "relation_id", "key", "seqno", "fragno"]
         rows = rows.sort_by([(name, "ascending") for name in order])
-        loader = StagingLoader(
-            self._target.url,
-            LoadOrder(
-                pipeline=unit.pipeline,
-                channel=unit.channel,
-                token=unit.token,
-                attempt=f"local{next(_attempts)}",
-                relations=self._log.state().relations,
-            ),
-        )
-        loaded = loader.load(rows.to_batches(max_chunksize=1000))
+        loader = target_connector(self._target).loader(self._target, unit, self._log.state().relations)
+        loaded = loader.load(rows.to_batches(max_chunksize=1000), f"local{next(_attempts)}")
         return StagedUnit(unit=unit, tables=loaded.tables, row_count=unit.row_count, seconds=0.0)
 
     def _channels(self, rows: pa.Table, unit: Unit) -> np.ndarray:

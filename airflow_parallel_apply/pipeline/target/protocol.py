@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.removal import Removal
+from airflow_parallel_apply.pipeline.target.loading import Loader
 from airflow_parallel_apply.pipeline.target.steps import Step
 
 
@@ -300,12 +301,22 @@ class Target(Protocol):
 
 
 class TargetConnector(Protocol):
-    """What a target's scheme names: opens targets, and does what no run needs. Made without arguments. Errors:
-    `Unavailable`, `ConfigurationError`.
+    """What a target's scheme names: opens targets, and does what no run needs. Made without arguments, and picklable:
+    Spark's workers probe with it. Errors: `Unavailable`, `ConfigurationError`.
     """
 
     def open(self, endpoint: Endpoint, pipeline: str, *, relations: Callable[[int], Relation]) -> Target:
         """A target for one thread; connects when first used. `relations`: a relation of the log by its id."""
+        ...
+
+    def loader(self, endpoint: Endpoint, unit: Unit, relations: Sequence[Relation]) -> Loader:
+        """What stages a unit's rows in Spark's workers. `relations`: those that the rows may be of. Connects nowhere
+        by itself.
+        """
+        ...
+
+    def probe(self, endpoint: Endpoint) -> None:
+        """Reach the target from here, and leave. Errors: `Unavailable`, in the target's own words."""
         ...
 
     def drop_commands(self, pipeline: str) -> tuple[str, ...]:

@@ -8,12 +8,12 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.apply.loader import LoadOrder, StagingLoader
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
+from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.support.log_rows import Row, clustered
 
@@ -67,16 +67,14 @@ class Scene:
         )
 
     def stage(self, unit: Unit, rows: Sequence[Row], *, batch_rows: int = 1000) -> StagedUnit:
-        order = LoadOrder(
-            pipeline="demo",
-            channel=unit.channel,
-            token=unit.token,
-            attempt=str(next(self.attempts)),
-            relations=tuple(self.relations.values()),
-        )
-        loaded = StagingLoader(self.dsn, order).load(clustered(self.relations, rows, batch_rows=batch_rows))
+        batches = clustered(self.relations, rows, batch_rows=batch_rows)
+        loaded = self.loader(unit.channel, unit.token).load(batches, str(next(self.attempts)))
         assert loaded.row_count == len(rows)
         return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0)
+
+    def loader(self, channel: int | None, token: str) -> PostgresLoader:
+        relations = tuple(self.relations.values())
+        return PostgresLoader(url=self.dsn, pipeline="demo", channel=channel, token=token, relations=relations)
 
     def apply(self, last: int, rows: Sequence[Row], *, after: int = -1) -> None:
         """Take channel 0, stage, commit."""

@@ -10,9 +10,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from airflow_parallel_apply.pipeline.apply.loader import LoadOrder, StagingLoader
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
 from tests.integration.target.conftest import CLAIM, Scene
 from tests.support.log_rows import Row, clustered
 
@@ -129,9 +129,9 @@ def test_a_missing_table_or_column_is_named_when_staged(three: Scene, add_table:
 
 
 def test_rows_of_an_undefined_relation_are_refused(three: Scene) -> None:
-    order = LoadOrder(pipeline="demo", channel=0, token="t", attempt="a", relations=())
+    loader = PostgresLoader(url=three.dsn, pipeline="demo", channel=0, token="t", relations=())
     with pytest.raises(LogError, match="relation 1"):
-        StagingLoader(three.dsn, order).load(clustered(three.relations, [insert(1, "1", "1", "1")]))
+        loader.load(clustered(three.relations, [insert(1, "1", "1", "1")]), "a")
 
 
 def test_a_unit_committed_twice_changes_nothing(three: Scene) -> None:
@@ -215,9 +215,6 @@ def test_taking_a_channel_ends_the_sessions_of_its_former_holder(three: Scene) -
 
 def test_a_loader_whose_session_is_ended_lost_the_ownership(three: Scene) -> None:
     unit = three.unit(1, after=0)
-    order = LoadOrder(
-        pipeline="demo", channel=0, token=unit.token, attempt="x", relations=tuple(three.relations.values())
-    )
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from clustered(three.relations, [insert(1, "7", "1", "x")])
@@ -225,18 +222,16 @@ def test_a_loader_whose_session_is_ended_lost_the_ownership(three: Scene) -> Non
         yield from clustered(three.relations, [insert(1, "8", "1", "x")])
 
     with pytest.raises(OwnershipLost):
-        StagingLoader(three.dsn, order).load(batches())
+        three.loader(0, unit.token).load(batches(), "x")
 
 
 def test_a_loader_whose_session_breaks_otherwise_may_try_again(three: Scene) -> None:
-    order = LoadOrder(pipeline="demo", channel=0, token=CLAIM, attempt="x", relations=tuple(three.relations.values()))
-
     def batches() -> Iterator[pa.RecordBatch]:
         yield from clustered(three.relations, [insert(1, "7", "1", "x")])
         three.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pa:%:0:%'")
 
     with pytest.raises(Unavailable):
-        StagingLoader(three.dsn, order).load(batches())
+        three.loader(0, CLAIM).load(batches(), "x")
 
 
 def test_extra_defaulted_columns_and_another_column_order_are_fine(scene: Scene, add_table: AddTable) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from typing import Final
+
+import psycopg
 
 from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.loading import Loader
 from airflow_parallel_apply.pipeline.target.postgres.applied import applied_logs
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_commands
+from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.pipeline.target.protocol import Target
+
+_PROBE_SECONDS: Final = 10
 
 
 class PostgresConnector:
@@ -20,6 +29,21 @@ class PostgresConnector:
 
     def open(self, endpoint: Endpoint, pipeline: str, *, relations: Callable[[int], Relation]) -> Target:
         return PostgresTarget(endpoint, pipeline, relations=relations)
+
+    def loader(self, endpoint: Endpoint, unit: Unit, relations: Sequence[Relation]) -> Loader:
+        return PostgresLoader(
+            url=endpoint.url,
+            pipeline=unit.pipeline,
+            channel=unit.channel,
+            token=unit.token,
+            relations=tuple(relations),
+        )
+
+    def probe(self, endpoint: Endpoint) -> None:
+        try:
+            psycopg.connect(endpoint.url, connect_timeout=_PROBE_SECONDS).close()
+        except psycopg.Error as error:
+            raise Unavailable(" ".join(str(error).split()), op="probe") from error
 
     def drop_commands(self, pipeline: str) -> tuple[str, ...]:
         return drop_commands(DEFAULT_SCHEMA, pipeline)

@@ -63,7 +63,7 @@ def create_staging(schema: str, staging: str, table: TargetTable, inexact: Seque
 def copy_into_staging(
     schema: str, staging: str, table: TargetTable, inexact: Sequence[int], *, with_unsent: bool
 ) -> sql.Composed:
-    """The COPY whose data `apply.copy_text` builds."""
+    """The COPY whose data `staging_text` builds."""
     columns = [OPERATION_COLUMN, *(sql.Identifier(column.name) for column in table.relation.columns)]
     columns += [text_column(index) for index in inexact]
     if with_unsent:

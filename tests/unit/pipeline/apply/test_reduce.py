@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_parallel_apply.pipeline.apply.copy_text import copy_text
 from airflow_parallel_apply.pipeline.apply.reduce import NetChanges, Reducer
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.event import LAST_SEQNO, NO_SEQNO
 from airflow_parallel_apply.pipeline.line import line, values_of
+from airflow_parallel_apply.pipeline.target.postgres.staging_text import staging_text
 from tests.support.log_rows import Row, batch, clustered, key_of, relation
 
 TABLE = relation(1, "t", "k a b", key="k")
@@ -226,5 +226,5 @@ def test_copy_text_has_the_operation_before_the_line_and_the_bitmap_behind() -> 
     ]
     reducer = Reducer(TABLE)
     found = [*reducer.feed(batch(RELATIONS, rows)), *reducer.finish()]
-    text = b"".join(bytes(copy_text(changes, with_unsent=True)) for changes in found)
+    text = b"".join(bytes(staging_text(changes, with_unsent=True)) for changes in found)
     assert text.decode() == "U\t1\ta\\tb\t\\N\t001\nI\t2\t\t\\N\t000\nD\t3\t\\N\t\\N\t\\N\n"

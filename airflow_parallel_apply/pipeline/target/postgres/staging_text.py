@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.apply.reduce import NetChanges
 from airflow_parallel_apply.pipeline.line import NULL, SEPARATOR
 
 
-def copy_text(changes: NetChanges, again: Sequence[int] = (), *, with_unsent: bool) -> memoryview:
+def staging_text(changes: NetChanges, again: Sequence[int] = (), *, with_unsent: bool) -> memoryview:
     """One line for each net change: operation, the values in order, those of the columns `again` once more and, with
     `with_unsent`, the bitmap or NULL.
     """

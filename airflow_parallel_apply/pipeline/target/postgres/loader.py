@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.apply.copy_text import copy_text
 from airflow_parallel_apply.pipeline.apply.reduce import DELETE, INSERT, UPDATE, NetChanges, Numbers, Reducer
 from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.target.loading import Loaded
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import copy_line, translate
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns, require_exact
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, holder_session, staging_table
@@ -29,6 +29,7 @@ from airflow_parallel_apply.pipeline.target.postgres.narrow import refused_by_wi
 from airflow_parallel_apply.pipeline.target.postgres.positions import is_held
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_staging, create_staging
+from airflow_parallel_apply.pipeline.target.postgres.staging_text import staging_text
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
 
 _FLUSH_BYTES: Final = 4 * 2**20
@@ -39,52 +40,41 @@ _BUFFERED_BYTES: Final = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOrder:
-    """Whose rows are loaded. Crosses process borders; carries no secret. `channel` None: a serial unit.
+class PostgresLoader:
+    """See `Loader`. `channel` None: a serial unit."""
 
-    `attempt`: unique for each attempt of each task, whatever Spark retries or runs twice.
-    """
-
+    url: str = field(repr=False)
     pipeline: str
     channel: int | None
     token: str
-    attempt: str
     relations: tuple[Relation, ...]
     schema: str = DEFAULT_SCHEMA
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """What an attempt staged, and how many log rows it was made of."""
-
-    tables: tuple[StagedTable, ...]
-    row_count: int
+    def load(self, batches: Iterable[pa.RecordBatch], attempt: str) -> Loaded:
+        return _Attempt(self, attempt).load(batches)
 
 
-class StagingLoader:
-    """Loads rows for one order. Not thread-safe, used once.
+class _Attempt:
+    """Not thread-safe, used once."""
 
-    Errors: `TargetError` with table, column and seqno where they are known; `LogError`; `Unavailable`; `OwnershipLost`
-    when the claim's sessions were ended.
-    """
-
-    def __init__(self, dsn: str, order: LoadOrder) -> None:
-        self._order = order
-        self._relations = {relation.relation_id: relation for relation in order.relations}
+    def __init__(self, loader: PostgresLoader, attempt: str) -> None:
+        self._loader = loader
+        self._name = attempt
+        self._relations = {relation.relation_id: relation for relation in loader.relations}
         self._session = Session(
-            dsn,
-            pipeline=order.pipeline,
-            schema=order.schema,
-            name=holder_session(order.pipeline, order.channel, order.token),
+            loader.url,
+            pipeline=loader.pipeline,
+            schema=loader.schema,
+            name=holder_session(loader.pipeline, loader.channel, loader.token),
             synchronous_commit="off",
         )
         self._tables: dict[int, _Staging] = {}
 
     def load(self, batches: Iterable[pa.RecordBatch]) -> Loaded:
-        """Stage the net changes of `ROWS` batches in which the rows of one key are adjacent and in seqno order."""
+        channel, token = self._loader.channel, self._loader.token
         row_count = 0
         try:
-            with self._session.transaction("stage", channel=self._order.channel, is_brief=False) as connection:
+            with self._session.transaction("stage", channel=channel, is_brief=False) as connection:
                 for batch in batches:
                     row_count += batch.num_rows
                     for relation_id, rows in _by_relation(batch):
@@ -94,10 +84,10 @@ class StagingLoader:
                     staging.finish()
         except Unavailable as error:
             # A session that a newer claim ended looks like one that a restart of the server ended.
-            if is_held(self._session, self._order.channel, self._order.token):
+            if is_held(self._session, channel, token):
                 raise
             raise OwnershipLost(
-                "a newer claim took the channel", op="stage", pipeline=self._order.pipeline, channel=self._order.channel
+                "a newer claim took the channel", op="stage", pipeline=self._loader.pipeline, channel=channel
             ) from error
         finally:
             self._session.close()
@@ -109,7 +99,7 @@ class StagingLoader:
             relation = self._relations.get(relation_id)
             if relation is None:
                 raise LogError(f"rows of relation {relation_id}, which the unit does not define")
-            self._tables[relation_id] = _Staging(connection, self._order, relation)
+            self._tables[relation_id] = _Staging(connection, self._loader, self._name, relation)
         return self._tables[relation_id]
 
     def _bound_memory(self) -> None:
@@ -120,11 +110,11 @@ class StagingLoader:
 class _Staging:
     """One relation's staging table and what waits for it."""
 
-    def __init__(self, connection: Connection, order: LoadOrder, relation: Relation) -> None:
+    def __init__(self, connection: Connection, loader: PostgresLoader, attempt: str, relation: Relation) -> None:
         self._connection = connection
-        self._schema = order.schema
+        self._schema = loader.schema
         self._relation = relation
-        self._name = staging_table(order.pipeline, order.channel, order.token, order.attempt, relation.relation_id)
+        self._name = staging_table(loader.pipeline, loader.channel, loader.token, attempt, relation.relation_id)
         self._reducer = Reducer(relation)
         self._target: TargetTable | None = None
         self._inexact: tuple[int, ...] = ()
@@ -187,7 +177,7 @@ class _Staging:
                 # From here on every line has one field more.
                 self.flush()
                 self._texts_unsent = self._has_unsent = True
-            text = copy_text(changes, self._inexact, with_unsent=self._texts_unsent)
+            text = staging_text(changes, self._inexact, with_unsent=self._texts_unsent)
             self._texts.append(text)
             self._seqnos.append(changes.seqnos)
             self.buffered_bytes += len(text)

@@ -1,0 +1,38 @@
+"""The half of a target that runs where the rows are, in Spark's workers: `Loader`.
+
+Law 3: staging belongs to one claim and one attempt of one task. An attempt ends with everything staged or with nothing,
+and one that nobody acknowledged is nobody's, whatever Spark retries or runs twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.epoch import StagedTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What an attempt staged, and how many log rows it was made of."""
+
+    tables: tuple[StagedTable, ...]
+    row_count: int
+
+
+class Loader(Protocol):
+    """Stages the rows of one unit. Pickled on its way to the workers, with the target's secret in it, which its text
+    form hides; importable there without Airflow.
+    """
+
+    def load(self, batches: Iterable[pa.RecordBatch], attempt: str) -> Loaded:
+        """Stage the net changes of `ROWS` batches in which the rows of one key are adjacent and in seqno order.
+        `attempt`: unique for each attempt of each task.
+
+        Errors: `TargetError` with table, column and seqno where they are known; `LogError`; `Unavailable`;
+        `OwnershipLost` when the claim's sessions were ended.
+        """
+        ...
