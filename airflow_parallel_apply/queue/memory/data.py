@@ -95,7 +95,7 @@ class DataDirectory:
             raise
         self._snapshot_bytes = self.recovered.snapshot_bytes
         self.engine = Engine(journal=self.log, clock=clock, max_queue_tasks=self._limits.max_queue_tasks)
-        self.engine.shelves.fill(self.recovered.tasks.values())
+        self.engine.task_queues.fill(self.recovered.tasks.values())
         # The engine has them: a million tasks need no second table.
         self.recovered.tasks = {}
         self._snapshotter = threading.Thread(target=self._snapshot_when_due, name="queue snapshots", daemon=True)

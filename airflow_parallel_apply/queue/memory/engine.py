@@ -18,23 +18,9 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from airflow_parallel_apply.queue.arguments import check_claim, check_modify, check_renew
-from airflow_parallel_apply.queue.judge import (
-    Arrival,
-    Arrivals,
-    Modify,
-    Obstacle,
-    arrival_time,
-    arrivals_of,
-    inserted,
-    judge_arrivals,
-    moves,
-    not_ours,
-    raise_if_refused,
-    to_announce,
-)
 from airflow_parallel_apply.queue.memory.journal import Forgetful, Journal
-from airflow_parallel_apply.queue.memory.shelf import Shelf, place_of
-from airflow_parallel_apply.queue.memory.shelves import Shelves
+from airflow_parallel_apply.queue.memory.task_queue import TaskQueue, place_of
+from airflow_parallel_apply.queue.memory.task_queues import TaskQueues
 from airflow_parallel_apply.queue.memory.watches import Watch, Watches
 from airflow_parallel_apply.queue.model import (
     Change,
@@ -47,6 +33,20 @@ from airflow_parallel_apply.queue.model import (
     TaskId,
     TaskRef,
     make_task,
+)
+from airflow_parallel_apply.queue.preconditions import (
+    Arrival,
+    Arrivals,
+    Modify,
+    Obstacle,
+    arrival_time,
+    arrivals_of,
+    inserted,
+    judge_arrivals,
+    moves,
+    not_ours,
+    raise_if_refused,
+    to_announce,
 )
 from airflow_parallel_apply.queue.values import replacing
 
@@ -78,7 +78,7 @@ class Engine:
         self.journal: Journal = journal or Forgetful()
         self._max_queue_tasks = max_queue_tasks
         self._clock = clock or (lambda: datetime.now(UTC))
-        self.shelves = Shelves()
+        self.task_queues = TaskQueues()
         self.watches = Watches()
 
     def claim_now(self, queues: Sequence[str], *, claimant: str, lease: timedelta, limit: int = 1) -> tuple[Task, ...]:
@@ -113,8 +113,8 @@ class Engine:
         numbers += [entry.task_id.int for entry in insert if entry.task_id is not None]
         queues = {entry.queue for entry in insert} | {entry.queue for entry in change if entry.queue is not None}
         for _ in range(_MAX_RACES):
-            with self.shelves.hold(lambda where: queues | _queues_of(numbers, where)) as shelves:
-                done = None if shelves is None else self._modify_held(asked, numbers, shelves)
+            with self.task_queues.hold(lambda where: queues | _queues_of(numbers, where)) as task_queues:
+                done = None if task_queues is None else self._modify_held(asked, numbers, task_queues)
             if done is not None:
                 tasks, announced = done
                 self.watches.announce(announced)
@@ -124,11 +124,13 @@ class Engine:
     def renew(self, ref: TaskRef, *, claimant: str, lease: timedelta) -> Task:
         check_renew(claimant, lease)
         for _ in range(_MAX_RACES):
-            with self.shelves.hold(lambda where: _queues_of([ref.task_id.int], where)) as shelves:
-                if shelves is None:
+            with self.task_queues.hold(lambda where: _queues_of([ref.task_id.int], where)) as task_queues:
+                if task_queues is None:
                     continue
                 now = self._clock()
-                found = next((task for shelf in shelves.values() if (task := shelf.get(ref.task_id.int))), None)
+                found = next(
+                    (task for task_queue in task_queues.values() if (task := task_queue.get(ref.task_id.int))), None
+                )
                 if found is None or found.version != ref.version or found.claimant != claimant:
                     raise DependencyError(changes=(not_ours(ref, found, claimant),))
                 renewed = _moved_on(
@@ -140,8 +142,8 @@ class Engine:
                     modified=now,
                 )
                 self.journal.append([renewed], ())
-                shelves[found.queue].remove([ref.task_id.int])
-                shelves[found.queue].put([renewed])
+                task_queues[found.queue].remove([ref.task_id.int])
+                task_queues[found.queue].put([renewed])
             if renewed.at < found.at:
                 # Sooner than those who wait were told.
                 self.watches.announce([renewed.queue])
@@ -174,11 +176,11 @@ class Engine:
         for name in self._matching(prefix, exact):
             if limit is not None and len(found) >= limit:
                 break
-            shelf = self.shelves.find(name)
-            if shelf is not None:
-                with shelf.lock:
-                    if len(shelf):
-                        found.append(shelf.stats(self._clock()))
+            task_queue = self.task_queues.find(name)
+            if task_queue is not None:
+                with task_queue.lock:
+                    if len(task_queue):
+                        found.append(task_queue.stats(self._clock()))
         return tuple(found)
 
     def claim_steps(
@@ -220,14 +222,14 @@ class Engine:
             yield left
 
     def _claim_from(self, name: str, claimant: str, lease: timedelta, limit: int) -> tuple[Task, ...]:
-        while (shelf := self.shelves.find(name)) is not None:
-            with shelf.lock:
-                if shelf.removed:
+        while (task_queue := self.task_queues.find(name)) is not None:
+            with task_queue.lock:
+                if task_queue.removed:
                     # Another one may stand in its place by now; each round means that a queue came and went.
                     continue
                 now = self._clock()
                 until = now + lease
-                start, found = shelf.claimable(now, limit)
+                start, found = task_queue.claimable(now, limit)
                 claimed = tuple(
                     _moved_on(
                         task,
@@ -241,25 +243,25 @@ class Engine:
                 )
                 if claimed:
                     self.journal.append(claimed, ())
-                    shelf.claim(start, found, claimed)
+                    task_queue.claim(start, found, claimed)
                 return claimed
         return ()
 
     def _modify_held(
-        self, asked: Modify, numbers: Sequence[int], shelves: Mapping[str, Shelf]
+        self, asked: Modify, numbers: Sequence[int], task_queues: Mapping[str, TaskQueue]
     ) -> tuple[tuple[Task, ...], set[str]] | None:
         """Judge and apply, all locks held: the tasks, and the queues to announce. None: an id was taken meanwhile.
         `numbers`: of the ids that tasks may have now.
         """
         now = self._clock()
-        before = self._found(numbers, shelves)
-        verdict = _judge(asked, before, shelves)
+        before = self._found(numbers, task_queues)
+        verdict = _judge(asked, before, task_queues)
         raise_if_refused(asked, before, verdict, now)
         insert = verdict.done(asked)
         new = [inserted(task_id, entry, entry.value, now) for task_id, entry in insert]
         changed = [_changed(entry, asked.claimant, now, before) for entry in asked.change]
-        self._check_room(shelves, new)
-        with self.shelves.reserved(new) as free:
+        self._check_room(task_queues, new)
+        with self.task_queues.reserved(new) as free:
             if not free:
                 return None
             if new or changed or asked.delete:
@@ -267,70 +269,70 @@ class Engine:
         deleted = [ref.task_id.int for ref in asked.delete]
         replaced = (task.task_id.int for task in changed)
         for name, leaving in _grouped((before[number].queue, number) for number in (*deleted, *replaced)):
-            shelves[name].remove(leaving)
-        self.shelves.forget(deleted)
-        self.shelves.move(task for task in changed if task.queue != before[task.task_id.int].queue)
+            task_queues[name].remove(leaving)
+        self.task_queues.forget(deleted)
+        self.task_queues.move(task for task in changed if task.queue != before[task.task_id.int].queue)
         done = (*new, *changed)
         for name, tasks in _grouped((task.queue, task) for task in done):
-            shelves[name].put(tasks)
+            task_queues[name].put(tasks)
         return done, to_announce(asked, before, insert, now)
 
-    def _check_room(self, shelves: Mapping[str, Shelf], new: Sequence[Task]) -> None:
+    def _check_room(self, task_queues: Mapping[str, TaskQueue], new: Sequence[Task]) -> None:
         """Only what is new counts: who moves or deletes tasks is never held up by a queue that is full."""
         if self._max_queue_tasks is None:
             return
         for name, count in Counter(task.queue for task in new).items():
-            size = len(shelves[name])
+            size = len(task_queues[name])
             if size + count > self._max_queue_tasks:
                 raise QueueFull(
                     f"queue {name} has {size} tasks and may have {self._max_queue_tasks}: no room for {count} more; "
                     "nothing was done"
                 )
 
-    def _found(self, numbers: Sequence[int], shelves: Mapping[str, Shelf]) -> dict[int, Task]:
+    def _found(self, numbers: Sequence[int], task_queues: Mapping[str, TaskQueue]) -> dict[int, Task]:
         """The tasks with these ids. One that came just now into a queue that we do not hold is none yet: its id is
         found taken when it is reserved.
         """
         return {
             number: task
-            for number, name in self.shelves.where(numbers).items()
-            if name in shelves and (task := shelves[name].get(number)) is not None
+            for number, name in self.task_queues.where(numbers).items()
+            if name in task_queues and (task := task_queues[name].get(number)) is not None
         }
 
     def _walk(self, queue: str, claimant: str | None, after: Task | None, page_tasks: int) -> Iterator[Task]:
-        while (shelf := self.shelves.find(queue)) is not None:
-            with shelf.lock:
-                page = shelf.page(after, page_tasks)
+        while (task_queue := self.task_queues.find(queue)) is not None:
+            with task_queue.lock:
+                page = task_queue.page(after, page_tasks)
             yield from (task for task in page if claimant is None or task.claimant == claimant)
             if len(page) < page_tasks:
                 return
             after = page[-1]
 
     def _named(self, queue: str, claimant: str | None, ids: Sequence[TaskId], after: Task | None) -> list[Task]:
-        shelf = self.shelves.find(queue)
-        if shelf is None:
+        task_queue = self.task_queues.find(queue)
+        if task_queue is None:
             return []
-        with shelf.lock:
-            found = [task for task_id in dict.fromkeys(ids) if (task := shelf.get(task_id.int)) is not None]
+        with task_queue.lock:
+            found = [task for task_id in dict.fromkeys(ids) if (task := task_queue.get(task_id.int)) is not None]
         listed = sorted((task for task in found if claimant is None or task.claimant == claimant), key=place_of)
         return [task for task in listed if after is None or place_of(task) > place_of(after)]
 
     def _matching(self, prefix: Sequence[str], exact: Sequence[str]) -> list[str]:
         if not prefix and not exact:
-            return self.shelves.names()
+            return self.task_queues.names()
         if not prefix:
             return sorted(set(exact))
         starts, wanted = tuple(prefix), frozenset(exact)
-        return [name for name in self.shelves.names() if name in wanted or name.startswith(starts)]
+        return [name for name in self.task_queues.names() if name in wanted or name.startswith(starts)]
 
     def _seconds_to_next_arrival(self, queues: Sequence[str]) -> float | None:
         arrivals: list[datetime] = []
         for name in queues:
-            shelf = self.shelves.find(name)
-            if shelf is not None:
-                with shelf.lock:
-                    if shelf.head is not None:
-                        arrivals.append(shelf.head.at)
+            task_queue = self.task_queues.find(name)
+            if task_queue is not None:
+                with task_queue.lock:
+                    if task_queue.head is not None:
+                        arrivals.append(task_queue.head.at)
         return (min(arrivals) - self._clock()).total_seconds() if arrivals else None
 
 
@@ -346,7 +348,7 @@ def _grouped(pairs: Iterable[tuple[str, _Item]]) -> Iterable[tuple[str, list[_It
     return groups.items()
 
 
-def _judge(asked: Modify, before: Mapping[int, Task], shelves: Mapping[str, Shelf]) -> Arrivals:
+def _judge(asked: Modify, before: Mapping[int, Task], task_queues: Mapping[str, TaskQueue]) -> Arrivals:
     arrivals = arrivals_of(asked, before)
     if not arrivals:
         return Arrivals()
@@ -354,19 +356,23 @@ def _judge(asked: Modify, before: Mapping[int, Task], shelves: Mapping[str, Shel
     leaving = frozenset(task_id.int for task_id in (*(ref.task_id for ref in asked.delete), *moving))
     left = Counter(before[number].queue for number in leaving if number in before)
     obstacles = [
-        _obstacle(arrival, before.get(arrival.task_ids[0].int), shelves[arrival.queue], leaving, left[arrival.queue])
+        _obstacle(
+            arrival, before.get(arrival.task_ids[0].int), task_queues[arrival.queue], leaving, left[arrival.queue]
+        )
         for arrival in arrivals
     ]
     return judge_arrivals(arrivals, obstacles)
 
 
-def _obstacle(arrival: Arrival, existing: Task | None, shelf: Shelf, leaving: frozenset[int], left: int) -> Obstacle:
+def _obstacle(
+    arrival: Arrival, existing: Task | None, task_queue: TaskQueue, leaving: frozenset[int], left: int
+) -> Obstacle:
     """`left`: how many tasks leave the queue that this one enters."""
     sequence = arrival.sequence
     return Obstacle(
         version=None if existing is None else existing.version,
-        taken=sequence is not None and shelf.is_strict and shelf.has_place_taken(sequence, leaving),
-        mixed=len(shelf) > left and shelf.is_strict is (sequence is None),
+        taken=sequence is not None and task_queue.is_strict and task_queue.has_place_taken(sequence, leaving),
+        mixed=len(task_queue) > left and task_queue.is_strict is (sequence is None),
     )
 
 

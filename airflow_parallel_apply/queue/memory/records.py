@@ -19,7 +19,7 @@ from typing import Final
 
 from airflow_parallel_apply.queue.ids import ID_BYTES, id_of
 from airflow_parallel_apply.queue.model import Task, TaskId, make_task
-from airflow_parallel_apply.queue.moments import moment_of, utc_microseconds
+from airflow_parallel_apply.queue.timestamps import moment_of, utc_microseconds
 
 _TASK: Final = struct.Struct("<16sqqqqqIiBHHII")
 _COUNTS: Final = struct.Struct("<II")

@@ -75,7 +75,7 @@ def read_snapshot(path: Path) -> dict[int, Task]:
 
 
 def _pages(engine: Engine) -> Iterator[list[Task]]:
-    for name in engine.shelves.names():
+    for name in engine.task_queues.names():
         yield from _batches(engine.tasks(name))
 
 

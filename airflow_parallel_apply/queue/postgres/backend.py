@@ -15,7 +15,6 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.queue.arguments import MAX_SEQUENCE, check_claim, check_modify, check_renew
-from airflow_parallel_apply.queue.judge import Modify, not_ours
 from airflow_parallel_apply.queue.model import (
     Change,
     DependencyError,
@@ -31,6 +30,7 @@ from airflow_parallel_apply.queue.postgres.connections import Connection, Connec
 from airflow_parallel_apply.queue.postgres.modify import finish, run
 from airflow_parallel_apply.queue.postgres.rows import LockedRow, to_task
 from airflow_parallel_apply.queue.postgres.statements import DEFAULT_SCHEMA, Statements
+from airflow_parallel_apply.queue.preconditions import Modify, not_ours
 from airflow_parallel_apply.queue.protocol import Queue
 
 _MAX_RACES: Final = 10

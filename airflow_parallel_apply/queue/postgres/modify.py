@@ -14,7 +14,12 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.queue.arguments import from_json, to_json
-from airflow_parallel_apply.queue.judge import (
+from airflow_parallel_apply.queue.model import Insert, Task, TaskId
+from airflow_parallel_apply.queue.postgres.arrays import id_array, plain_array, text_array, time_array
+from airflow_parallel_apply.queue.postgres.connections import Connection
+from airflow_parallel_apply.queue.postgres.rows import LockedRow, to_task
+from airflow_parallel_apply.queue.postgres.statements import Statements
+from airflow_parallel_apply.queue.preconditions import (
     Arrival,
     Locked,
     Modify,
@@ -26,11 +31,6 @@ from airflow_parallel_apply.queue.judge import (
     raise_if_refused,
     to_announce,
 )
-from airflow_parallel_apply.queue.model import Insert, Task, TaskId
-from airflow_parallel_apply.queue.postgres.arrays import id_array, plain_array, text_array, time_array
-from airflow_parallel_apply.queue.postgres.connections import Connection
-from airflow_parallel_apply.queue.postgres.rows import LockedRow, to_task
-from airflow_parallel_apply.queue.postgres.statements import Statements
 
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
 

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from airflow_parallel_apply.queue.ids import ID_BYTES, id_of
-from airflow_parallel_apply.queue.judge import inserted
 from airflow_parallel_apply.queue.model import (
     Change,
     DependencyError,
@@ -30,8 +29,9 @@ from airflow_parallel_apply.queue.model import (
     make_ref,
     make_task,
 )
-from airflow_parallel_apply.queue.moments import microseconds, moment_of, utc_microseconds
+from airflow_parallel_apply.queue.preconditions import inserted
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
+from airflow_parallel_apply.queue.timestamps import microseconds, moment_of, utc_microseconds
 
 Fields = dict[str, Any]
 """Of a message, by their names; None leaves one out."""

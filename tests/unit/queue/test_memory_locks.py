@@ -50,9 +50,9 @@ def put(engine: Engine, *queues: str, sequence: int | None = None) -> tuple[Task
 
 @contextmanager
 def held(engine: Engine, name: str) -> Iterator[None]:
-    shelf = engine.shelves.find(name)
-    assert shelf is not None
-    with shelf.lock:
+    task_queue = engine.task_queues.find(name)
+    assert task_queue is not None
+    with task_queue.lock:
         yield
 
 
@@ -91,13 +91,13 @@ def test_a_listing_lets_everybody_in_between_its_pages() -> None:
 
 
 def test_a_queue_that_vanished_while_a_modify_waited_for_it_is_made_anew() -> None:
-    """The task that the seed lost: put on a shelf that was just taken down."""
+    """The task that the seed lost: put on a task queue that was just taken down."""
     engine = Engine()
     (last,) = put(engine, "q")
-    old = engine.shelves.find("q")
+    old = engine.task_queues.find("q")
     assert old is not None
     looked_up = threading.Event()
-    hold = engine.shelves.hold
+    hold = engine.task_queues.hold
 
     @contextmanager
     def slow(involved):
@@ -107,22 +107,22 @@ def test_a_queue_that_vanished_while_a_modify_waited_for_it_is_made_anew() -> No
                 looked_up.set()
             return names
 
-        with hold(and_tell) as shelves:
-            yield shelves
+        with hold(and_tell) as task_queues:
+            yield task_queues
 
     with ThreadPoolExecutor(1) as pool:
         with old.lock:
-            engine.shelves.hold = slow
+            engine.task_queues.hold = slow
             putting = pool.submit(put, engine, "q")
             assert looked_up.wait(30)
-            engine.shelves.hold = hold
+            engine.task_queues.hold = hold
             # As a deletion of the last task ends, by whoever holds the lock.
             old.remove([last.task_id.int])
-            engine.shelves.forget([last.task_id.int])
+            engine.task_queues.forget([last.task_id.int])
             old.removed = True
-            del engine.shelves._by_name["q"]
+            del engine.task_queues._by_name["q"]
         (made,) = putting.result(timeout=30)
-    assert engine.shelves.find("q") is not old
+    assert engine.task_queues.find("q") is not old
     assert list(engine.tasks("q")) == [made]
 
 
@@ -141,7 +141,7 @@ def test_a_refused_modify_leaves_no_queue_and_no_id_behind() -> None:
     with pytest.raises(QueueError, match="full"):
         engine.claim_now(["kept"], claimant="a", lease=LEASE)
     assert list(engine.tasks("kept")) == [kept]
-    assert engine.shelves.names() == ["kept"]
+    assert engine.task_queues.names() == ["kept"]
     journal.full = False
     engine.modify(claimant="a", delete=[kept.ref])
     assert engine.modify(claimant="a", insert=[wanted])[0].queue == "new"

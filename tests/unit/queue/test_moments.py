@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_parallel_apply.queue.moments import microseconds, moment_of
+from airflow_parallel_apply.queue.timestamps import microseconds, moment_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = st.sampled_from([UTC, timezone(timedelta(hours=-7)), ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kathmandu")])

@@ -1,6 +1,6 @@
 """Which queues there are, and which task is in which: the seed's one system-wide lock, held only to look up.
 
-Lock order: shelves' locks by name, then the directory's. Whoever holds the directory's lock takes no other one, so
+Lock order: task queues' locks by name, then the directory's. Whoever holds the directory's lock takes no other one, so
 nobody waits in a circle, and nobody waits for it longer than a look-up takes.
 """
 
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from airflow_parallel_apply.queue.memory.shelf import Shelf
+from airflow_parallel_apply.queue.memory.task_queue import TaskQueue
 from airflow_parallel_apply.queue.model import Task
 
 Involved = Callable[[Mapping[int, str]], set[str]]
@@ -19,17 +19,17 @@ directory's lock.
 """
 
 
-class Shelves:
-    """A queue is there from its first task to its last. `where` changes only under the locks of the shelves that a
+class TaskQueues:
+    """A queue is there from its first task to its last. `where` changes only under the locks of the task queues that a
     task leaves and enters, and of the directory.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_name: dict[str, Shelf] = {}
+        self._by_name: dict[str, TaskQueue] = {}
         self._where: dict[int, str] = {}
 
-    def find(self, name: str) -> Shelf | None:
+    def find(self, name: str) -> TaskQueue | None:
         # One look-up in a dictionary: no lock makes it more than that.
         return self._by_name.get(name)
 
@@ -44,26 +44,30 @@ class Shelves:
             return {number: name for number in numbers if (name := self._where.get(number)) is not None}
 
     @contextmanager
-    def hold(self, involved: Involved) -> Iterator[dict[str, Shelf] | None]:
-        """Hold the locks of all shelves that are involved, made where there are none; None when, until they were all
-        held, tasks went elsewhere: look again.
+    def hold(self, involved: Involved) -> Iterator[dict[str, TaskQueue] | None]:
+        """Hold the locks of all task queues that are involved, made where there are none. None when tasks went
+        elsewhere before all were held: look again.
 
-        A shelf that is left empty vanishes. A thread that waited for its lock finds it `removed`, and looks again
+        A task queue that is left empty vanishes. A thread that waited for its lock finds it `removed`, and looks again
         instead of putting a task where nobody would find it.
         """
         with self._lock:
             names = involved(self._where)
-            shelves = {name: self._shelf(name) for name in sorted(names)}
+            task_queues = {name: self._task_queue(name) for name in sorted(names)}
         with ExitStack() as held:
-            for shelf in shelves.values():
-                held.enter_context(shelf.lock)
+            for task_queue in task_queues.values():
+                held.enter_context(task_queue.lock)
             try:
                 with self._lock:
                     steady = involved(self._where) == names
-                yield shelves if steady and not any(shelf.removed for shelf in shelves.values()) else None
+                yield (
+                    task_queues
+                    if steady and not any(task_queue.removed for task_queue in task_queues.values())
+                    else None
+                )
             finally:
                 with self._lock:
-                    self._clean_up(shelves.values())
+                    self._clean_up(task_queues.values())
 
     @contextmanager
     def reserved(self, tasks: Iterable[Task]) -> Iterator[bool]:
@@ -94,22 +98,22 @@ class Shelves:
             self._where.update((task.task_id.int, task.queue) for task in tasks)
 
     def fill(self, tasks: Iterable[Task]) -> None:
-        """Put what was recovered in place. Nobody else has these shelves yet."""
+        """Put what was recovered in place. Nobody else has these task queues yet."""
         by_queue: dict[str, list[Task]] = {}
         for task in tasks:
             by_queue.setdefault(task.queue, []).append(task)
         for name, found in by_queue.items():
-            self._shelf(name).put(found)
+            self._task_queue(name).put(found)
             self._where.update((task.task_id.int, name) for task in found)
 
-    def _shelf(self, name: str) -> Shelf:
-        shelf = self._by_name.get(name)
-        if shelf is None:
-            shelf = self._by_name[name] = Shelf(name)
-        return shelf
+    def _task_queue(self, name: str) -> TaskQueue:
+        task_queue = self._by_name.get(name)
+        if task_queue is None:
+            task_queue = self._by_name[name] = TaskQueue(name)
+        return task_queue
 
-    def _clean_up(self, shelves: Iterable[Shelf]) -> None:
-        for shelf in shelves:
-            if not len(shelf) and self._by_name.get(shelf.name) is shelf:
-                shelf.removed = True
-                del self._by_name[shelf.name]
+    def _clean_up(self, task_queues: Iterable[TaskQueue]) -> None:
+        for task_queue in task_queues:
+            if not len(task_queue) and self._by_name.get(task_queue.name) is task_queue:
+                task_queue.removed = True
+                del self._by_name[task_queue.name]

@@ -17,7 +17,7 @@ from typing import Final
 from sortedcontainers import SortedList
 
 from airflow_parallel_apply.queue.model import QueueStats, Task
-from airflow_parallel_apply.queue.moments import microseconds
+from airflow_parallel_apply.queue.timestamps import microseconds
 
 Place = int
 """Where a task stands in its queue: its sequence, or in a spread queue its arrival time, and below that its id, all in
@@ -33,7 +33,7 @@ are about to take, stands in nobody's way, and none is left behind for long. `cl
 """
 
 
-class Shelf:
+class TaskQueue:
     """Strict while its tasks have sequences; which kind it is, is decided anew when it was empty."""
 
     __slots__ = ("_arrivals", "_claims", "_delayed", "_held_count", "_order", "_tasks", "lock", "name", "removed")
@@ -42,7 +42,7 @@ class Shelf:
         self.name = name
         self.lock = threading.Lock()
         self.removed = False
-        """Set once, when the queue has vanished: who still has this shelf in hand must look for another one."""
+        """Set once, when the queue has vanished: who still has this task queue in hand must look for another one."""
         self._tasks: dict[int, Task] = {}
         self._order: SortedList[Place] = SortedList()
         self._arrivals: SortedList[int] = SortedList()

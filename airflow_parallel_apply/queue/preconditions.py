@@ -24,7 +24,7 @@ from airflow_parallel_apply.queue.model import (
     TaskRef,
     make_task,
 )
-from airflow_parallel_apply.queue.moments import microseconds, moment_of
+from airflow_parallel_apply.queue.timestamps import microseconds, moment_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

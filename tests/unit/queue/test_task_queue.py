@@ -1,4 +1,4 @@
-"""A shelf against the plain list of its tasks: order, statistics, pages and claims are what counting would find."""
+"""A task queue against the plain list of its tasks: order, statistics, pages, claims are what counting would find."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_parallel_apply.queue import QueueStats, Task
-from airflow_parallel_apply.queue.memory.shelf import OLDEST, Shelf, place_of
+from airflow_parallel_apply.queue.memory.task_queue import OLDEST, TaskQueue, place_of
 from airflow_parallel_apply.queue.model import TaskId
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,54 +67,54 @@ def counted(tasks: list[Task]) -> QueueStats:
     )
 
 
-def shelf_of(tasks: list[Task]) -> Shelf:
-    shelf = Shelf("q")
+def task_queue_of(tasks: list[Task]) -> TaskQueue:
+    task_queue = TaskQueue("q")
     half = len(tasks) // 2
-    shelf.put(tasks[:half])
-    shelf.put(tasks[half:])
-    return shelf
+    task_queue.put(tasks[:half])
+    task_queue.put(tasks[half:])
+    return task_queue
 
 
-def check(shelf: Shelf, tasks: list[Task]) -> None:
-    assert shelf.page(None, 1000) == in_order(tasks)
-    assert len(shelf) == len(tasks)
-    assert all(shelf.get(one.task_id.int) == one for one in tasks)
+def check(task_queue: TaskQueue, tasks: list[Task]) -> None:
+    assert task_queue.page(None, 1000) == in_order(tasks)
+    assert len(task_queue) == len(tasks)
+    assert all(task_queue.get(one.task_id.int) == one for one in tasks)
     if tasks:
-        assert shelf.stats(NOW) == counted(tasks)
+        assert task_queue.stats(NOW) == counted(tasks)
 
 
 @given(st.one_of(SPREAD, STRICT), st.data())
 def test_what_is_put_and_removed_is_counted_as_it_stands(tasks: list[Task], data: st.DataObject) -> None:
-    shelf = shelf_of(tasks)
-    check(shelf, tasks)
+    task_queue = task_queue_of(tasks)
+    check(task_queue, tasks)
     gone = data.draw(st.lists(st.sampled_from(tasks), unique_by=lambda one: one.task_id) if tasks else st.just([]))
-    shelf.remove([one.task_id.int for one in gone])
-    check(shelf, [one for one in tasks if one not in gone])
+    task_queue.remove([one.task_id.int for one in gone])
+    check(task_queue, [one for one in tasks if one not in gone])
 
 
 @given(st.one_of(SPREAD, STRICT), st.integers(1, 100))
 def test_a_claim_takes_the_head_or_neighbours_among_the_oldest_that_arrived(tasks: list[Task], limit: int) -> None:
-    shelf = shelf_of(tasks)
+    task_queue = task_queue_of(tasks)
     ordered = in_order(tasks)
-    start, found = shelf.claimable(NOW, limit)
+    start, found = task_queue.claimable(NOW, limit)
     assert found == ordered[start : start + len(found)]
     assert all(one.at <= NOW for one in found)
-    if shelf.is_strict:
+    if task_queue.is_strict:
         assert found == ([ordered[0]] if ordered[0].at <= NOW else [])
     else:
         arrived = sum(one.at <= NOW for one in tasks)
         assert len(found) == min(limit, arrived)
         assert start + len(found) <= max(limit, OLDEST)
     claimed = [replace(one, at=NOW + timedelta(hours=1), claimant="me", claims=one.claims + 1) for one in found]
-    shelf.claim(start, found, claimed)
-    check(shelf, [*(one for one in tasks if one not in found), *claimed])
+    task_queue.claim(start, found, claimed)
+    check(task_queue, [*(one for one in tasks if one not in found), *claimed])
 
 
 @given(st.one_of(SPREAD, STRICT), st.integers(1, 7))
 def test_pages_follow_each_other_whatever_their_size(tasks: list[Task], size: int) -> None:
-    shelf = shelf_of(tasks)
+    task_queue = task_queue_of(tasks)
     listed: list[Task] = []
-    while page := shelf.page(listed[-1] if listed else None, size):
+    while page := task_queue.page(listed[-1] if listed else None, size):
         listed += page
     assert listed == in_order(tasks)
 
@@ -123,7 +123,7 @@ def test_pages_follow_each_other_whatever_their_size(tasks: list[Task], size: in
 def test_everything_is_behind_a_task_of_the_other_kind(spread: list[Task], strict: list[Task]) -> None:
     for tasks, others in ((spread, strict), (strict, spread)):
         if tasks and others:
-            assert shelf_of(tasks).page(others[0], 1000) == in_order(tasks)
+            assert task_queue_of(tasks).page(others[0], 1000) == in_order(tasks)
 
 
 @given(st.one_of(SPREAD, STRICT))
@@ -133,14 +133,14 @@ def test_a_place_is_a_number_that_stands_in_the_queues_order(tasks: list[Task]) 
 
 @given(STRICT, INT64, st.data())
 def test_a_sequence_is_taken_by_a_task_that_stays(tasks: list[Task], sequence: int, data: st.DataObject) -> None:
-    shelf = shelf_of(tasks)
+    task_queue = task_queue_of(tasks)
     leaving = frozenset(data.draw(st.sets(st.sampled_from([one.task_id.int for one in tasks]))) if tasks else ())
     for asked in (sequence, *(one.sequence for one in tasks if one.sequence is not None)):
         stays = any(one.sequence == asked and one.task_id.int not in leaving for one in tasks)
-        assert shelf.has_place_taken(asked, leaving) == stays
+        assert task_queue.has_place_taken(asked, leaving) == stays
 
 
 def test_a_clock_that_was_set_back_makes_nobody_a_claimant() -> None:
-    shelf = shelf_of([task(TaskId(UUID(int=number)), None, NOW, None, 0) for number in range(3)])
-    found = shelf.stats(NOW - timedelta(hours=1))
+    task_queue = task_queue_of([task(TaskId(UUID(int=number)), None, NOW, None, 0) for number in range(3)])
+    found = task_queue.stats(NOW - timedelta(hours=1))
     assert (found.claimed, found.available, found.future) == (0, 0, 3)
