@@ -11,7 +11,7 @@ import typer
 from airflow_parallel_apply.cli.addresses import database_at
 from airflow_parallel_apply.cli.app import SourceOption, app
 from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, told
+from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, reporting_errors
 
 
 @app.command()
@@ -32,7 +32,7 @@ def adopt_source(
     """
     from airflow_parallel_apply.pipeline.source.open import adopt_at_source, release_at_source, source_connector
 
-    with told():
+    with reporting_errors():
         config = PipelineConfig(pipeline=pipeline, log_url=log_url)
         endpoint = database_at(source, "source")
         done = (release_at_source if before_upgrade else adopt_at_source)(endpoint, config)

@@ -21,8 +21,8 @@ from airflow_parallel_apply.pipeline.options import (
     RunOptions,
     TableOptions,
     console,
+    reporting_errors,
     spread,
-    told,
 )
 from airflow_parallel_apply.spark.endpoint import copier_on, findings_from
 
@@ -50,7 +50,7 @@ def prepare(
     from airflow_parallel_apply.pipeline.copy.view import CopyBar
     from airflow_parallel_apply.pipeline.run import prepare as prepare_run
 
-    with told():
+    with reporting_errors():
         config = config_of(pipeline, log_url, tables, run, routing)
         ends = database_at(source, "source"), database_at(target, "target")
         with CopyBar() as bar, copier_on(spark_at(spark), config, *ends) as copier:
@@ -86,7 +86,7 @@ def check(
     from airflow_parallel_apply.pipeline.check import check_pipeline
     from airflow_parallel_apply.pipeline.check.view import check_view
 
-    with told():
+    with reporting_errors():
         config = config_of(pipeline, log_url, tables, run, routing)
         ends = database_at(source, "source"), database_at(target, "target")
         workers = spark_at(spark)

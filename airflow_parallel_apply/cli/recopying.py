@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from airflow_parallel_apply.cli.addresses import database_at
 from airflow_parallel_apply.cli.app import SourceOption, TargetOption, app
 from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, told
+from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, reporting_errors
 
 
 @app.command()
@@ -46,7 +46,7 @@ def recopy(
         if not (schema and dot and bare):
             raise typer.BadParameter(f"{name!r} is not schema.table", param_hint="--table")
         names.append((schema, bare))
-    with told():
+    with reporting_errors():
         config = PipelineConfig(pipeline=pipeline, log_url=log_url)
         ends = database_at(source, "source"), database_at(target, "target")
         bar = Progress(

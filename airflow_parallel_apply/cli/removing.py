@@ -12,7 +12,7 @@ import typer
 from airflow_parallel_apply.cli.addresses import database_at, queue_at
 from airflow_parallel_apply.cli.app import QueueOption, SourceOption, TargetOption, app
 from airflow_parallel_apply.pipeline.finding import Side
-from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, told
+from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, reporting_errors
 
 
 @app.command()
@@ -39,7 +39,7 @@ def drop(
         raise typer.BadParameter("--log needs --log-url")
     if not yes and not _agreed(f"Remove pipeline {pipeline}? What it did not apply yet is lost for it."):
         sys.exit(1)
-    with told():
+    with reporting_errors():
         ends = database_at(source, "source"), database_at(target, "target")
         removal = drop_pipeline(pipeline, *ends, queue=queue_at(queue), log_url=log_url, with_log=log, force=force)
     if as_json:
@@ -72,7 +72,7 @@ def purge(
     """
     from airflow_parallel_apply.pipeline.purge import purge_log
 
-    with told():
+    with reporting_errors():
         ends = [database_at(target, "target"), *(database_at(other, "other-target") for other in other_target)]
         older_than = datetime.now(UTC) - timedelta(hours=keep_hours) if keep_hours else None
         purged = purge_log(log_url, ends, keep_transactions=keep, older_than=older_than)

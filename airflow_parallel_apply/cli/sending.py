@@ -8,7 +8,7 @@ import typer
 
 from airflow_parallel_apply.cli.addresses import database_at
 from airflow_parallel_apply.cli.app import SourceOption, app
-from airflow_parallel_apply.pipeline.options import told
+from airflow_parallel_apply.pipeline.options import reporting_errors
 
 
 @app.command("install-ddl-capture")
@@ -26,6 +26,6 @@ def install_ddl_capture(
     """
     from airflow_parallel_apply.pipeline.source.open import install_ddl_capture_at
 
-    with told():
+    with reporting_errors():
         for line in install_ddl_capture_at(database_at(source, "source"), grant_to=grant_to):
             typer.echo(line)

@@ -16,7 +16,7 @@ from rich.text import Text
 from airflow_parallel_apply.cli.addresses import database_at, queue_at
 from airflow_parallel_apply.cli.app import DATABASE_HELP, QueueOption, SourceOption, TargetOption, app
 from airflow_parallel_apply.pipeline.errors import RetryableError
-from airflow_parallel_apply.pipeline.options import AsJson, Pipeline, TableOptions, console, spread, told
+from airflow_parallel_apply.pipeline.options import AsJson, Pipeline, TableOptions, console, reporting_errors, spread
 from airflow_parallel_apply.queue.model import QueueUnavailable
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def status(
     from airflow_parallel_apply.pipeline.status import read_status
     from airflow_parallel_apply.pipeline.status_view import status_view
 
-    with told():
+    with reporting_errors():
         ends = database_at(target, "target"), database_at(source, "source") if source else None
         steered = queue_at(queue)
 
@@ -101,7 +101,7 @@ def compare(
     from airflow_parallel_apply.pipeline.compare import compare as compare_tables
     from airflow_parallel_apply.pipeline.compare.view import comparison_json, comparison_view
 
-    with told():
+    with reporting_errors():
         ends = database_at(source, "source"), database_at(target, "target")
         with Console(stderr=True).status("comparing") as spinner:
             done: list[str] = []
@@ -129,7 +129,7 @@ def stop(
     from airflow_parallel_apply.pipeline.run import request_stop
     from airflow_parallel_apply.pipeline.status import read_status
 
-    with told():
+    with reporting_errors():
         endpoint = database_at(target, "target")
         steered = queue_at(queue)
         state = request_stop(pipeline, endpoint, queue=steered)

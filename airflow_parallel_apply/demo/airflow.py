@@ -29,7 +29,7 @@ from typing import Final, Literal, Self
 import pendulum
 
 from airflow_parallel_apply.demo.airflow_api import AirflowClient
-from airflow_parallel_apply.demo.nursery import PIDS
+from airflow_parallel_apply.demo.prefork import PIDS
 from airflow_parallel_apply.demo.processes import MarkedProcess, Tree, is_alive
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 
@@ -37,7 +37,7 @@ Service = Literal["api-server", "scheduler", "dag-processor", "triggerer"]
 Settings = Mapping[str, Mapping[str, str]]
 
 USERNAME: Final = "admin"
-_NURSERY: Final = "airflow_parallel_apply.demo.nursery"
+_PREFORK: Final = "airflow_parallel_apply.demo.prefork"
 _START_TIMEOUT: Final = timedelta(seconds=120)
 _STOP_PATIENCE: Final = timedelta(seconds=8)
 _POLL_SECONDS: Final = 0.1
@@ -218,10 +218,10 @@ class AirflowServices:
     def _launch_all(self, deadline: float) -> None:
         folder = self.options.home / "services"
         began = pendulum.now("UTC")
-        nursery = self._launch("nursery", "-m", _NURSERY, str(folder), json.dumps(_COMMANDS))
+        prefork = self._launch("prefork", "-m", _PREFORK, str(folder), json.dumps(_COMMANDS))
         while not (folder / PIDS).exists():
-            if nursery.poll() is not None or time.monotonic() > deadline:
-                raise Unavailable(f"Airflow did not start: {self._tail('nursery')}", op="airflow")
+            if prefork.poll() is not None or time.monotonic() > deadline:
+                raise Unavailable(f"Airflow did not start: {self._tail('prefork')}", op="airflow")
             time.sleep(_POLL_SECONDS)
         self._pids.update(json.loads((folder / PIDS).read_text()))
         self._launched.update(dict.fromkeys(_COMMANDS, began))

@@ -66,7 +66,7 @@ class SparkApplyOperator(PipelineTask):
         from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
         from airflow_parallel_apply.pipeline.run import OpenedRun
 
-        told = self.settings()
+        settings = self.settings()
         ti = context["ti"]
 
         def from_open(key: str) -> Any:
@@ -83,7 +83,7 @@ class SparkApplyOperator(PipelineTask):
         if value is None:
             raise OwnershipLost(
                 f"the task {self.open_task_id} has left nothing for this lane",
-                pipeline=told.config.pipeline,
+                pipeline=settings.config.pipeline,
                 hint=f"Clear {self.open_task_id} with everything downstream of it.",
             )
         opened = OpenedRun.from_json(value)
@@ -97,7 +97,7 @@ class SparkApplyOperator(PipelineTask):
             self.spark_ui = url
             ti.xcom_push(SPARK_LINK_KEY, url)
 
-        self._runner = lane_runner(told, opened, int(self.lane))
+        self._runner = lane_runner(settings, opened, int(self.lane))
         report = self._runner.run(signals, show_ui)
         self.log.info("%s, every channel is stopped", _line(report))
         if report.stop_asked:

@@ -47,16 +47,16 @@ class CaptureOperator(FencedTask):
         from airflow_parallel_apply.pipeline.copy.protocol import Copying
         from airflow_parallel_apply.pipeline.run import capture
 
-        told = self.settings()
+        settings = self.settings()
         identity = run_identity(context)
-        begin(told.spark)
-        with copier_on(told.spark, told.config, told.source, told.target) as copying:
+        begin(settings.spark)
+        with copier_on(settings.spark, settings.config, settings.source, settings.target) as copying:
             self._copier = copying
             report = capture(
-                told.config,
-                told.source,
-                told.target,
-                queue=told.queue,
+                settings.config,
+                settings.source,
+                settings.target,
+                queue=settings.queue,
                 run_id=identity.run_id,
                 until=self.until,
                 interval=identity.interval,

@@ -83,19 +83,19 @@ class CoordinatorOperator(FencedTask):
             case Action.STOP:
                 return self._stop(self.settings())
 
-    def _open(self, context: Context, told: Settings) -> list[dict[str, int]]:
+    def _open(self, context: Context, settings: Settings) -> list[dict[str, int]]:
         from airflow_parallel_apply.pipeline.run import open_run
 
         identity = run_identity(context)
         # Before the fence: what cannot apply keeps nobody else from it. The lanes find the session warm.
-        session_id = check_workers(told.spark, told.config, told.target)
+        session_id = check_workers(settings.spark, settings.config, settings.target)
 
         def open_it(*, catch_up: bool) -> OpenedRun:
             return open_run(
-                told.config,
-                told.source,
-                told.target,
-                queue=told.queue,
+                settings.config,
+                settings.source,
+                settings.target,
+                queue=settings.queue,
                 owner=identity.owner,
                 run_id=identity.run_id,
                 interval=identity.interval,
@@ -110,8 +110,8 @@ class CoordinatorOperator(FencedTask):
             wait_or_refuse(context, gap)
             self.log.info("%s: the runs for it have not started, so this one applies it", gap.message)
             opened = open_it(catch_up=True)
-        if opened.nothing_to_do and told.spark.url is not None:
-            release(told.spark, session_id)
+        if opened.nothing_to_do and settings.spark.url is not None:
+            release(settings.spark, session_id)
         ti = context["ti"]
         ti.xcom_push(STATE_KEY, opened.coordinator_state)
         ti.xcom_push(STOP_KEY, {"stop": False})
@@ -119,7 +119,7 @@ class CoordinatorOperator(FencedTask):
         self.log.info("generation %s is open, with %s lanes", opened.generation, opened.lanes)
         return [{"lane": lane, "lanes": opened.lanes} for lane in range(opened.lanes)]
 
-    def _close(self, context: Context, told: Settings) -> dict[str, Any]:
+    def _close(self, context: Context, settings: Settings) -> dict[str, Any]:
         from airflow_parallel_apply.pipeline.run import OpenedRun, close_run, shared_session
 
         ti = context["ti"]
@@ -128,13 +128,13 @@ class CoordinatorOperator(FencedTask):
         reports = [] if opened is None or opened.nothing_to_do else _reports(ti.xcom_pull(task_ids=self.apply_task_id))
         if opened is not None and not opened.nothing_to_do:
             try:
-                session_id = shared_session(opened, told.config, told.target, told.queue, make=False)
+                session_id = shared_session(opened, settings.config, settings.target, settings.queue, make=False)
                 if session_id is not None:
-                    release(told.spark, session_id)
+                    release(settings.spark, session_id)
             except ParallelApplyError as error:
                 # What the run did is to be judged all the same.
                 self.log.warning("the run's Spark session was not released: %s", error)
-        closed = close_run(opened, told.config, told.target, reports, queue=told.queue)
+        closed = close_run(opened, settings.config, settings.target, reports, queue=settings.queue)
         state = closed.to_json()
         asked = ", as somebody asked" if closed.stopped_early else ""
         self.log.info(
@@ -147,10 +147,10 @@ class CoordinatorOperator(FencedTask):
         ti.xcom_push(STATE_KEY, {"phase": "stopped", **state})
         return state
 
-    def _stop(self, told: Settings) -> dict[str, Any]:
+    def _stop(self, settings: Settings) -> dict[str, Any]:
         from airflow_parallel_apply.pipeline.run import request_stop
 
-        return request_stop(told.config.pipeline, told.target, queue=told.queue).to_json()
+        return request_stop(settings.config.pipeline, settings.target, queue=settings.queue).to_json()
 
     def _judge_upstream(self, context: Context) -> None:
         """What the lanes did is for the target's positions to say; a run that never opened is judged here.

@@ -16,7 +16,7 @@ class RouterOperator(FencedTask):
         del context
         from airflow_parallel_apply.router.plan import plan
 
-        told = self.settings()
-        report = plan(told.config, told.target)
+        settings = self.settings()
+        report = plan(settings.config, settings.target)
         self.log.info("%s", report)
         return report.to_json()

@@ -35,15 +35,24 @@ class LaneRunner(Protocol):
         ...
 
 
-def lane_runner(told: Settings, opened: OpenedRun, lane: int) -> LaneRunner:
+def lane_runner(settings: Settings, opened: OpenedRun, lane: int) -> LaneRunner:
     """In this process, beside a Spark Connect server; or in the driver of an application on the cluster."""
     from airflow_parallel_apply.spark.submitted.lane import SubmittedLane
     from airflow_parallel_apply.spark.submitted.messages import LaneWork
 
     work = LaneWork(
-        opened=opened, config=told.config, source=told.source, target=told.target, queue=told.queue, lane=lane
+        opened=opened,
+        config=settings.config,
+        source=settings.source,
+        target=settings.target,
+        queue=settings.queue,
+        lane=lane,
     )
-    return SubmittedLane(told.spark.cluster, work) if told.spark.cluster is not None else _LaneHere(told.spark, work)
+    return (
+        SubmittedLane(settings.spark.cluster, work)
+        if settings.spark.cluster is not None
+        else _LaneHere(settings.spark, work)
+    )
 
 
 @contextmanager

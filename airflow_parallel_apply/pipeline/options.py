@@ -120,7 +120,7 @@ def spread(command: Callable[..., Result]) -> Callable[..., Result]:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def reporting_errors() -> Iterator[None]:
     """An error of ours is one line and exit code 1, not a trace; Ctrl-C ends quietly."""
     try:
         yield

@@ -16,8 +16,8 @@ from airflow_parallel_apply.pipeline.options import (
     TableOptions,
     console,
     named,
+    reporting_errors,
     spread,
-    told,
 )
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
@@ -55,7 +55,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Extend a pipeline's plan, in its target, up to what its log has captured."""
-    with told():
+    with reporting_errors():
         config = routing.config(
             pipeline=pipeline,
             log_url=log_url,
@@ -81,7 +81,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show what the planner makes of a log: epochs, critical transactions and why, rows and skew by channel."""
-    with told():
+    with reporting_errors():
         config = routing.config(pipeline="explained", log_url=log_url)
         limits = EpochLimits(max_changes=epoch_max_changes, max_bytes=epoch_max_bytes)
         explanation = explain_log(log_url, routing=routing_of(config), limits=limits, after_seqno=after_seqno)

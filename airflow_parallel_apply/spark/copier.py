@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
@@ -36,13 +36,13 @@ _CANCEL_AGAIN_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyParts:
-    """The function of the job's `mapInArrow`. The secrets travel in here, pickled, and nowhere else.
+    """The function of the job's `mapInArrow`. The secrets travel in its ends, pickled, and nowhere else.
 
     `parts`: by the row number that a task is given.
     """
 
-    source_dsn: str = field(repr=False)
-    target_dsn: str = field(repr=False)
+    source: Endpoint
+    target: Endpoint
     order: CopyOrder
     parts: tuple[int, ...]
 
@@ -51,13 +51,11 @@ class CopyParts:
         whoever asked for the copy tries what is missing again.
         """
         die_with_parent()
-        source = Endpoint(conn_id="source", url=self.source_dsn)
-        target = Endpoint(conn_id="target", url=self.target_dsn)
         for batch in batches:
             texts = []
             for index in batch.column("id").to_pylist():
                 try:
-                    load_part(source, target, self.order, self.parts[index])
+                    load_part(self.source, self.target, self.order, self.parts[index])
                 except ParallelApplyError as error:
                     texts.append(json.dumps({"error": pack(error)}))
             yield pa.record_batch([pa.array(texts, pa.string())], names=["result"])
@@ -117,9 +115,7 @@ class SparkCopier:
         tag = f"{order.pipeline}-copy-{uuid4().hex}"
         try:
             with self._job(tag) as session, spark_errors("copy"):
-                work = CopyParts(
-                    source_dsn=self._source.url, target_dsn=self._target.url, order=order, parts=tuple(parts)
-                )
+                work = CopyParts(source=self._source, target=self._target, order=order, parts=tuple(parts))
                 found = session.range(0, len(parts), 1, len(parts)).mapInArrow(work, RESULT_SCHEMA).toArrow()
         except Unavailable:
             self._forget_session()

@@ -13,7 +13,6 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.event import Column, Relation
-from airflow_parallel_apply.pipeline.filled import filled
 from airflow_parallel_apply.pipeline.partition.key import KeyKind, key_kind
 from airflow_parallel_apply.pipeline.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.history import settle_numbers, with_fills
@@ -22,6 +21,7 @@ from airflow_parallel_apply.pipeline.source.postgres.recast import with_recasts
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import LivingColumn, Shape, shapes
+from airflow_parallel_apply.postgres.filled import filled
 
 _FULL: Final = "f"
 _LISTED: Final = 10

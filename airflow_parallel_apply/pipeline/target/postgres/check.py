@@ -10,7 +10,6 @@ from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.filled import filled
 from airflow_parallel_apply.pipeline.finding import (
     Finding,
     Severity,
@@ -28,6 +27,7 @@ from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import MOST_COLUMNS
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
+from airflow_parallel_apply.postgres.filled import filled
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.settings import POOLER_HINT
 

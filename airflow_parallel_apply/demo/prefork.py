@@ -1,6 +1,6 @@
 """Starts Airflow's services from one process that has imported Airflow once: half of their start is that import.
 
-`python -m airflow_parallel_apply.demo.nursery FOLDER '{"scheduler": ["scheduler", "--skip-serve-logs"], …}'` forks a
+`python -m airflow_parallel_apply.demo.prefork FOLDER '{"scheduler": ["scheduler", "--skip-serve-logs"], …}'` forks a
 process for each service, as if `airflow scheduler --skip-serve-logs` was called, with its output in
 `FOLDER/scheduler.log`. Their process ids are in `FOLDER/pids.json` from when all are forked. It stays to reap them.
 """
