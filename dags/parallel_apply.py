@@ -26,7 +26,7 @@ Replays the history of one database onto another: in parallel, in order, exactly
 - **close** is green only if every channel stopped at the same transaction.
 
 To stop a run cleanly set the XCom **stop_marker** of the task **open** to true, or run *parallel-apply stop*. After a
-failure mend the cause, then clear **open** with everything downstream, or trigger again: nothing is lost or applied
+failure fix the cause, then clear **open** with everything downstream, or trigger again: nothing is lost or applied
 twice.
 """
 

@@ -81,7 +81,7 @@ def check(
 ) -> None:
     """Look for what would stand in a run's way, on both sides and in the log; exit 1 when there is an error.
 
-    Changes nothing. Each finding comes with the command that mends it.
+    Changes nothing. Each finding comes with the command that fixes it.
     """
     from airflow_parallel_apply.pipeline.check import check_pipeline
     from airflow_parallel_apply.pipeline.check.view import check_view

@@ -1,4 +1,4 @@
-"""What a check finds: how bad it is, where, what, and the commands that mend it.
+"""What a check finds: how bad it is, where, what, and the commands that fix it.
 
 A finding is said once, where the thing is looked at (`source/postgres/check.py`, `target/postgres/check.py`, …).
 `parallel-apply check` shows it; `prepare` and `open` refuse to go on with one that is an error, in the same words.
@@ -51,15 +51,15 @@ class Finding:
     what: str
     is_table: bool = False
     column: str | None = None
-    mend: tuple[str, ...] = ()
+    fix: tuple[str, ...] = ()
     """Commands, one after the other, each complete."""
     note: str = ""
     """What a command cannot do or say: a restart, another choice."""
 
     def __str__(self) -> str:
-        """In one line, with what mends it."""
-        mend = f"To mend it: {'; '.join(self.mend)}." if self.mend else ""
-        words = [f"{self.side}: {sentence(self.what)}", mend, self.note]
+        """In one line, with what fixes it."""
+        fix = f"To fix it: {'; '.join(self.fix)}." if self.fix else ""
+        words = [f"{self.side}: {sentence(self.what)}", fix, self.note]
         return " ".join(word for word in words if word)
 
     def to_json(self) -> dict[str, Any]:
@@ -70,16 +70,16 @@ class Finding:
             "where": self.where,
             "column": self.column,
             "what": self.what,
-            "mend": list(self.mend),
+            "fix": list(self.fix),
             "note": self.note,
         }
 
 
 def new_finding(
-    side: Side, where: str, what: str, *mend: str, severity: Severity = Severity.ERROR, note: str = ""
+    side: Side, where: str, what: str, *fix: str, severity: Severity = Severity.ERROR, note: str = ""
 ) -> Finding:
     """One that is not about a table."""
-    return Finding(severity=severity, side=side, where=where, what=what, mend=mend, note=note)
+    return Finding(severity=severity, side=side, where=where, what=what, fix=fix, note=note)
 
 
 def general_findings(side: Side, version: int, *, is_standby: bool, oldest: int, newest: int) -> Iterator[Finding]:
@@ -125,8 +125,8 @@ def refuse(findings: Iterable[Finding], *, place: str, op: str, pipeline: str | 
 
 
 def hint_of(findings: Sequence[Finding]) -> str:
-    """One line that says how to mend them: the first commands whole, of more only that there are more."""
-    commands = [command for finding in findings for command in finding.mend]
+    """One line that says how to fix them: the first commands whole, of more only that there are more."""
+    commands = [command for finding in findings for command in finding.fix]
     words = [f"Run {'; '.join(commands[:_SHOWN_COMMANDS])}."] if commands else []
     if len(commands) > _SHOWN_COMMANDS:
         words.append("`parallel-apply check` shows all commands.")

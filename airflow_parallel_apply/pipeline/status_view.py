@@ -83,7 +83,7 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
     for warning in status.warnings:
         style = "bold red" if warning.severity is Severity.ERROR else "yellow"
         notes.append(Text(f"{warning.severity}: {warning.what}. {warning.note}", style=style))
-        notes += [Text(f"  {warning.side}: {command}", no_wrap=True, overflow="ignore") for command in warning.mend]
+        notes += [Text(f"  {warning.side}: {command}", no_wrap=True, overflow="ignore") for command in warning.fix]
     return Group(table, *notes)
 
 

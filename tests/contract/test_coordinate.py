@@ -177,9 +177,9 @@ def test_after_a_failure_nothing_that_starts_above_it_is_applied_and_a_mended_ta
     assert "17" in state.failure.message
     with psycopg.connect(target_dsn) as connection:
         connection.execute("INSERT INTO t VALUES (17, 'a')")
-    mended = make(4)
-    mended.lanes(2)
-    assert mended.seqnos() == [last] * 4
+    fixed = make(4)
+    fixed.lanes(2)
+    assert fixed.seqnos() == [last] * 4
     assert rows(target_dsn) == dict.fromkeys(range(1, 41), "b")
 
 

@@ -151,9 +151,9 @@ class Follower:
         rig = self._player.rig
         checked = check_pipeline(rig.config, rig.source, rig.target, queue=rig.queue)
         done = [
-            self._execute(finding.side, list(finding.mend))
+            self._execute(finding.side, list(finding.fix))
             for finding in (checked.findings if "parallel-apply check" in hint else errors(checked.findings))
-            if finding.mend and finding.side in (Side.SOURCE, Side.TARGET)
+            if finding.fix and finding.side in (Side.SOURCE, Side.TARGET)
         ]
         return "; ".join(done)
 

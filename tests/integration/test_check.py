@@ -1,4 +1,4 @@
-"""Each trouble is found by name, its command mends it, and then it is found no more."""
+"""Each trouble is found by name, its command fixes it, and then it is found no more."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def found(rig: Rig, word: str) -> Finding:
     return matching[0]
 
 
-def mend(rig: Rig, finding: Finding) -> None:
+def fix(rig: Rig, finding: Finding) -> None:
     """Do what it says, as a superuser."""
-    assert finding.mend
-    for command in finding.mend:
+    assert finding.fix
+    for command in finding.fix:
         if finding.side in (Side.SOURCE, Side.TARGET):
             dsn = rig.source_dsn if finding.side is Side.SOURCE else rig.target_dsn
             execute(make_conninfo(dsn, user="postgres"), command)
@@ -93,7 +93,7 @@ def test_each_trouble_is_named_and_its_command_mends_it(rig: Rig, limited: Rig, 
     limited = limited.having(tables=everything)
     finding = found(limited, trouble.says)
     assert finding.severity is trouble.severity
-    mend(limited, finding)
+    fix(limited, finding)
     if name in ("no column", "a trigger that always fires", "a rule that always acts"):
         assert not any(trouble.says in other.what for other in look(limited).findings)
     else:
@@ -111,7 +111,7 @@ def test_with_every_trouble_at_once_all_are_told_and_mended_in_one_go(rig: Rig, 
         assert any(TROUBLES[name].says in finding.what for finding in checked.findings), name
     assert not checked.is_good
     for finding in checked.findings:
-        mend(limited, finding)
+        fix(limited, finding)
     assert look(limited).findings == ()
 
 
@@ -129,7 +129,7 @@ def test_types_that_missing_tables_need_are_made_before_them(rig: Rig, limited: 
     findings = look(limited).findings
     assert "the type My Types.mood is missing" in [finding.what for finding in findings]
     for finding in findings:
-        mend(limited, finding)
+        fix(limited, finding)
     execute(rig.target_dsn, f'GRANT ALL ON k TO "{ROLE}"', f'GRANT USAGE ON SCHEMA "My Types" TO "{ROLE}"')
     assert look(limited).findings == ()
 
@@ -139,7 +139,7 @@ def test_what_only_a_person_knows_stands_above_the_commands(rig: Rig, limited: R
     execute(rig.target_dsn, "DROP TABLE t")
     shown = StringIO()
     Console(file=shown, width=200).print(check_view(look(limited)))
-    source, target = shown.getvalue().split("\n-- mend at the target, with psql:\n")
+    source, target = shown.getvalue().split("\n-- fix at the target, with psql:\n")
     assert f'-- Or connect as the owner.\nALTER TABLE "public"."t" OWNER TO "{ROLE}";' in source
     assert target.startswith("\n-- Columns and key only; ")
     assert '\nCREATE TABLE "public"."t" (' in target
@@ -158,14 +158,14 @@ def test_what_a_copy_cannot_do_at_the_target_is_told_by_the_check(rig: Rig, limi
     finding = found(limited, "have foreign keys, which a copy in parallel cannot keep")
     with pytest.raises(ConfigurationError, match="cannot keep"):
         limited.prepare()
-    mend(limited, finding)
+    fix(limited, finding)
     assert look(limited).is_good
     execute(rig.target_dsn, "DROP TABLE child, t")
     limited = limited.having(create_tables=True)
     finding = found(limited, "may not create tables in the schema public")
     with pytest.raises(ConfigurationError, match="may not create tables in the schema public"):
         limited.prepare()
-    mend(limited, finding)
+    fix(limited, finding)
     assert look(limited).is_good
     limited.prepare()
     assert limited.comparison().equal
@@ -249,7 +249,7 @@ def test_a_server_that_has_nothing_left_says_which_setting_to_raise(
         execute(server.dsn(), statement)
         finding = found(rig, says)
         assert finding.severity is Severity.ERROR
-        mend(rig, finding)
+        fix(rig, finding)
         server.stop()
         server.start()
         assert look(rig).findings == ()
@@ -267,7 +267,7 @@ def test_slots_that_time_out_between_runs_are_warned_of(tmp_path: Path, target_d
         rig.both("CREATE TABLE t (id int PRIMARY KEY)")
         finding = found(rig, "gives up slots")
         assert finding.severity is Severity.WARNING
-        mend(rig, finding)
+        fix(rig, finding)
         assert look(rig).findings == ()
 
 
@@ -328,7 +328,7 @@ def test_a_log_that_cannot_be_written_is_told_with_the_command_that_makes_it(
     rig = rig.having(log_url=f"file://{closed}/my%20log")
     finding = found(rig, "cannot be written")
     assert finding.side is Side.LOG
-    mend(rig, finding)
+    fix(rig, finding)
     assert look(rig).findings == ()
 
 

@@ -126,8 +126,8 @@ def test_a_column_whose_type_the_target_lacks_goes_on_with_what_check_prints(rig
     with pytest.raises(FatalError, match=r"(?s)lacks the type public\.mood: `parallel-apply check`") as told:
         rig.run()
     found = check_pipeline(rig.config, rig.source, rig.target).findings
-    mends = [mend for one in found if one.where == "type public.mood" for mend in one.mend]
-    execute(rig.target_dsn, *mends)
+    fixes = [fix for one in found if one.where == "type public.mood" for fix in one.fix]
+    execute(rig.target_dsn, *fixes)
     if ddl is DdlPolicy.REFUSE:
         execute(rig.target_dsn, *pasted(told, "rows are the source's (", "), then"))
     rig.run()

@@ -33,7 +33,7 @@ def test_the_command_of_the_check_lets_a_run_go_on_that_may_not_alter_a_table(ri
         applying.run()
     checked = check_pipeline(applying.config, rig.source, rig.target)
     assert checked.is_good
-    commands = [command for found in checked.findings for command in found.mend if "does not own" in found.what]
+    commands = [command for found in checked.findings for command in found.fix if "does not own" in found.what]
     assert [command.split(" OWNER")[0] for command in commands] == [
         'ALTER TABLE "public"."other"',
         'ALTER TABLE "public"."t"',

@@ -1,4 +1,4 @@
-"""Trouble from outside is one line: what, where, what to do. No position moves, and once it is mended a run goes on."""
+"""Trouble from outside is one line: what, where, what to do. No position moves, and once it is fixed a run goes on."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_a_worker_without_this_package_can_still_say_so(target_dsn: str, tmp_pat
     assert (report["log"], report["lacks"]) == ("same", ["airflow-provider-that-nobody-installed"])
     (finding,) = preflight._findings(report, file, Endpoint(conn_id="t", url=target_dsn))
     assert "lacks airflow-provider-that-nobody-installed" in finding.what
-    assert finding.mend[0].startswith(f"{sys.executable} -m pip install")
+    assert finding.fix[0].startswith(f"{sys.executable} -m pip install")
     (other,) = preflight._findings({**report, "lacks": [], "version": "0.0.1"}, file, Endpoint(conn_id="t", url=""))
     assert "have airflow-provider-parallel-apply 0.0.1" in other.what
 

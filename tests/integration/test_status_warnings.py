@@ -87,7 +87,7 @@ def test_a_slot_near_its_bound_is_warned_of_and_a_lost_one_is_an_error(
         rig.prepare()
         warning = only(look(rig))
         assert "about to be given up" in warning.what
-        for command in warning.mend:
+        for command in warning.fix:
             execute(server.dsn(), command)
         assert look(rig).warnings == ()
         execute(server.dsn(), "ALTER SYSTEM SET max_slot_wal_keep_size = '16MB'", "SELECT pg_reload_conf()")

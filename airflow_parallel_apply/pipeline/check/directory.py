@@ -22,7 +22,7 @@ _finding: Final = partial(new_finding, Side.LOG)
 
 
 def directory_findings(log_url: str) -> tuple[Finding, ...]:
-    """That the log opens, or that it could be made; what cannot is told with the command that mends it."""
+    """That the log opens, or that it could be made; what cannot is told with the command that fixes it."""
     try:
         root = LogDirectory.from_url(log_url).root
         if log_exists(log_url):
@@ -35,7 +35,7 @@ def directory_findings(log_url: str) -> tuple[Finding, ...]:
             return () if _links(existing) else (_no_links(existing),)
         except OSError as error:
             what = f"{existing} takes no files: {error.strerror}"
-            return (_finding(str(existing), what, note="Use another directory for the log, or mend its file system."),)
+            return (_finding(str(existing), what, note="Use another directory for the log, or fix its file system."),)
     path = shlex.quote(str(root))
     return (
         _finding(

@@ -17,11 +17,11 @@ from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, sen
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow"}
 _HEADINGS = {
-    Side.SOURCE: "-- mend at the source, with psql:",
-    Side.TARGET: "-- mend at the target, with psql:",
-    Side.LOG: "# mend the log, in a shell:",
-    Side.SPARK: "# mend Spark's workers, in a shell there:",
-    Side.QUEUE: "# mend the queue, in a shell:",
+    Side.SOURCE: "-- fix at the source, with psql:",
+    Side.TARGET: "-- fix at the target, with psql:",
+    Side.LOG: "# fix the log, in a shell:",
+    Side.SPARK: "# fix Spark's workers, in a shell there:",
+    Side.QUEUE: "# fix the queue, in a shell:",
 }
 
 
@@ -40,7 +40,7 @@ def check_view(checked: Checked) -> RenderableType:
         table.add_column(name, overflow="fold")
     for finding in checked.findings:
         where = finding.where if finding.column is None else f"{finding.where} {finding.column}"
-        what = f"{sentence(finding.what)} {finding.note}" if finding.note and not finding.mend else finding.what
+        what = f"{sentence(finding.what)} {finding.note}" if finding.note and not finding.fix else finding.what
         # As text: brackets in it are no markup.
         table.add_row(Text(finding.severity, style=_STYLES[finding.severity]), finding.side, Text(where), Text(what))
     return Group(table, *(Text(block, no_wrap=True, overflow="ignore") for block in _commands(checked.findings)))
@@ -51,13 +51,13 @@ def _counted(number: int, thing: str) -> str:
 
 
 def _commands(findings: tuple[Finding, ...]) -> list[str]:
-    """Whole lines, so that they can be copied; each command once, since one may mend several things."""
+    """Whole lines, so that they can be copied; each command once, since one may fix several things."""
     blocks = []
     for side in Side:
         commands: dict[str, str] = {}
         for finding in findings:
             if finding.side is side:
-                commands |= {command: finding.note for command in finding.mend if command not in commands}
+                commands |= {command: finding.note for command in finding.fix if command not in commands}
         if commands:
             blocks.append("\n".join(["", _HEADINGS[side], *_lines(side, commands)]))
     return blocks

@@ -34,7 +34,7 @@ class Connections:
     """Idle connections to one database. Each call uses one; as many are open as calls ran at the same time.
 
     Errors: `QueueUnavailable` when the server cannot be reached or a connection was lost (then all idle ones are
-    dropped, so that the next call starts afresh), `QueueMisconfigured` for what retrying cannot mend.
+    dropped, so that the next call starts afresh), `QueueMisconfigured` for what retrying cannot fix.
     """
 
     def __init__(self, dsn: str, statements: Statements) -> None:

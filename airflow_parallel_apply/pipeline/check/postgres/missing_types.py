@@ -77,12 +77,12 @@ def _is_there(connection: Connection, kind: TypeDefinition) -> bool:
 
 
 def _finding(connection: Connection, kind: TypeDefinition) -> Finding:
-    mend = [kind.text]
+    fix = [kind.text]
     row = connection.execute("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)", [kind.schema]).fetchone()
     if row is not None and not row[0]:
-        mend.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(kind.schema)}")
+        fix.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(kind.schema)}")
     name = f"{kind.schema}.{kind.name}"
-    return new_finding(Side.TARGET, f"type {name}", f"the type {name} is missing", *mend)
+    return new_finding(Side.TARGET, f"type {name}", f"the type {name} is missing", *fix)
 
 
 def _later(finding: Finding) -> Finding:

@@ -1,4 +1,4 @@
-"""What at a PostgreSQL source stands in the way of a pipeline, each with the SQL that mends it. Reads only."""
+"""What at a PostgreSQL source stands in the way of a pipeline, each with the SQL that fixes it. Reads only."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def _server_findings(server: Mapping[str, Any], *, is_first_run: bool) -> Iterat
             note="Use a database with the encoding UTF8.",
         )
     if not server["can_replicate"]:
-        mend = (
+        fix = (
             f"GRANT rds_replication TO {quoted(role)}" if server["is_rds"] else f"ALTER ROLE {quoted(role)} REPLICATION"
         )
         yield _finding(
-            f"role {role}", f"user {role} has no right to replicate", mend, note="As a role that may grant it."
+            f"role {role}", f"user {role} has no right to replicate", fix, note="As a role that may grant it."
         )
     if not server["has_slot"]:
         yield from _left("max_replication_slots", server["slots"], server["max_slots"], "replication slots")
@@ -124,7 +124,7 @@ def _root_findings(row: Mapping[str, Any], table: SourceTable, role: str) -> Ite
             f"GRANT USAGE ON SCHEMA {quoted(table.schema)} TO {quoted(role)}",
         )
     if not table.is_owner and not table.is_published:
-        mend = (
+        fix = (
             f"ALTER TABLE {name} OWNER TO {quoted(role)}"
             if row["is_owner_superuser"]
             else f"GRANT {quoted(row['owner'])} TO {quoted(role)}"
@@ -132,7 +132,7 @@ def _root_findings(row: Mapping[str, Any], table: SourceTable, role: str) -> Ite
         yield _finding(
             table.name,
             f"user {role} does not own the table, so it cannot publish {table.name}",
-            mend,
+            fix,
             note="Or connect as the owner.",
         )
     if table.generated == "v":

@@ -1,7 +1,7 @@
 """Whether everything that happened to the followed tables is in the slot's stream: `prove`, or why not.
 
 What is proven is registered anew, so that the next capture compares with it. What is not stays as it was registered,
-and is told again until it is mended: a table that is copied anew is registered as it then is.
+and is told again until it is fixed: a table that is copied anew is registered as it then is.
 """
 
 from __future__ import annotations

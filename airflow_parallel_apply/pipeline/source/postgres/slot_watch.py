@@ -58,5 +58,5 @@ def _megabytes(size: int) -> str:
     return f"{size / 2**20:,.0f} MB"
 
 
-def _finding(name: str, what: str, severity: Severity, *mend: str, note: str = "") -> Finding:
-    return Finding(severity=severity, side=Side.SOURCE, where=name, what=what, mend=mend, note=note)
+def _finding(name: str, what: str, severity: Severity, *fix: str, note: str = "") -> Finding:
+    return Finding(severity=severity, side=Side.SOURCE, where=name, what=what, fix=fix, note=note)

@@ -1,4 +1,4 @@
-"""What at a PostgreSQL target stands in the way of a pipeline, each with the SQL that mends it. Reads only."""
+"""What at a PostgreSQL target stands in the way of a pipeline, each with the SQL that fixes it. Reads only."""
 
 from __future__ import annotations
 
@@ -159,14 +159,14 @@ def _missing(connection: Connection, relation: Relation) -> Finding:
     columns = [f"{quoted(column.name)} {column.type_name}" for column in relation.columns]
     key = [quoted(column.name) for column in relation.columns if column.key]
     parts = [*columns, f"PRIMARY KEY ({', '.join(key)})"] if key else columns
-    mend = [f"CREATE TABLE {quoted(relation.schema, relation.table)} ({', '.join(parts)})"]
+    fix = [f"CREATE TABLE {quoted(relation.schema, relation.table)} ({', '.join(parts)})"]
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [relation.schema]).fetchone() == (None,):
-        mend.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)}")
+        fix.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)}")
     note = (
         "Columns and key only; a first run with create_tables makes all of it. If it was there and was dropped, its "
         "rows are gone, too: restore it, or start anew."
     )
-    return _about(relation, f"{relation.name} is missing", *mend, note=note)
+    return _about(relation, f"{relation.name} is missing", *fix, note=note)
 
 
 def _width_findings(relation: Relation, table: TargetTable | None) -> Iterator[Finding]:
@@ -279,13 +279,13 @@ def _privilege_findings(
     for number, privileges in missing.items():
         table = tables[number]
         on_table = [privilege for privilege in privileges if " " not in privilege]
-        mend = [f"GRANT {', '.join(on_table)} ON TABLE {_name(table)} TO {quoted(role)}"] if on_table else []
+        fix = [f"GRANT {', '.join(on_table)} ON TABLE {_name(table)} TO {quoted(role)}"] if on_table else []
         if len(on_table) < len(privileges):
-            mend.append(f"GRANT USAGE ON SCHEMA {quoted(table.relation.schema)} TO {quoted(role)}")
+            fix.append(f"GRANT USAGE ON SCHEMA {quoted(table.relation.schema)} TO {quoted(role)}")
         yield _about(
             table.relation,
             f"{table.relation.name}: the role has no privilege {', '.join(privileges)}",
-            *mend,
+            *fix,
             note="As the tables' owner.",
         )
 
@@ -344,7 +344,7 @@ def _row_findings(connection: Connection, tables: Sequence[TargetTable]) -> Iter
 def _about(
     relation: Relation,
     what: str,
-    *mend: str,
+    *fix: str,
     column: str | None = None,
     severity: Severity = Severity.ERROR,
     note: str = "",
@@ -356,7 +356,7 @@ def _about(
         is_table=True,
         column=column,
         what=what,
-        mend=mend,
+        fix=fix,
         note=note,
     )
 

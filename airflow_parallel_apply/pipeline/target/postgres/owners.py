@@ -21,7 +21,7 @@ def owner_findings(connection: Connection, session: Session, relations: Sequence
             where=f"{schema}.{table}",
             what=f"role {role} does not own {schema}.{table}, so it cannot change its columns",
             is_table=True,
-            mend=(f"ALTER TABLE {quoted(schema, table)} OWNER TO {quoted(role)}",),
+            fix=(f"ALTER TABLE {quoted(schema, table)} OWNER TO {quoted(role)}",),
             note=_NOTE,
         )
         for schema, table, role in connection.execute(session.sql("check", "not_owned"), names).fetchall()
