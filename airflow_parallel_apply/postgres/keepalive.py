@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -24,6 +25,7 @@ WAITING: Final[Mapping[str, str]] = {
 """For a session that waits for a notification, and sends nothing meanwhile: within half a minute."""
 
 
+@lru_cache(maxsize=64)
 def with_keepalives(dsn: str) -> str:
     """The connection string, with the settings of a working session where it has none of its own."""
     given = conninfo_to_dict(dsn)

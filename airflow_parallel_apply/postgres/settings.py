@@ -8,6 +8,7 @@ reads, in transactions of their own, so that a session which is not the same fro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from psycopg import sql
@@ -66,23 +67,26 @@ def settle(run: Run, *settings: Mapping[str, str]) -> None:
     driver's own.
     """
     wanted = {name: value for each in settings for name, value in each.items()}
-    rows = sql.SQL(", ").join(
-        sql.SQL("({}, {})").format(sql.Literal(name), sql.Literal(value)) for name, value in wanted.items()
-    )
-    given = _read(
-        run,
-        "SELECT name, CASE WHEN pg_catalog.current_setting(name, true) IS NOT NULL "
-        "THEN pg_catalog.set_config(name, value, false) END FROM (VALUES {}) AS wanted (name, value)",
-        rows,
-    )
-    kept = _read(
-        run, "SELECT name, pg_catalog.current_setting(name, true) FROM (VALUES {}) AS wanted (name, value)", rows
-    )
+    set_them, read_them = _statements(tuple(wanted.items()))
+    given, kept = _by_name(run(set_them)), _by_name(run(read_them))
     for name, value in given.items():
         if value is not None and kept.get(name) != value:
             raise SettingsLost(name, value, str(kept.get(name)))
 
 
-def _read(run: Run, query: str, rows: sql.Composed) -> dict[str, str | None]:
-    text = sql.SQL(query).format(rows).as_string(None)
-    return {str(name): value for name, value in run(text)}
+def _by_name(rows: Sequence[Sequence[Any]]) -> dict[str, str | None]:
+    return {str(name): value for name, value in rows}
+
+
+@cache
+def _statements(wanted: tuple[tuple[str, str], ...]) -> tuple[str, str]:
+    """What sets them, and what reads them; every session of a room has the same ones."""
+    rows = sql.SQL(", ").join(
+        sql.SQL("({}, {})").format(sql.Literal(name), sql.Literal(value)) for name, value in wanted
+    )
+    set_them = sql.SQL(
+        "SELECT name, CASE WHEN pg_catalog.current_setting(name, true) IS NOT NULL "
+        "THEN pg_catalog.set_config(name, value, false) END FROM (VALUES {}) AS wanted (name, value)"
+    )
+    read_them = sql.SQL("SELECT name, pg_catalog.current_setting(name, true) FROM (VALUES {}) AS wanted (name, value)")
+    return set_them.format(rows).as_string(None), read_them.format(rows).as_string(None)

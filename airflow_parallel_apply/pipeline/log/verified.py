@@ -20,6 +20,8 @@ from typing import Final
 import xxhash
 
 _LASTS: Final = timedelta(hours=1)
+_SWEPT_EVERY: Final = timedelta(minutes=10)
+_SWEPT: Final = "swept"
 _MODE: Final = 0o700
 
 
@@ -38,14 +40,28 @@ class VerifiedFiles:
         return False
 
     def add(self, path: Path, checksum: str) -> None:
-        """The file has the checksum. Marks that have lapsed are removed on the way."""
+        """The file has the checksum. Marks that have lapsed are removed now and then on the way."""
         with contextlib.suppress(OSError):
             mark = self._mark(path, checksum)
-            mark.touch(mode=0o600)
-            os.utime(mark, (self._clock(), self._clock()))
-            for other in mark.parent.iterdir():
-                if self._clock() - other.stat().st_mtime >= _LASTS.total_seconds():
-                    other.unlink(missing_ok=True)
+            self._touch(mark)
+            self._sweep(mark.parent)
+
+    def _touch(self, mark: Path) -> None:
+        mark.touch(mode=0o600)
+        os.utime(mark, (self._clock(), self._clock()))
+
+    def _sweep(self, directory: Path) -> None:
+        """At most once in `_SWEPT_EVERY`, whoever comes: a look at all marks for each new one would cost a log of many
+        segments its square.
+        """
+        swept = directory / _SWEPT
+        with contextlib.suppress(FileNotFoundError):
+            if 0 <= self._clock() - swept.stat().st_mtime < _SWEPT_EVERY.total_seconds():
+                return
+        self._touch(swept)
+        for mark in directory.iterdir():
+            if self._clock() - mark.stat().st_mtime >= _LASTS.total_seconds():
+                mark.unlink(missing_ok=True)
 
     def _mark(self, path: Path, checksum: str) -> Path:
         """Errors: `OSError`, also where the directory is open to others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final, LiteralString
 
 from psycopg import sql
@@ -29,10 +30,7 @@ class Statements:
         if not 0 < len(schema.encode()) <= _MAX_SCHEMA_BYTES:
             raise ValueError(f"a queue's schema has a name of 1 to {_MAX_SCHEMA_BYTES} bytes: {schema!r}")
         self.schema = schema
-        self._texts = {name: self._render(text) for name, text in folder(__package__, "sql").items()}
-        self._migrations = {
-            int(name): self._render(text) for name, text in folder(__package__, "sql/migrations").items()
-        }
+        self._texts, self._migrations = _rendered(schema)
 
     @property
     def channel(self) -> str:
@@ -46,5 +44,14 @@ class Statements:
         """What brings tables of a version to the newest, in order."""
         return tuple((number, text) for number, text in sorted(self._migrations.items()) if number > above)
 
-    def _render(self, text: LiteralString) -> bytes:
-        return sql.SQL(text).format(schema=sql.Identifier(self.schema), columns=_COLUMNS).as_bytes(None)
+
+@cache
+def _rendered(schema: str) -> tuple[dict[str, bytes], dict[int, bytes]]:
+    """The statements by name, and the migrations by number."""
+    texts = {name: _render(text, schema) for name, text in folder(__package__, "sql").items()}
+    migrations = {int(name): _render(text, schema) for name, text in folder(__package__, "sql/migrations").items()}
+    return texts, migrations
+
+
+def _render(text: LiteralString, schema: str) -> bytes:
+    return sql.SQL(text).format(schema=sql.Identifier(schema), columns=_COLUMNS).as_bytes(None)

@@ -5,6 +5,8 @@ In their text `{schema}` stands for the schema, other names in braces for what t
 
 from __future__ import annotations
 
+from functools import cache
+
 from psycopg import sql
 
 from airflow_parallel_apply.postgres.statements import statements
@@ -14,4 +16,13 @@ def statement(
     file: str, name: str, *, schema: str, package: str = __package__, **parts: sql.Composable
 ) -> sql.Composed:
     """The statement `name` of `<file>.sql` in a room (this one, unless told), for this schema."""
+    if not parts:
+        return _plain(package, file, name, schema)
     return sql.SQL(statements(package, file)[name]).format(schema=sql.Identifier(schema), **parts)
+
+
+@cache
+def _plain(package: str, file: str, name: str, schema: str) -> sql.Composed:
+    """In one piece, which psycopg need not put together anew for each execution."""
+    found = sql.SQL(statements(package, file)[name]).format(schema=sql.Identifier(schema))
+    return sql.Composed([sql.SQL(found.as_string(None))])

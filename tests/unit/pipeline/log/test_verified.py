@@ -29,10 +29,21 @@ def test_a_mark_is_of_one_checksum_and_lapses(tmp_path: Path, file: Path) -> Non
     assert not files.knows(file, "another")
     now += 3700
     assert not files.knows(file, "sum")
+
+
+def test_marks_that_have_lapsed_are_looked_for_now_and_then(tmp_path: Path, file: Path) -> None:
+    now = time.time()
+    files = VerifiedFiles(tmp_path / "marks", clock=lambda: now)
+    directory = tmp_path / "marks" / "verified"
+    files.add(file, "sum")
+    (old,) = (mark for mark in directory.iterdir() if mark.name != "swept")
+    os.utime(old, (now - 3700, now - 3700))
     files.add(file, "another")
-    now += 3700
+    assert old.exists()
+    now += 700
     files.add(file, "third")
-    assert len(list((tmp_path / "marks" / "verified").iterdir())) == 1
+    assert not old.exists()
+    assert len(list(directory.iterdir())) == 3
 
 
 def test_a_file_that_was_written_since_is_not_known(tmp_path: Path, file: Path) -> None:
