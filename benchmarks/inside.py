@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.store.open import open_store
-from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.job import build_job
 from airflow_parallel_apply.spark.session import ConnectAccess, close_session, open_session
@@ -29,14 +29,14 @@ def measure_inside(world: World, database: Database, spark: SparkAccess) -> dict
     config = replace(world.log, channels=2)
     log = open_reader(config.log_url)
     plan(config, database.endpoint)
-    with closing(open_target(database.endpoint, config.pipeline, log_url=config.log_url)) as target:
-        epochs = target.epochs()
-        fence = target.acquire(log_id=log.identity.log_id, owner="bench", lease=config.lease)
+    with closing(open_pipeline(database.endpoint, config.pipeline, log_url=config.log_url)) as owning:
+        epochs = owning.ledger.epochs()
+        owned = owning.acquire(log_id=log.identity.log_id, owner="bench", lease=config.lease)
         token = uuid.uuid4().hex
-        target.take(0, generation=fence.generation, token=token)
+        owning.target.take(0, generation=owned.generation, token=token)
         unit = Unit(
             pipeline=config.pipeline,
-            generation=fence.generation,
+            generation=owned.generation,
             channel=0,
             channels=2,
             token=token,

@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import FenceBusy, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.finding import Side
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.log.readers import forget_reader, read_readers
@@ -21,7 +22,7 @@ from airflow_parallel_apply.pipeline.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import reader_entry
 from airflow_parallel_apply.pipeline.source.open import source_connector
-from airflow_parallel_apply.pipeline.target.open import open_target, target_connector
+from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 
@@ -55,20 +56,20 @@ def _drop_target(
     pipeline: str, target: Endpoint, queue: QueueEndpoint | None, log_url: str | None, *, force: bool
 ) -> Removal:
     try:
-        with closing(open_target(target, pipeline)) as writing:
-            fence = writing.fence() if writing.is_installed() else None
+        with closing(open_pipeline(target, pipeline)) as writing:
+            state = writing.ledger.state()
             removal = writing.drop(force=force)
-            if writing.is_installed() and (fence is None or is_in_target(fence)):
+            if writing.ledger.is_installed() and (state is None or is_in_target(state)):
                 # Without tables there are no tasks.
                 with suppress(QueueMisconfigured):
-                    _drop_tasks(writing, target, None, pipeline)
+                    _drop_tasks(writing.target, target, None, pipeline)
             if queue is not None:
-                removal += _drop_tasks_elsewhere(writing, target, queue, pipeline)
-            if fence is not None and fence.queue and (queue is None or queue.place != fence.queue):
-                what = f"tasks in the queue {fence.queue}: run this again with --queue"
+                removal += _drop_tasks_elsewhere(writing.target, target, queue, pipeline)
+            if state is not None and state.queue and (queue is None or queue.place != state.queue):
+                what = f"tasks in the queue {state.queue}: run this again with --queue"
                 removal += Removal(left=(Leftover(side=Side.QUEUE, what=what),))
             if log_url is not None and log_exists(log_url):
-                forget_reader(log_url, reader_entry(writing, target, pipeline))
+                forget_reader(log_url, reader_entry(writing.target, target, pipeline))
     except FenceBusy:
         raise
     except (ParallelApplyError, QueueError) as error:

@@ -19,13 +19,14 @@ from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import Overtaken, Segment
 from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, read_readers, reader_path
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.target.open import open_target
-from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _TRIES: Final = 5
 
@@ -51,7 +52,7 @@ class Purged:
 class _Asked:
     """A reader that answered."""
 
-    target: Target
+    session: PipelineSession
     endpoint: Endpoint
     entry: LogReaderEntry
     generation: int
@@ -79,9 +80,9 @@ def purge_log(
         epochs = 0
         for one in asked:
             # Where segments stay for a while, what the plan says of them is still told by `status`.
-            epochs += one.target.purge_plan(purged)
+            epochs += one.session.ledger.purge_plan(min(purged, one.seqno))
             if one.is_queue_there:
-                with closing(open_pipeline_queue(one.target, one.endpoint, None, one.entry.pipeline)) as tasks:
+                with closing(open_pipeline_queue(one.session.target, one.endpoint, None, one.entry.pipeline)) as tasks:
                     tasks.sweep(below=one.generation)
     return Purged(
         needed_seqno=settled,
@@ -111,19 +112,19 @@ def _ask(log_url: str, log_id: str, targets: Sequence[Endpoint], stack: ExitStac
         if where not in found:
             raise _unasked(log_url, entry, "was not named", "Name its target, too: --other-target.")
         endpoint = found[where]
-        target = stack.enter_context(closing(open_target(endpoint, entry.pipeline)))
-        fence = target.fence() if target.is_installed() else None
-        if fence is None or fence.log_id != log_id:
+        session = stack.enter_context(closing(open_pipeline(endpoint, entry.pipeline)))
+        state = session.ledger.state()
+        if state is None or state.log_id != log_id:
             raise _unasked(log_url, entry, "does not know this log any more", "")
-        seqno = low_watermark(target.settled_positions())
+        seqno = low_watermark(session.target.positions(durable=True))
         asked.append(
             _Asked(
-                target=target,
+                session=session,
                 endpoint=endpoint,
                 entry=entry,
-                generation=fence.generation,
+                generation=state.generation,
                 seqno=seqno,
-                is_queue_there=is_in_target(fence),
+                is_queue_there=is_in_target(state),
             )
         )
     return asked

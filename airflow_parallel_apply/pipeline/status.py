@@ -1,4 +1,4 @@
-"""How far a pipeline is, by channel: read from the target, the queue and the log; changes nothing, holds up nobody."""
+"""How far a pipeline is, by channel: read from ledger, target, queue and log; changes nothing, holds up nobody."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, PipelineState
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
@@ -27,8 +29,7 @@ from airflow_parallel_apply.pipeline.status_warnings import (
     slot_warnings,
     torn_warnings,
 )
-from airflow_parallel_apply.pipeline.target.open import open_target
-from airflow_parallel_apply.pipeline.target.protocol import ConflictCount, FenceState, Target
+from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import QueueUnavailable, Task
 from airflow_parallel_apply.queue.protocol import Queue
 
@@ -124,22 +125,22 @@ def read_status(
 
     Errors: `ConfigurationError` when the target knows no such pipeline.
     """
-    with closing(open_target(target, pipeline)) as reading:
-        fence = reading.fence() if reading.is_installed() else None
+    with closing(open_pipeline(target, pipeline)) as reading:
+        state = reading.ledger.state()
         copy = read_progress(target, pipeline)
-        if fence is None and copy is not None:
+        if state is None and copy is not None:
             return _copying(pipeline, copy)
-        if fence is None:
+        if state is None:
             raise ConfigurationError(
                 "the target knows no such pipeline", pipeline=pipeline, hint="Its first run registers it."
             )
-        positions = reading.positions()
-        planned = reading.planned_seqno()
-        rows = reading.channel_rows()
-        seen, warnings = _look(reading, target, queue, fence)
+        positions = reading.target.positions()
+        planned = max(reading.ledger.planned_seqno(), low_watermark(positions))
+        rows = reading.ledger.channel_rows(positions)
+        seen, warnings = _look(reading.target, target, queue, state)
         low, high = low_watermark(positions), max((position.seqno for position in positions), default=-1)
         captured, captured_time, oldest_time, log_bytes = planned, None, None, None
-        warnings += torn_warnings(low, high, is_owned=fence.is_owned)
+        warnings += torn_warnings(low, high, is_owned=state.is_owned)
         if log_url is not None:
             reader = open_reader(log_url)
             log = reader.state()
@@ -152,10 +153,10 @@ def read_status(
             warnings += slot_warnings(source, pipeline, much_wal_bytes=much_wal_bytes)
         return PipelineStatus(
             pipeline=pipeline,
-            owner=fence.owner,
-            generation=fence.generation,
-            lease_until=fence.lease_until,
-            phase=_phase(seen, fence.clean_stop_seqno),
+            owner=state.owner,
+            generation=state.generation,
+            lease_until=state.lease_until,
+            phase=_phase(seen, state.clean_stop_seqno),
             captured_seqno=captured,
             captured_time=captured_time,
             planned_seqno=planned,
@@ -166,9 +167,9 @@ def read_status(
             oldest_time=oldest_time,
             log_bytes=log_bytes,
             warnings=tuple(warnings),
-            conflicts=reading.conflicts(),
+            conflicts=reading.ledger.conflicts(),
             channels=tuple(
-                _channel(seen, position, counts, captured, planned, stopped=fence.clean_stop_seqno is not None)
+                _channel(seen, position, counts, captured, planned, stopped=state.clean_stop_seqno is not None)
                 # A routing that changed between the two reads may leave one of them longer.
                 for position, counts in zip(positions, rows, strict=False)
             ),
@@ -209,25 +210,25 @@ def _told(value: Any) -> Any:
 
 
 def _look(
-    target: Target, endpoint: Endpoint, queue: QueueEndpoint | None, fence: FenceState
+    target: Target, endpoint: Endpoint, queue: QueueEndpoint | None, state: PipelineState
 ) -> tuple[_Seen, list[Finding]]:
     """What the generation's tasks tell, or why they do not."""
-    if fence.queue and (queue is None or queue.place != fence.queue):
-        if fence.clean_stop_seqno is not None:
+    if state.queue and (queue is None or queue.place != state.queue):
+        if state.clean_stop_seqno is not None:
             return _Seen(), []
-        what = f"the run's queue {fence.queue} was not named, so what its channels do is not told"
-        return _Seen(is_known=False), [_queue_warning(fence.queue, what, "Name it: --queue.")]
-    if not fence.queue and not is_in_target(fence):
+        what = f"the run's queue {state.queue} was not named, so what its channels do is not told"
+        return _Seen(is_known=False), [_queue_warning(state.queue, what, "Name it: --queue.")]
+    if not state.queue and not is_in_target(state):
         return _Seen(), []
-    tasks = open_pipeline_queue(target, endpoint, queue if fence.queue else None, fence.pipeline)
+    tasks = open_pipeline_queue(target, endpoint, queue if state.queue else None, state.pipeline)
     with closing(tasks):
         try:
-            return _seen(tasks.queue, tasks.names(fence.generation), fence.channels), []
+            return _seen(tasks.queue, tasks.names(state.generation), state.channels), []
         except QueueUnavailable as error:
-            if not fence.queue:
+            if not state.queue:
                 raise
             note = "What its channels do is not told; it is needed for a run to go on."
-            return _Seen(is_known=False), [_queue_warning(fence.queue, str(error), note)]
+            return _Seen(is_known=False), [_queue_warning(state.queue, str(error), note)]
 
 
 def _seen(queue: Queue, names: Names, channels: int) -> _Seen:

@@ -13,13 +13,13 @@ from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION
 from airflow_parallel_apply.pipeline.errors import LogError, SourceError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogReader, ResumePoint
 from airflow_parallel_apply.pipeline.plan.bounds import boundary
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.source.open import open_source
-from airflow_parallel_apply.pipeline.target.open import open_target
-from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _COPYING: Final = "its first run copies the source's rows, see parallel-apply status"
 _CHANGES: Final = "changes were committed at the source"
@@ -63,22 +63,22 @@ def look_for_changes(
     With an interval, which the source is past, no reason is for good: what comes later is not of the interval. Errors:
     those of source, log and target, such as a slot that is gone: better seen now than by the run.
     """
-    with closing(open_target(target, config.pipeline)) as reading:
-        fence = reading.fence() if reading.is_installed() else None
-        if fence is None:
+    with closing(open_pipeline(target, config.pipeline)) as reading:
+        state = reading.ledger.state()
+        if state is None:
             return Look(reason="it is the pipeline's first run")
-        if fence.clean_stop_seqno is None and not fence.is_owned:
+        if state.clean_stop_seqno is None and not state.is_owned:
             return Look(reason="the run before ended without a clean shutdown")
-        applied = low_watermark(reading.positions())
+        applied = low_watermark(reading.target.positions())
         log = open_reader(config.log_url)
-        if interval is not None and _is_covered(log, reading, applied, interval):
+        if interval is not None and _is_covered(log, reading.ledger, applied, interval):
             return Look()
-    if fence.clean_stop_seqno is None:
+    if state.clean_stop_seqno is None:
         return Look(reason="another run is under way")
     captured = log.state()
     if captured.last_seqno > applied:
         return Look(reason=f"captured transactions wait to be applied, from seqno {applied + 1}")
-    found = Look(generation=fence.generation, captured_lsn=captured.captured_lsn, resume=captured.resume)
+    found = Look(generation=state.generation, captured_lsn=captured.captured_lsn, resume=captured.resume)
     with closing(open_source(source, config)) as looking:
         return replace(found, reason=_CHANGES) if looking.has_changes(captured.place) else found
 
@@ -88,9 +88,9 @@ def changes_since(config: PipelineConfig, source: Endpoint, target: Endpoint, be
     the log's directory. While the pipeline stands still since `before` the log does, too, but for captures outside of
     runs; after one of those the source has let go of what `before` knew.
     """
-    with closing(open_target(target, config.pipeline)) as reading:
-        fence = reading.fence() if reading.is_installed() else None
-        if fence is None or fence.generation != before.generation or fence.clean_stop_seqno is None:
+    with closing(open_pipeline(target, config.pipeline)) as reading:
+        state = reading.ledger.state()
+        if state is None or state.generation != before.generation or state.clean_stop_seqno is None:
             return "the pipeline was run, or changed"
     with closing(open_source(source, config)) as looking:
         try:
@@ -108,22 +108,22 @@ def source_is_past(config: PipelineConfig, source: Endpoint, time: datetime) -> 
 
 def fence_view(pipeline: str, target: Endpoint) -> FenceView:
     """As it is now."""
-    with closing(open_target(target, pipeline)) as reading:
-        fence = reading.fence() if reading.is_installed() else None
-        if fence is None:
+    with closing(open_pipeline(target, pipeline)) as reading:
+        state = reading.ledger.state()
+        if state is None:
             owner = _COPYING if is_copying(target, pipeline) else None
             return FenceView(owner=owner, generation=NO_GENERATION, applied_seqno=NO_SEQNO)
         return FenceView(
-            owner=fence.owner if fence.is_owned else None,
-            lapsed_owner=None if fence.is_owned else fence.owner,
-            generation=fence.generation,
-            applied_seqno=low_watermark(reading.positions()),
+            owner=state.owner if state.is_owned else None,
+            lapsed_owner=None if state.is_owned else state.owner,
+            generation=state.generation,
+            applied_seqno=low_watermark(reading.target.positions()),
         )
 
 
-def _is_covered(log: LogReader, target: Target, applied_seqno: int, interval: Interval) -> bool:
+def _is_covered(log: LogReader, ledger: Ledger, applied_seqno: int, interval: Interval) -> bool:
     """Whether all of an interval is applied: by a run that ended there or later, or by what the log shows behind it."""
-    covered = target.covered_time(applied_seqno)
+    covered = ledger.covered_time(applied_seqno)
     if covered is not None and covered >= interval.end:
         return True
     first_after = boundary(log, interval.end)

@@ -1,4 +1,4 @@
-"""The router's first verb: plan what was captured, durably, in the target."""
+"""The router's first verb: plan what was captured, durably, in the ledger."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.epoch import EpochKind
 from airflow_parallel_apply.pipeline.errors import FenceBusy
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.book import Planned, extend_plan
-from airflow_parallel_apply.pipeline.target.open import open_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReport:
-    """What was planned. `left_to_open`: another run owns the pipeline, so `open` plans once it has the fence."""
+    """What was planned. `left_to_open`: another run owns the pipeline, so `open` plans once it has the lease."""
 
     planned_seqno: int
     epochs: int
@@ -41,12 +41,12 @@ class PlanReport:
 def plan(config: PipelineConfig, target: Endpoint) -> PlanReport:
     """Extend the plan up to what is captured. Idempotent. Errors: `PlanError` when the routing may not change now."""
     log = open_reader(config.log_url)
-    with closing(open_target(target, config.pipeline, log_url=config.log_url)) as writing:
+    with closing(open_pipeline(target, config.pipeline, log_url=config.log_url)) as writing:
         try:
             writing.route(
                 None,
                 log_id=log.identity.log_id,
-                routing=routing_of(config, writing.ties(config.tables)),
+                routing=routing_of(config, writing.target.colocation(config.tables)),
             )
             return _report(extend_plan(log, writing, config, generation=None), left_to_open=False)
         except FenceBusy:

@@ -67,4 +67,4 @@ def make(target_dsn: str, log_url: str, steered_by: QueueEndpoint | None) -> Ite
     yield make_generation
     for generation in made:
         generation.queue.close()
-        generation.target.close()
+        generation.session.close()

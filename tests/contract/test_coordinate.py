@@ -115,7 +115,7 @@ def test_a_lane_that_slept_on_a_serial_unit_does_not_take_the_channels_from_the_
 ) -> None:
     append(log_url, 0, [[Change("I", 1, "a")], [Change("T")]])
     generation = make(2)
-    following = generation.open_target()
+    following = generation.open_session().target
     serve = Fences.serve
     woken = threading.Event()
 

@@ -117,7 +117,7 @@ def test_a_plan_that_is_lost_is_made_anew_and_nothing_rests_inside_it(
     with psycopg.connect(target_dsn) as connection:
         connection.execute("DELETE FROM parallel_apply.epoch WHERE number > 0")
     longer = replace(generation.config, epoch_max_changes=33)
-    extend_plan(open_reader(log_url), generation.target, longer, generation=generation.names.generation)
+    extend_plan(open_reader(log_url), generation.session, longer, generation=generation.names.generation)
     generation.lanes(2)
     assert generation.seqnos() == [59] * 4
     assert rows(target_dsn) == expected

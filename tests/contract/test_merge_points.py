@@ -68,7 +68,7 @@ def test_nothing_is_fed_while_channels_merge(fed: Generation) -> None:
     open_point(fed)
     before = state(fed)
     fed.limits = FeedLimits()
-    assert fed.make_coordinator(fed.target).feed() == before
+    assert fed.make_coordinator(fed.session).feed() == before
 
 
 def test_a_second_conflict_joins_the_merge_point_that_is_open(fed: Generation) -> None:
@@ -217,5 +217,5 @@ def test_lanes_resolve_every_conflict_between_their_channels(
     with psycopg.connect(target_dsn) as connection:
         rows = dict(connection.execute("SELECT id, v FROM t").fetchall())
     assert rows == {key: f"v{(key + 11) % 40}" for key in range(40)}
-    counted = sum(found.count for found in generation.target.conflicts())
+    counted = sum(found.count for found in generation.ledger.conflicts())
     assert counted == sum(report.merge_points for report in reports) == state(generation).merged_count > 0

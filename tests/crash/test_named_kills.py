@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import FenceBusy
-from airflow_parallel_apply.pipeline.target.open import open_target
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from tests.crash.scene import Scene, spark_processes, wait_until
 from tests.support.step_process import Fault
 from tests.support.variants import variants
@@ -135,9 +135,9 @@ def test_a_run_whose_owner_is_dead_is_taken_over_when_its_lease_is_over_and_not_
     opened = written.open("first")
     lane = written.start_lane(opened, fault=Fault(at=f"{TARGET}:move", when="before", call=4, signal=signal.SIGSTOP))
     lane.wait_stopped()
-    with closing(open_target(written.rig.target, "p")) as target:
+    with closing(open_pipeline(written.rig.target, "p")) as session:
         # The lane's last sign of life, which it had no time for.
-        target.renew_fence(opened.generation, written.rig.config.lease)
+        session.ledger.renew_lease(opened.generation, written.rig.config.lease)
     with pytest.raises(FenceBusy, match="first"):
         written.open("second")
     wait_until(lambda: _opens(written, "second"), what="the first run's lease to end")

@@ -18,11 +18,11 @@ from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead, Unavailable
 from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
+from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.source.open import open_source
-from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
-from airflow_parallel_apply.pipeline.target.protocol import FenceState
 from airflow_parallel_apply.pipeline.watch import fence_view, look_for_changes, source_is_past
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig
@@ -141,13 +141,13 @@ def test_a_gap_that_another_runs_ownership_kept_from_being_captured_is_refused(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, second = history(rig, intervals=2)
-    fence = PostgresTarget.fence
+    state = PostgresLedger.state
 
-    def owned(target: PostgresTarget) -> FenceState | None:
-        found = fence(target)
+    def owned(ledger: PostgresLedger) -> PipelineState | None:
+        found = state(ledger)
         return found and replace(found, is_owned=True)
 
-    monkeypatch.setattr(PostgresTarget, "fence", owned)
+    monkeypatch.setattr(PostgresLedger, "state", owned)
     assert not rig.capture("b", interval=second).done
     monkeypatch.undo()
     with pytest.raises(GapAhead):
@@ -262,9 +262,9 @@ def freeze(rig: Rig, run_id: str, interval: Interval) -> None:
 
     with (
         closing(open_source(rig.source, rig.config)) as source,
-        closing(open_session(rig.target, rig.config)) as target,
+        closing(open_session(rig.target, rig.config)) as session,
     ):
-        target.freeze_run(run_id, source.current_lsn(), interval)
+        session.ledger.freeze_run(run_id, source.current_lsn(), interval)
 
 
 def test_an_interval_that_is_not_past_yet_is_waited_for(rig: Rig) -> None:

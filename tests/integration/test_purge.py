@@ -154,7 +154,7 @@ def test_positions_are_on_disk_before_anything_goes(target_server: PostgresServe
             connection.execute("UPDATE parallel_apply.position SET seqno = 3")
             before = _flushed(connection)
             target = open_target(moved.target, "p")
-            assert {position.seqno for position in target.settled_positions()} == {3}
+            assert {position.seqno for position in target.positions(durable=True)} == {3}
             assert _flushed(connection) > before
             connection.execute("UPDATE parallel_apply.pipeline SET clean_stop_seqno = 99")
         target.close()

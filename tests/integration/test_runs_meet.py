@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
+from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
+from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.pipeline.status import read_status
-from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig, execute
 
@@ -87,20 +89,20 @@ def test_what_another_route_plans_while_a_run_opens_does_not_carry_it_beyond_its
     insert(rig, 9, 12)
     with closing(open_source(rig.source, rig.config)) as other:
         list(other.capture(other.current_lsn(), max_changes=1000, cancelled=lambda: False))
-    monkeypatch.setattr(PostgresTarget, "run_cuts", lambda target, above_seqno: ())
+    monkeypatch.setattr(PostgresLedger, "run_cuts", lambda ledger, above_seqno: ())
     if place == "before it opens":
         plan(rig.config, rig.target)
         monkeypatch.undo()
     else:
-        cut = PostgresTarget.cut_plan
+        cut = PostgresLedger.cut_plan
 
-        def between(target: PostgresTarget, seqno: int, *, generation: int) -> None:
-            cut(target, seqno, generation=generation)
+        def between(ledger: PostgresLedger, seqno: int, positions: Sequence[Position], *, generation: int) -> None:
+            cut(ledger, seqno, positions, generation=generation)
             # It looked for bounds before this run's was known, and is there sooner.
             plan(rig.config, rig.target)
             monkeypatch.undo()
 
-        monkeypatch.setattr(PostgresTarget, "cut_plan", between)
+        monkeypatch.setattr(PostgresLedger, "cut_plan", between)
     first = opened(rig, "a")
     assert run.close_run(first, rig.config, rig.target, rig.apply(first)).stop_seqno == 7
 

@@ -24,6 +24,8 @@ from airflow_parallel_apply.pipeline.partition.channel import bucket_range
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.store.protocol import Branch
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.spark import stage as stage_module
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
@@ -51,7 +53,7 @@ def log_url(tmp_path: Path) -> str:
 def target(target_dsn: str) -> Iterator[PostgresTarget]:
     with psycopg.connect(target_dsn, autocommit=True) as connection:
         connection.execute(TABLE)
-    found = PostgresTarget(Endpoint(conn_id="t", url=target_dsn), "demo", relations=None)
+    found = PostgresTarget(Session(target_dsn, pipeline="demo", schema=DEFAULT_SCHEMA), relations=None)
     found.migrate()
     yield found
     found.close()

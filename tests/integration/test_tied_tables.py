@@ -30,7 +30,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Iterator[PlainRig]:
 def ties(rig: Rig) -> tuple[tuple[str, ...], ...]:
     target = open_target(rig.target, "p")
     try:
-        return target.ties(rig.config.tables)
+        return target.colocation(rig.config.tables)
     finally:
         target.close()
 

@@ -15,14 +15,14 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Que
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import open_pipeline_queue
 from airflow_parallel_apply.pipeline.store.log import LogStore
-from airflow_parallel_apply.pipeline.target.open import open_target
-from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.open import prepare_queue
 from tests.support.local_stage import LocalStage
 
@@ -45,23 +45,24 @@ class Generation:
             pipeline="p", log_url=log_url, channels=channels, epoch_max_changes=20, lease=timedelta(seconds=3)
         )
         self.limits = limits
-        self.target = self.open_target()
-        self.target.migrate()
+        self.session = self.open_session()
+        self.ledger, self.target = self.session.ledger, self.session.target
+        self.session.migrate()
         prepare_queue(queue.dsn if queue else dsn)
         self.tasks = open_pipeline_queue(self.target, self.endpoint, queue, "p")
         self.queue = self.tasks.queue
         log = open_reader(log_url)
-        fence = self.target.acquire(log_id="log", owner="test", lease=timedelta(seconds=60))
-        self.target.route(fence.generation, log_id="log", routing=Routing(channels=channels))
-        extend_plan(log, self.target, self.config, generation=fence.generation)
-        self.names = self.tasks.names(fence.generation)
+        owned = self.session.acquire(log_id="log", owner="test", lease=timedelta(seconds=60))
+        self.session.route(owned.generation, log_id="log", routing=Routing(channels=channels))
+        extend_plan(log, self.session, self.config, generation=owned.generation)
+        self.names = self.tasks.names(owned.generation)
         low = low_watermark(self.target.positions())
-        self.coordinator = self.make_coordinator(self.target)
+        self.coordinator = self.make_coordinator(self.session)
         self.coordinator.seed(
             CoordinatorState(
                 phase=Phase.RUNNING,
                 channels=channels,
-                fed_epoch=self.target.last_epoch_at(low),
+                fed_epoch=self.ledger.last_epoch_at(low),
                 fed_seqno=low,
                 until_seqno=log.state().last_seqno,
             ),
@@ -70,17 +71,17 @@ class Generation:
         if fed:
             self.coordinator.feed()
 
-    def open_target(self) -> Target:
-        return open_target(self.endpoint, "p", log_url=self.config.log_url)
+    def open_session(self) -> PipelineSession:
+        return open_pipeline(self.endpoint, "p", log_url=self.config.log_url)
 
-    def make_coordinator(self, target: Target) -> Coordinator:
-        return self._coordinator(target, "test")
+    def make_coordinator(self, session: PipelineSession) -> Coordinator:
+        return self._coordinator(session, "test")
 
-    def _coordinator(self, target: Target, claimant: str) -> Coordinator:
+    def _coordinator(self, session: PipelineSession, claimant: str) -> Coordinator:
         def replan(until_seqno: int | None) -> None:
-            extend_plan(open_reader(self.config.log_url), target, self.config, generation=self.names.generation)
+            extend_plan(open_reader(self.config.log_url), session, self.config, generation=self.names.generation)
 
-        return Coordinator(self.queue, target, self.names, claimant=claimant, limits=self.limits, replan=replan)
+        return Coordinator(self.queue, session, self.names, claimant=claimant, limits=self.limits, replan=replan)
 
     def lane(
         self,
@@ -89,22 +90,22 @@ class Generation:
         cancelled: Callable[[], bool] = lambda: False,
         stop_requested: Callable[[], bool] = lambda: False,
     ) -> LaneReport:
-        claimant, target = f"lane {number}", self.open_target()
+        claimant, session = f"lane {number}", self.open_session()
         report = LaneReport(lane=number, generation=self.names.generation)
-        renewing = self.open_target()
+        renewing = self.open_session()
         with Keeper(
             self.queue,
             claimant=claimant,
             lease=self.config.lease,
-            renew_fence=lambda: renewing.renew_fence(self.names.generation, self.config.lease),
+            renew_fence=lambda: renewing.ledger.renew_lease(self.names.generation, self.config.lease),
             on_lost=lambda what: None,
         ) as keeper:
             parts = LaneParts(
                 config=self.config,
-                routing=target.routing(),
+                routing=session.ledger.routing(),
                 claimant=claimant,
-                coordinator=self._coordinator(target, claimant),
-                target=target,
+                coordinator=self._coordinator(session, claimant),
+                session=session,
                 log=open_reader(self.config.log_url),
                 store=LogStore(open_reader(self.config.log_url)),
                 stage=LocalStage(self.config.log_url, self.endpoint),
@@ -113,7 +114,7 @@ class Generation:
                 report=report,
             )
             Lane(parts, lane=number, background_failure=lambda: None).run()
-        target.close()
+        session.close()
         renewing.close()
         return report
 

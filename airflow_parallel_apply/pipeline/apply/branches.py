@@ -159,7 +159,7 @@ class Branches:
     def _commit(self, staged: StagedUnit) -> None:
         with self._parts.report.time("commit"):
             try:
-                self._parts.target.commit(staged.unit, [Merge(staged)])
+                self._parts.session.commit(staged.unit, [Merge(staged)])
                 self._deadlocks = 0
             except Deadlock as error:
                 self._deadlocks += 1
@@ -173,7 +173,7 @@ class Branches:
                 if staged.unit.channels > 1 and not self._parts.routing.ties:
                     raise
                 rows = partial(channel_rows, self._parts.log, staged.unit)
-                self._parts.target.commit(staged.unit, [Replay(rows)])
+                self._parts.session.commit(staged.unit, [Replay(rows)])
                 self._parts.report.replayed_units += 1
         if staged.unit.channel is not None:
             self._parts.store.acknowledge(staged.unit.channel, staged.unit.last_seqno)

@@ -21,11 +21,12 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import Phase, UnitFailure
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError, RetryableError
+from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_of_run
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Source
-from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
 from airflow_parallel_apply.queue.model import Change, DependencyError, Task
 
 _logger = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ _WAIT: Final = timedelta(seconds=1)
 
 
 class CaptureTurns:
-    """A lane's capture thread. Owns its own source, target session and coordinator (one instance, one thread)."""
+    """A lane's capture thread. Owns its own source, session and coordinator (one instance, one thread)."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class CaptureTurns:
         bounds: RunBounds,
         claimant: str,
         source: Callable[[], Source],
-        target: Target,
+        session: PipelineSession,
         log: LogReader,
         coordinator: Coordinator,
         keeper: Keeper,
@@ -57,7 +58,7 @@ class CaptureTurns:
         self._claimant = claimant
         self._open_source = source
         self._source: Source | None = None
-        self._target = target
+        self._session = session
         self._log = log
         self._coordinator = coordinator
         self._keeper = keeper
@@ -153,12 +154,12 @@ class CaptureTurns:
         until = last_seqno_of_run(self._log, self._bounds.until_lsn, self._bounds.until_time)
         if until is not None:
             # The bound first: the planner then ends an epoch there, and no lane feeds what lies behind it.
-            until = self._target.settle_run(self._bounds.run_id, until).until_seqno
+            until = self._session.ledger.settle_run(self._bounds.run_id, until).until_seqno
         if until is not None:
             self._coordinator.settle(until)
         extend_plan(
             self._log,
-            self._target,
+            self._session,
             self._config,
             generation=self._coordinator.names.generation,
             last_seqno=captured if until is None else None,

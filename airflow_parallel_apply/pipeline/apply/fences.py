@@ -102,14 +102,14 @@ class Fences:
             steps = serial_steps(unit, log, self._parts.stage, self._parts.config.ddl)
         with self._parts.report.time("commit"):
             try:
-                self._parts.target.commit(unit, steps)
+                self._parts.session.commit(unit, steps)
             except TargetError:
                 if not any(isinstance(step, Merge) for step in steps):
                     raise
                 # All channels stand at one seqno, so an exact replay is right whatever the target checks.
                 self._parts.target.discard(unit.token)
                 exact = serial_steps(unit, log, self._parts.stage, self._parts.config.ddl, exactly=True)
-                self._parts.target.commit(unit, exact)
+                self._parts.session.commit(unit, exact)
                 self._parts.report.replayed_units += 1
 
     # --- merge points ---
@@ -161,11 +161,11 @@ class Fences:
 
     def _commit_merge(self, unit: Unit, steps: Sequence[Step], point: MergePoint) -> None:
         with self._parts.report.time("commit"):
-            self._parts.target.commit(unit, steps)
+            self._parts.session.commit(unit, steps)
         self._count(point, unit.last_seqno)
 
     def _count(self, point: MergePoint, seqno: int) -> None:
-        self._parts.target.count_conflict(reason=point.reason, table=point.table, seqno=seqno)
+        self._parts.ledger.count_conflict(reason=point.reason, table=point.table, seqno=seqno)
 
     def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int) -> list[Step]:
         """Merge up to the furthest channel, then replay what is left of the unit. Tied tables are replayed, not merged:
@@ -200,7 +200,7 @@ class Fences:
         """All channels' rows, each channel's behind its own position."""
         after = [position.seqno for position in positions]
         rows, number, ending = 0, -1, -1
-        while epochs := self._parts.target.epochs(after_number=number, above_seqno=min(after), limit=_EPOCHS_AT_ONCE):
+        while epochs := self._parts.ledger.epochs(after_number=number, above_seqno=min(after), limit=_EPOCHS_AT_ONCE):
             for epoch in epochs:
                 if epoch.first_seqno <= last_seqno:
                     ending = epoch.number

@@ -126,7 +126,7 @@ class Lane:
             self._parts.retrying(self._parts.coordinator.request_stop)
 
     def _require_generation(self) -> None:
-        state = self._parts.target.fence()
+        state = self._parts.ledger.state()
         generation = self._parts.names.generation
         if state is None or state.generation != generation:
             found = None if state is None else state.generation

@@ -15,6 +15,8 @@ from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
+from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position
@@ -36,7 +38,7 @@ class LaneParts:
     routing: Routing
     claimant: str
     coordinator: Coordinator
-    target: Target
+    session: PipelineSession
     log: LogReader
     store: Store
     stage: Stage
@@ -48,6 +50,16 @@ class LaneParts:
     def queue(self) -> Queue:
         """The coordinator's, which all that the lane does goes through."""
         return self.coordinator.queue
+
+    @property
+    def ledger(self) -> Ledger:
+        """The session's."""
+        return self.session.ledger
+
+    @property
+    def target(self) -> Target:
+        """The session's."""
+        return self.session.target
 
     @property
     def names(self) -> Names:

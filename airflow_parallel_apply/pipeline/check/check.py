@@ -20,10 +20,10 @@ from airflow_parallel_apply.pipeline.copy.open import copy_findings, read_progre
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
 from airflow_parallel_apply.pipeline.source.open import open_source
-from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 from airflow_parallel_apply.queue.open import is_service, look_at_queue
 
@@ -104,12 +104,13 @@ def _routing_findings(config: PipelineConfig, relations: Sequence[Relation]) -> 
 def _target_findings(
     config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
 ) -> Sequence[Finding]:
-    with closing(open_target(target, config.pipeline)) as writing:
+    with closing(open_pipeline(target, config.pipeline)) as session:
+        writing = session.target
         # Who may not look into the schema cannot be told either whether the pipeline is in it.
         general = errors(writing.findings((), channels=config.channels, require_empty=False))
         is_closed = any(finding.where.startswith("schema ") for finding in general)
-        fence = writing.fence() if not is_closed and writing.is_installed() else None
-        is_new = fence is None and not is_closed
+        state = session.ledger.state() if not is_closed else None
+        is_new = state is None and not is_closed
         copies = is_new and config.start is Start.COPY
         # What a copy that was cut off left is its own to remove.
         is_to_be_empty = is_new and config.start is not Start.EQUAL and read_progress(target, config.pipeline) is None
@@ -130,10 +131,10 @@ def _target_findings(
             findings += writing.ddl_findings(relations)
         if copies:
             findings += copy_findings(config, target, relations)
-        if fence is None or not log_exists(config.log_url):
+        if state is None or not log_exists(config.log_url):
             return findings
         found = open_reader(config.log_url).identity.log_id
-        if found == fence.log_id:
+        if found == state.log_id:
             return (*findings, *recopy_findings(config, writing))
         return (
             *findings,
@@ -141,7 +142,7 @@ def _target_findings(
                 severity=Severity.ERROR,
                 side=Side.LOG,
                 where=config.log_url,
-                what=f"the target has applied log {fence.log_id} so far, {config.log_url} is log {found}",
+                what=f"the target has applied log {state.log_id} so far, {config.log_url} is log {found}",
                 note="Use the pipeline's own log_url, or another pipeline name for another log.",
             ),
         )

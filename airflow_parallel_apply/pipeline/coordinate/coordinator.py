@@ -18,18 +18,18 @@ from airflow_parallel_apply.pipeline.coordinate.recovery import Recovery, Replan
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind, Names, SerialWork
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
-from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.queue.model import Change, DependencyError, Insert, Task, TaskRef
 from airflow_parallel_apply.queue.protocol import Queue
 
 
 class Coordinator:
-    """One generation of one pipeline. Not thread-safe where `target` is not; the queue is."""
+    """One generation of one pipeline. Not thread-safe where `session` is not; the queue is."""
 
     def __init__(
         self,
         queue: Queue,
-        target: Target,
+        session: PipelineSession,
         names: Names,
         *,
         claimant: str,
@@ -42,13 +42,13 @@ class Coordinator:
         """
         self.queue = queue
         self.names = names
-        self._target = target
+        self._session = session
         self._claimant = claimant
         limits = limits or FeedLimits()
-        self._feeder = Feeder(target, names, limits)
+        self._feeder = Feeder(session, names, limits)
         self._cell = StateCell(queue, names, claimant=claimant, revive=None if revive is None else lambda: revive(self))
-        self.merge_points = MergePoints(queue, target, names, self._cell, claimant=claimant, limit_bytes=limits.bytes_)
-        self._recovery = Recovery(queue, target, names, self._cell, claimant=claimant, replan=replan)
+        self.merge_points = MergePoints(queue, session, names, self._cell, claimant=claimant, limit_bytes=limits.bytes_)
+        self._recovery = Recovery(queue, session, names, self._cell, claimant=claimant, replan=replan)
 
     def seed(self, state: CoordinatorState, *, capture: bool) -> None:
         """Make the generation's tasks; `capture` where the source's backlog is not in the log yet."""
@@ -101,7 +101,7 @@ class Coordinator:
 
         def step(state: CoordinatorState) -> tuple[CoordinatorState, list[Insert]]:
             after = state.acknowledge(channel)
-            if after.phase is Phase.DRAINED and any(at.seqno < seqno for at in self._target.positions()):
+            if after.phase is Phase.DRAINED and any(at.seqno < seqno for at in self._session.target.positions()):
                 raise OwnershipLost(f"the target has lost commits: not all channels are at seqno {seqno} any more")
             return after, []
 

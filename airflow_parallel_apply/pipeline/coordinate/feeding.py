@@ -17,8 +17,8 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import (
     SerialWork,
 )
 from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.position import Position, low_watermark
-from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import Insert
 
 
@@ -31,10 +31,11 @@ class FeedLimits:
 
 
 class Feeder:
-    """Of one generation. Not thread-safe where `target` is not."""
+    """Of one generation. Not thread-safe where `session` is not."""
 
-    def __init__(self, target: Target, names: Names, limits: FeedLimits) -> None:
-        self._target = target
+    def __init__(self, session: PipelineSession, names: Names, limits: FeedLimits) -> None:
+        self._ledger = session.ledger
+        self._target = session.target
         self._names = names
         self._limits = limits
 
@@ -57,11 +58,11 @@ class Feeder:
         """With stop markers behind what is fed, but not below a channel that is ahead of it: the others catch up."""
         positions = self._target.positions()
         low, high = low_watermark(positions), max(position.seqno for position in positions)
-        ahead = self._target.epochs(after_number=state.fed_epoch, above_seqno=low) if state.fed_seqno < high else ()
+        ahead = self._ledger.epochs(after_number=state.fed_epoch, above_seqno=low) if state.fed_seqno < high else ()
         state, inserts = self._with_tasks(state, [epoch for epoch in ahead if epoch.first_seqno <= high], positions)
         if state.fed_seqno < high:
             # All channels are there, and the plan may have forgotten it.
-            state = state.fed(epoch=self._target.last_epoch_at(high), seqno=high)
+            state = state.fed(epoch=self._ledger.last_epoch_at(high), seqno=high)
         state = state.stopping(StopReason.ASKED)
         return state, [*inserts, *self._stop_markers(state)]
 
@@ -77,11 +78,11 @@ class Feeder:
     def _next_epochs(self, state: CoordinatorState, positions: Sequence[Position]) -> tuple[list[Epoch], bool]:
         """The epochs to feed now, and whether nothing of the run is left to feed after them."""
         low, high = low_watermark(positions), max(position.seqno for position in positions)
-        waiting = self._target.epochs(above_seqno=low, limit=self._limits.epochs + 1)
+        waiting = self._ledger.epochs(above_seqno=low, limit=self._limits.epochs + 1)
         ahead = [epoch for epoch in waiting if epoch.number <= state.fed_epoch]
         count, size = len(ahead), sum(sum(epoch.bytes_) for epoch in ahead)
         chosen: list[Epoch] = []
-        candidates = self._target.epochs(after_number=state.fed_epoch, above_seqno=low, limit=self._limits.epochs + 1)
+        candidates = self._ledger.epochs(after_number=state.fed_epoch, above_seqno=low, limit=self._limits.epochs + 1)
         # A later run that failed may have left channels beyond this run's bound: they meet where the furthest is.
         until = None if state.until_seqno is None else max(state.until_seqno, high)
         for epoch in candidates:

@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, M
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names, merge_task
 from airflow_parallel_apply.pipeline.epoch import EpochKind
 from airflow_parallel_apply.pipeline.errors import Conflict, OwnershipLost
-from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.queue.model import Change, DependencyError, Insert, Task
 from airflow_parallel_apply.queue.protocol import Queue
 
@@ -36,13 +36,13 @@ _DENSE_EPOCHS: Final = 4
 
 
 class MergePoints:
-    """Those of one generation. Not thread-safe where `target` is not."""
+    """Those of one generation. Not thread-safe where `session` is not."""
 
     def __init__(
-        self, queue: Queue, target: Target, names: Names, cell: StateCell, *, claimant: str, limit_bytes: int
+        self, queue: Queue, session: PipelineSession, names: Names, cell: StateCell, *, claimant: str, limit_bytes: int
     ) -> None:
         self._queue = queue
-        self._target = target
+        self._session = session
         self._names = names
         self._cell = cell
         self._claimant = claimant
@@ -56,7 +56,7 @@ class MergePoints:
         def step(state: CoordinatorState) -> tuple[CoordinatorState, list[Insert]]:
             if state.merging is not None:
                 return state, []
-            first = self._target.epochs(above_seqno=after_seqno, limit=1)[0]
+            first = self._session.ledger.epochs(above_seqno=after_seqno, limit=1)[0]
             is_dense = state.merged_count > 0 and first.number - state.merged_epoch <= _DENSE_EPOCHS
             streak = state.merge_streak + 1 if is_dense else 0
             point = MergePoint(
@@ -120,7 +120,7 @@ class MergePoints:
             # What else is parked waits for a person.
             freed = [head for head in heads if _waits_for_merge(head)]
             others = [head.ref for head in heads if not _waits_for_merge(head)]
-            after = state.merged(self._target.last_epoch_at(seqno))
+            after = state.merged(self._session.ledger.last_epoch_at(seqno))
             try:
                 self._queue.modify(
                     claimant=self._claimant,
@@ -139,7 +139,7 @@ class MergePoints:
         """The last seqno of as many epochs behind `after_seqno`, at least one: fed ones, before the next fence."""
         chosen: list[int] = []
         size = 0
-        for epoch in self._target.epochs(above_seqno=after_seqno, limit=count):
+        for epoch in self._session.ledger.epochs(above_seqno=after_seqno, limit=count):
             size += sum(epoch.bytes_)
             if chosen and (epoch.kind is EpochKind.SERIAL or epoch.number > fed_epoch or size > self._limit_bytes):
                 break
@@ -150,7 +150,7 @@ class MergePoints:
         """Whether a unit failed that the merge would have to apply too: then the failure is what a person must see."""
         if state.failure is None:
             return False
-        highest = max(position.seqno for position in self._target.positions())
+        highest = max(position.seqno for position in self._session.target.positions())
         return state.failure.seqno <= max(highest, point.until_seqno)
 
     def _heads(self, state: CoordinatorState) -> list[Task]:

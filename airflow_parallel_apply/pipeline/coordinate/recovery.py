@@ -19,8 +19,8 @@ from airflow_parallel_apply.pipeline.coordinate.cell import MAX_RACES, StateCell
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind, Names, SerialWork, is_merge
 from airflow_parallel_apply.pipeline.epoch import Epoch
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.position import Position, low_watermark
-from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import DependencyError, FailureReason, Task
 from airflow_parallel_apply.queue.protocol import Queue
 
@@ -33,13 +33,20 @@ Replan = Callable[[int | None], None]
 
 
 class Recovery:
-    """Of one generation. Not thread-safe where `target` is not."""
+    """Of one generation. Not thread-safe where `session` is not."""
 
     def __init__(
-        self, queue: Queue, target: Target, names: Names, cell: StateCell, *, claimant: str, replan: Replan | None
+        self,
+        queue: Queue,
+        session: PipelineSession,
+        names: Names,
+        cell: StateCell,
+        *,
+        claimant: str,
+        replan: Replan | None,
     ) -> None:
         self._queue = queue
-        self._target = target
+        self._session = session
         self._names = names
         self._cell = cell
         self._claimant = claimant
@@ -57,14 +64,14 @@ class Recovery:
                 return False
             tasks = self._tasks(state)
             # After the tasks: a task goes only once its position is moved, so what misses here is lost.
-            positions = self._target.positions()
+            positions = self._session.target.positions()
             reason = self._misfit(state, tasks, positions)
             if reason is None:
                 return self._drop_stale(kept, state, tasks)
             if self._replan is not None:
                 self._replan(state.until_seqno)
             low = low_watermark(positions)
-            after = state.restarted(epoch=self._target.last_epoch_at(low), seqno=low)
+            after = state.restarted(epoch=self._session.ledger.last_epoch_at(low), seqno=low)
             free = [task.ref for queue in tasks.values() for task in queue if task.task_id not in held]
             try:
                 self._queue.modify(claimant=self._claimant, change=[moved(kept, after)], delete=free)
@@ -91,7 +98,7 @@ class Recovery:
     ) -> str | None:
         """What does not fit, in words; None where everything does."""
         low = low_watermark(positions)
-        planned = {epoch.number: epoch for epoch in self._target.epochs(above_seqno=low)}
+        planned = {epoch.number: epoch for epoch in self._session.ledger.epochs(above_seqno=low)}
         for position in positions:
             waiting = tasks.get(self._names.channel(position.channel), ())
             found = _channel_misfit(state, position, [ChannelWork.of_task(task) for task in waiting], planned)

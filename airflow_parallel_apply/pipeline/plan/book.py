@@ -1,4 +1,4 @@
-"""Keeping the plan: extend what the target has planned up to what the log has captured."""
+"""Keeping the plan: extend what the ledger has planned up to what the log has captured."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.epoch import Epoch
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.planner import plan_epochs
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
+from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.store.open import open_store
-from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _WINDOW_TRANSACTIONS: Final = 1_000_000
 """Planned at once, whatever the backlog: bounds the planner's memory."""
@@ -27,20 +28,26 @@ class Planned:
 
 
 def extend_plan(
-    log: LogReader, target: Target, config: PipelineConfig, *, generation: int | None, last_seqno: int | None = None
+    log: LogReader,
+    session: PipelineSession,
+    config: PipelineConfig,
+    *,
+    generation: int | None,
+    last_seqno: int | None = None,
 ) -> Planned:
     """Plan what was captured up to now, or to `last_seqno`. Idempotent; of several planners at once one wins each
     window, and the others go on behind it, since the winner may have seen less of the log.
 
-    `generation`: as in `Target.add_epochs`. While the bound of its run is not known, an owner plans only what was
+    `generation`: as in `Ledger.add_epochs`. While the bound of its run is not known, an owner plans only what was
     captured before it looked for the bound: what others capture since may lie on both sides of it.
 
-    Errors: `OwnershipLost` when the routing changed; those of `Target.add_epochs`.
+    Errors: `OwnershipLost` when the routing changed; those of `Ledger.add_epochs`.
     """
     captured = log.state().last_seqno if last_seqno is None else last_seqno
-    after = target.planned_seqno()
+    ledger, low_seqno = session.ledger, low_watermark(session.target.positions())
+    after = max(ledger.planned_seqno(), low_seqno)
     store = open_store(config.store, log)
-    routing = target.routing()
+    routing = ledger.routing()
     added: list[Epoch] = []
     while after < captured:
         last = min(captured, after + _WINDOW_TRANSACTIONS)
@@ -49,20 +56,26 @@ def extend_plan(
             log,
             after_seqno=after,
             last_seqno=last,
-            first_number=target.next_epoch_number(),
+            first_number=ledger.next_epoch_number(),
             routing=routing,
             limits=EpochLimits(max_changes=config.epoch_max_changes, max_bytes=config.epoch_max_bytes),
-            cuts=target.run_cuts(after),
+            cuts=session.plan_cuts(after),
         )
         for epoch in epochs:
             store.put(epoch)
-        if target.add_epochs(
-            epochs, routing_digest=routing.digest, after_seqno=after, generation=generation, recopied=recopied
+        if ledger.add_epochs(
+            epochs,
+            routing_digest=routing.digest,
+            after_seqno=after,
+            low_seqno=low_seqno,
+            generation=generation,
+            recopied=recopied,
         ):
             added += epochs
             after = last
             continue
-        before, after = after, target.planned_seqno()
+        low_seqno = low_watermark(session.target.positions())
+        before, after = after, max(ledger.planned_seqno(), low_seqno)
         if after == before and recopied == _recopied(log):
             raise OwnershipLost(
                 "another run changed the pipeline's routing",

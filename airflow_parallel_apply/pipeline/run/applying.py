@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Que
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
@@ -24,7 +25,6 @@ from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claiman
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.pipeline.store.open import open_store
-from airflow_parallel_apply.pipeline.target.protocol import Target
 
 
 def apply(
@@ -47,11 +47,11 @@ def apply(
     report = report or LaneReport(lane=lane, generation=opened.generation)
     claimant = claimant_of(f"lane {lane}")
     with ExitStack() as stack:
-        targets = [stack.enter_context(closing(open_session(target, config))) for _ in range(3)]
-        tasks = stack.enter_context(closing(open_pipeline_queue(targets[0], target, queue, config.pipeline)))
-        fence = targets[0].fence()
-        if fence is not None and fence.generation == opened.generation:
-            tasks.require(fence)
+        sessions = [stack.enter_context(closing(open_session(target, config))) for _ in range(3)]
+        tasks = stack.enter_context(closing(open_pipeline_queue(sessions[0].target, target, queue, config.pipeline)))
+        state = sessions[0].ledger.state()
+        if state is not None and state.generation == opened.generation:
+            tasks.require(state)
         lost: list[str] = []
 
         def on_lost(what: str) -> None:
@@ -64,12 +64,12 @@ def apply(
                 tasks.queue,
                 claimant=claimant,
                 lease=config.lease,
-                renew_fence=lambda: targets[2].renew_fence(opened.generation, config.lease),
+                renew_fence=lambda: sessions[2].ledger.renew_lease(opened.generation, config.lease),
                 on_lost=on_lost,
             )
         )
 
-        def coordinator(session: Target) -> Coordinator:
+        def coordinator(session: PipelineSession) -> Coordinator:
             return _coordinator(opened, config, session, tasks, log, claimant=claimant)
 
         turns = CaptureTurns(
@@ -77,9 +77,9 @@ def apply(
             bounds=opened.bounds(),
             claimant=claimant,
             source=lambda: open_source(source, config),
-            target=targets[1],
+            session=sessions[1],
             log=open_reader(config.log_url),
-            coordinator=coordinator(targets[1]),
+            coordinator=coordinator(sessions[1]),
             keeper=keeper,
             report=report,
         )
@@ -93,10 +93,10 @@ def apply(
         stack.callback(turns.stop)
         parts = LaneParts(
             config=config,
-            routing=targets[0].routing(),
+            routing=sessions[0].ledger.routing(),
             claimant=claimant,
-            coordinator=coordinator(targets[0]),
-            target=targets[0],
+            coordinator=coordinator(sessions[0]),
+            session=sessions[0],
             log=log,
             store=open_store(config.store, log),
             stage=stage,
@@ -107,7 +107,7 @@ def apply(
         Lane(parts, lane=lane, background_failure=background_failure).run()
         # Nobody renews until close comes, which may wait for a slot.
         with suppress(ParallelApplyError):
-            targets[0].renew_fence(opened.generation, max(config.lease, HANDOVER_LEASE))
+            sessions[0].ledger.renew_lease(opened.generation, max(config.lease, HANDOVER_LEASE))
     return report
 
 
@@ -120,20 +120,26 @@ def waiting_lane(
     """
     with (
         closing(open_session(target, config)) as session,
-        closing(open_pipeline_queue(session, target, queue, config.pipeline)) as tasks,
+        closing(open_pipeline_queue(session.target, target, queue, config.pipeline)) as tasks,
     ):
         log, claimant = _shared_log(config, opened), claimant_of("waiting lane")
         coordinator = _coordinator(opened, config, session, tasks, log, claimant=claimant)
 
         def is_drained() -> bool:
-            session.renew_fence(opened.generation, config.lease)
+            session.ledger.renew_lease(opened.generation, config.lease)
             return coordinator.state().phase is Phase.DRAINED
 
         yield is_drained
 
 
 def _coordinator(
-    opened: OpenedRun, config: PipelineConfig, session: Target, tasks: PipelineQueue, log: LogReader, *, claimant: str
+    opened: OpenedRun,
+    config: PipelineConfig,
+    session: PipelineSession,
+    tasks: PipelineQueue,
+    log: LogReader,
+    *,
+    claimant: str,
 ) -> Coordinator:
     replan = replanner(opened, session, config, log)
     return Coordinator(

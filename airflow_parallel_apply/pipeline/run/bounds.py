@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from airflow_parallel_apply.pipeline.config import parse_lsn
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, GapAhead, Unavailable
 from airflow_parallel_apply.pipeline.interval import Interval, moment
+from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, RunBounds
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.bounds import Gap, gap_before, last_seqno_of_run
 from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.source.protocol import Source
-from airflow_parallel_apply.pipeline.target.protocol import RunBounds, Target
+from airflow_parallel_apply.pipeline.target.protocol import Target
 
 
 def stopped_at(positions: Sequence[Position]) -> int | None:
@@ -19,14 +20,14 @@ def stopped_at(positions: Sequence[Position]) -> int | None:
     return low_watermark(positions) if all_equal(positions) else None
 
 
-def freeze(source: Source, target: Target, *, run_id: str, until: str, interval: Interval | None) -> RunBounds:
+def freeze(source: Source, ledger: Ledger, *, run_id: str, until: str, interval: Interval | None) -> RunBounds:
     """Freeze a run's bound: the LSN `until`, else the end of its interval, else what is committed now (law 11).
 
     Errors: `Unavailable` while the source is not past the interval; `ConfigurationError` for an `until` that is not
     usable, since a frozen bound stays that of its run.
     """
     interval = None if until else interval
-    frozen = target.run_bounds(run_id)
+    frozen = ledger.run_bounds(run_id)
     if (
         frozen is not None
         and (frozen.until_time is None) == (interval is None)
@@ -39,7 +40,7 @@ def freeze(source: Source, target: Target, *, run_id: str, until: str, interval:
             op="capture",
             hint="It is tried again; the task changes_available waits for it without a slot.",
         )
-    return target.freeze_run(run_id, _until_lsn(until, source.current_lsn()), interval)
+    return ledger.freeze_run(run_id, _until_lsn(until, source.current_lsn()), interval)
 
 
 def gap_ahead(log: LogReader, target: Target, bounds: RunBounds) -> Gap | None:
@@ -61,12 +62,12 @@ def refuse_gap(log: LogReader, target: Target, bounds: RunBounds, *, generation:
     )
 
 
-def settle(log: LogReader, target: Target, bounds: RunBounds) -> RunBounds:
+def settle(log: LogReader, ledger: Ledger, bounds: RunBounds) -> RunBounds:
     """Fix the seqno at which a run ends, once the log is captured far enough to know it."""
     if bounds.until_seqno is not None:
         return bounds
     seqno = last_seqno_of_run(log, bounds.until_lsn, bounds.until_time)
-    return bounds if seqno is None else target.settle_run(bounds.run_id, seqno)
+    return bounds if seqno is None else ledger.settle_run(bounds.run_id, seqno)
 
 
 def _until_lsn(until: str, current_lsn: int) -> int:

@@ -28,7 +28,7 @@ def check_run(config: PipelineConfig, source: Source, target: Target, *, source_
     expected = expected_at_target(config, relations)
     warnings += refuse(target.nested_findings(relations), place="the target", op="open", pipeline=pipeline)
     warnings += target.check(expected, channels=config.channels, require_empty=False)
-    check_routing(routing_of(config, target.ties(config.tables)), expected)
+    check_routing(routing_of(config, target.colocation(config.tables)), expected)
     tell(warnings)
 
 

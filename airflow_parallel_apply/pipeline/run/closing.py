@@ -12,13 +12,14 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Que
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, TargetError
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.run.bounds import stopped_at
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.values import ClosedRun, OpenedRun
-from airflow_parallel_apply.pipeline.target.open import open_target
-from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import QueueUnavailable
 
 _logger = logging.getLogger(__name__)
@@ -32,28 +33,28 @@ def close_run(
     *,
     queue: QueueEndpoint | None = None,
 ) -> ClosedRun:
-    """The only judge: a clean shutdown by the target's positions, or the first error. Releases the fence either way."""
+    """The only judge: a clean shutdown by the target's positions, or the first error. Releases the lease either way."""
     if opened is None:
         raise FatalError("the run was not opened", op="close", pipeline=config.pipeline, hint="See the task open.")
     with (
         closing(open_session(target, config)) as writing,
-        closing(open_pipeline_queue(writing, target, queue, config.pipeline)) as tasks,
+        closing(open_pipeline_queue(writing.target, target, queue, config.pipeline)) as tasks,
     ):
-        fence = writing.fence()
-        if fence is None or fence.generation != opened.generation:
+        owned = writing.ledger.state()
+        if owned is None or owned.generation != opened.generation:
             raise generation_over(config.pipeline, opened.generation)
-        tasks.require(fence)
-        positions = writing.positions()
+        tasks.require(owned)
+        positions = writing.target.positions()
         rows = sum(int(report.get("rows", 0)) for report in lane_reports)
         if opened.nothing_to_do:
             stop_seqno, early = low_watermark(positions), False
-            writing.release(opened.generation, clean_stop_seqno=stopped_at(positions))
-        elif fence.clean_stop_seqno is not None:
+            writing.ledger.release(opened.generation, clean_stop_seqno=stopped_at(positions))
+        elif owned.clean_stop_seqno is not None:
             # An earlier close of this generation came that far; its tasks may be gone.
-            stop_seqno, early = fence.clean_stop_seqno, _is_early(fence.clean_stop_seqno, writing, opened)
+            stop_seqno, early = owned.clean_stop_seqno, _is_early(owned.clean_stop_seqno, writing.ledger, opened)
         else:
             stop_seqno, early = _judge(opened, config, writing, tasks)
-            writing.release(opened.generation, clean_stop_seqno=stop_seqno)
+            writing.ledger.release(opened.generation, clean_stop_seqno=stop_seqno)
         _tidy(tasks, opened.generation)
         return ClosedRun(
             pipeline=config.pipeline,
@@ -68,41 +69,43 @@ def close_run(
 def request_stop(config_pipeline: str, target: Endpoint, *, queue: QueueEndpoint | None = None) -> CoordinatorState:
     """Put stop markers behind what is fed, in the pipeline's present generation; idempotent."""
     with (
-        closing(open_target(target, config_pipeline)) as writing,
-        closing(open_pipeline_queue(writing, target, queue, config_pipeline)) as tasks,
+        closing(open_pipeline(target, config_pipeline)) as writing,
+        closing(open_pipeline_queue(writing.target, target, queue, config_pipeline)) as tasks,
     ):
-        fence = writing.fence() if writing.is_installed() else None
-        if fence is None:
+        owned = writing.ledger.state()
+        if owned is None:
             raise FatalError(
                 "no such pipeline in this target",
                 op="stop",
                 pipeline=config_pipeline,
                 hint="See parallel-apply status.",
             )
-        if fence.owner is None:
+        if owned.owner is None:
             raise FatalError("no run is under way: there is nothing to stop", op="stop", pipeline=config_pipeline)
-        tasks.require(fence)
-        names = tasks.names(fence.generation)
+        tasks.require(owned)
+        names = tasks.names(owned.generation)
         return Coordinator(tasks.queue, writing, names, claimant=claimant_of("stop")).request_stop()
 
 
-def _judge(opened: OpenedRun, config: PipelineConfig, target: Target, tasks: PipelineQueue) -> tuple[int, bool]:
-    """The stop's seqno where the shutdown is clean. Everything else is raised, after the fence is released."""
+def _judge(
+    opened: OpenedRun, config: PipelineConfig, session: PipelineSession, tasks: PipelineQueue
+) -> tuple[int, bool]:
+    """The stop's seqno where the shutdown is clean. Everything else is raised, after the lease is released."""
     names = tasks.names(opened.generation)
-    coordinator = Coordinator(tasks.queue, target, names, claimant=claimant_of("close"))
-    positions = target.positions()
+    coordinator = Coordinator(tasks.queue, session, names, claimant=claimant_of("close"))
+    positions = session.target.positions()
     try:
         state = coordinator.state()
     except (OwnershipLost, QueueUnavailable) as error:
         # A queue that was lost, or went away, since the last lane ended changes nothing of what the target says.
-        if all_equal(positions) and not _is_early(positions[0].seqno, target, opened):
+        if all_equal(positions) and not _is_early(positions[0].seqno, session.ledger, opened):
             return positions[0].seqno, False
         if isinstance(error, OwnershipLost):
-            target.release(opened.generation, clean_stop_seqno=None)
+            session.ledger.release(opened.generation, clean_stop_seqno=None)
         raise
     if state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions):
-        return positions[0].seqno, _is_early(positions[0].seqno, target, opened)
-    target.release(opened.generation, clean_stop_seqno=None)
+        return positions[0].seqno, _is_early(positions[0].seqno, session.ledger, opened)
+    session.ledger.release(opened.generation, clean_stop_seqno=None)
     if state.phase is Phase.DRAINED and state.stop_seqno is not None and low_watermark(positions) < state.stop_seqno:
         raise TargetError(
             f"the target has lost commits since its channels were stopped at seqno {state.stop_seqno}: it is back at "
@@ -130,7 +133,7 @@ def _tidy(tasks: PipelineQueue, generation: int) -> None:
         _logger.warning("the run's tasks were not removed from the queue: %s", error)
 
 
-def _is_early(seqno: int, target: Target, opened: OpenedRun) -> bool:
+def _is_early(seqno: int, ledger: Ledger, opened: OpenedRun) -> bool:
     """Whether a stop came before the run's bound."""
-    bounds = target.run_bounds(opened.run_id)
+    bounds = ledger.run_bounds(opened.run_id)
     return bounds is None or bounds.until_seqno is None or seqno < bounds.until_seqno

@@ -14,6 +14,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Que
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.errors import FenceBusy, ParallelApplyError
 from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RunBounds
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.open import routing_of
@@ -29,7 +31,6 @@ from airflow_parallel_apply.pipeline.run.shared_session import keep_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.pipeline.source.protocol import Source
-from airflow_parallel_apply.pipeline.target.protocol import FenceState, RunBounds, Target
 from airflow_parallel_apply.queue.protocol import Queue
 
 _logger = logging.getLogger(__name__)
@@ -58,16 +59,16 @@ def open_run(
     log = open_reader(config.log_url)
     with (
         closing(open_session(target, config)) as writing,
-        closing(open_pipeline_queue(writing, target, queue, config.pipeline)) as tasks,
+        closing(open_pipeline_queue(writing.target, target, queue, config.pipeline)) as tasks,
     ):
         if not catch_up:
             _refuse_known_gap(log, writing, run_id)
         lease = max(config.lease, HANDOVER_LEASE)
-        former = writing.fence()
+        former = writing.ledger.state()
         if former is not None:
             _wait_for_former(former, owner, goes_on)
         try:
-            fence = writing.acquire(
+            taken = writing.acquire(
                 log_id=log.identity.log_id,
                 owner=owner,
                 lease=lease,
@@ -80,30 +81,31 @@ def open_run(
         try:
             with (
                 closing(open_source(source, config)) as reading,
-                _kept_fence(tasks.queue, target, config, fence.generation, lease),
+                _kept_fence(tasks.queue, target, config, taken.generation, lease),
             ):
                 # What `capture` froze stands, also where it was an `until`.
-                bounds = writing.run_bounds(run_id) or freeze(
-                    reading, writing, run_id=run_id, until="", interval=interval
+                bounds = writing.ledger.run_bounds(run_id) or freeze(
+                    reading, writing.ledger, run_id=run_id, until="", interval=interval
                 )
                 if not catch_up:
                     _bring_next(log, writing, reading, bounds)
-                check_run(config, reading, writing, source_place=source.place)
+                check_run(config, reading, writing.target, source_place=source.place)
                 opened = _seed(
-                    config, log, writing, tasks, fence.generation, bounds, catch_up=catch_up, session_id=session_id
+                    config, log, writing, tasks, taken.generation, bounds, catch_up=catch_up, session_id=session_id
                 )
                 if former is not None and is_in_target(former) and tasks.place:
-                    with closing(open_pipeline_queue(writing, target, None, config.pipeline)) as left:
-                        left.sweep(below=fence.generation)
+                    with closing(open_pipeline_queue(writing.target, target, None, config.pipeline)) as left:
+                        left.sweep(below=taken.generation)
                 return opened
         except BaseException:
             # Nothing was begun: the next run need not wait for a lease to end.
             with suppress(ParallelApplyError):
-                writing.release(fence.generation, clean_stop_seqno=stopped_at(writing.positions()))
+                stop_seqno = stopped_at(writing.target.positions())
+                writing.ledger.release(taken.generation, clean_stop_seqno=stop_seqno)
             raise
 
 
-def _wait_for_former(former: FenceState, owner: str, goes_on: Callable[[str], bool]) -> None:
+def _wait_for_former(former: PipelineState, owner: str, goes_on: Callable[[str], bool]) -> None:
     """Errors: `FenceBusy`."""
     if former.owner is None or former.owner == owner or former.is_owned or former.lease_until is None:
         return
@@ -134,35 +136,35 @@ def _kept_fence(
             queue,
             claimant=claimant_of("open"),
             lease=lease,
-            renew_fence=lambda: renewing.renew_fence(generation, lease),
+            renew_fence=lambda: renewing.ledger.renew_lease(generation, lease),
             on_lost=tell,
         ),
     ):
         yield
 
 
-def _refuse_known_gap(log: LogReader, target: Target, run_id: str) -> None:
+def _refuse_known_gap(log: LogReader, session: PipelineSession, run_id: str) -> None:
     """Before the fence is taken, which would raise the generation and keep those out who close the gap. While somebody
     owns it, that is what the run waits for.
     """
-    fence, bounds = target.fence(), target.run_bounds(run_id)
-    if bounds is not None and fence is not None and fence.owner is None:
-        refuse_gap(log, target, bounds, generation=fence.generation)
+    state, bounds = session.ledger.state(), session.ledger.run_bounds(run_id)
+    if bounds is not None and state is not None and state.owner is None:
+        refuse_gap(log, session.target, bounds, generation=state.generation)
 
 
-def _goes_first(log: LogReader, target: Target, run_id: str) -> int | None:
+def _goes_first(log: LogReader, session: PipelineSession, run_id: str) -> int | None:
     """What has to be applied before a run that waits for the fence: of many that wait only the next one has to look."""
-    bounds = target.run_bounds(run_id)
-    gap = None if bounds is None else gap_ahead(log, target, bounds)
+    bounds = session.ledger.run_bounds(run_id)
+    gap = None if bounds is None else gap_ahead(log, session.target, bounds)
     return None if gap is None else gap.last_seqno
 
 
-def _bring_next(log: LogReader, target: Target, source: Source, bounds: RunBounds) -> None:
+def _bring_next(log: LogReader, session: PipelineSession, source: Source, bounds: RunBounds) -> None:
     """Whether there is a gap, the next transaction tells: where an owner kept `capture` from it, bring it now."""
     if bounds.from_time is None or bounds.until_seqno is not None:
         return
     state = log.state()
-    if state.last_seqno <= low_watermark(target.positions()) and state.captured_lsn < bounds.until_lsn:
+    if state.last_seqno <= low_watermark(session.target.positions()) and state.captured_lsn < bounds.until_lsn:
         for _ in source.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=lambda: False):
             continue
 
@@ -170,7 +172,7 @@ def _bring_next(log: LogReader, target: Target, source: Source, bounds: RunBound
 def _seed(
     config: PipelineConfig,
     log: LogReader,
-    target: Target,
+    session: PipelineSession,
     tasks: PipelineQueue,
     generation: int,
     bounds: RunBounds,
@@ -179,22 +181,23 @@ def _seed(
     session_id: str,
 ) -> OpenedRun:
     """Under the fence: route, plan, and put into the queue what positions and plan say is left."""
-    target.route(generation, log_id=log.identity.log_id, routing=routing_of(config, target.ties(config.tables)))
+    routing = routing_of(config, session.target.colocation(config.tables))
+    session.route(generation, log_id=log.identity.log_id, routing=routing)
     captured = log.state().last_seqno
-    bounds = settle(log, target, bounds)
+    bounds = settle(log, session.ledger, bounds)
     if not catch_up:
-        refuse_gap(log, target, bounds, generation=generation)
+        refuse_gap(log, session.target, bounds, generation=generation)
     if bounds.until_seqno is not None:
         # Who planned may not have known of this run.
-        target.cut_plan(bounds.until_seqno, generation=generation)
-    low = low_watermark(target.positions())
+        session.ledger.cut_plan(bounds.until_seqno, session.target.positions(), generation=generation)
+    low = low_watermark(session.target.positions())
     log.state().require_kept(low)
     until = bounds.until_seqno
-    extend_plan(log, target, config, generation=generation, last_seqno=captured if until is None else None)
-    state = seeded_state(target, config, until)
+    extend_plan(log, session, config, generation=generation, last_seqno=captured if until is None else None)
+    state = seeded_state(session, config, until)
     nothing_to_do = until is not None and low >= until
     if not nothing_to_do:
-        coordinator = Coordinator(tasks.queue, target, tasks.names(generation), claimant=claimant_of("open"))
+        coordinator = Coordinator(tasks.queue, session, tasks.names(generation), claimant=claimant_of("open"))
         tasks.sweep(below=generation)
         coordinator.seed(state, capture=until is None)
         if session_id:

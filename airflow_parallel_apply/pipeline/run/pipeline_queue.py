@@ -17,8 +17,9 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names, prefix_of
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.run.sessions import claimant_of
-from airflow_parallel_apply.pipeline.target.protocol import FenceState, Target
+from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import DependencyError, TaskRef
 from airflow_parallel_apply.queue.open import PATIENCE, open_queue
 from airflow_parallel_apply.queue.protocol import Queue
@@ -27,7 +28,7 @@ _SCOPE_LETTERS: Final = 12
 
 
 class PipelineQueue:
-    """A queue as one pipeline and target use it. `place`: as the fence names it, empty in the target's database."""
+    """A queue as one pipeline and target use it. `place`: as the ledger names it, empty in the target's database."""
 
     def __init__(self, queue: Queue, *, pipeline: str, place: str = "", scope: str = "") -> None:
         self.queue = queue
@@ -39,12 +40,12 @@ class PipelineQueue:
         """Of a generation's queues."""
         return Names(pipeline=self._pipeline, generation=generation, scope=self._scope)
 
-    def require(self, fence: FenceState) -> None:
+    def require(self, state: PipelineState) -> None:
         """`ConfigurationError` when the generation's tasks are in another queue."""
-        if fence.queue == self.place:
+        if state.queue == self.place:
             return
         raise ConfigurationError(
-            f"the run was opened with the queue {told_place(fence.queue)}, and this was given {told_place(self.place)}",
+            f"the run was opened with the queue {told_place(state.queue)}, and this was given {told_place(self.place)}",
             pipeline=self._pipeline,
             hint="Name that queue (parameter queue, option --queue), or clear the task open with everything "
             "downstream of it.",
@@ -83,9 +84,9 @@ class PipelineQueue:
         return True
 
 
-def is_in_target(fence: FenceState) -> bool:
+def is_in_target(state: PipelineState) -> bool:
     """Whether there are tasks, or were some, in the target's own database; its tables are there then."""
-    return fence.generation > 0 and not fence.queue
+    return state.generation > 0 and not state.queue
 
 
 def open_pipeline_queue(

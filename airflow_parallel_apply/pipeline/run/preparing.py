@@ -27,7 +27,6 @@ from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_en
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
 from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, SourceChanged
-from airflow_parallel_apply.pipeline.target.protocol import FenceState, Target
 from airflow_parallel_apply.queue.open import prepare_queue
 
 _logger = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ def _prepare(
     with ExitStack() as stack:
         reading = stack.enter_context(closing(open_source(source, config)))
         writing = stack.enter_context(closing(open_session(target, config)))
-        fence = _fence(writing)
+        state = writing.ledger.state()
         relations = at_source = reading.relations()
         refuse(
             loop_findings(source, target, relations),
@@ -86,22 +85,23 @@ def _prepare(
             pipeline=config.pipeline,
         )
         copy = None
-        if fence is None and config.start is Start.COPY:
+        if state is None and config.start is Start.COPY:
             copying_now = stack.enter_context(_initial_copy(config, source, target, relations, copying))
             # Whoever copied until now may have come to the end just before.
-            fence = _fence(writing)
-            copy = copying_now if fence is None else None
-        first = fence is None
-        if fence is not None:
-            _require_log(config, fence.log_id)
+            state = writing.ledger.state()
+            copy = copying_now if state is None else None
+        first = state is None
+        if state is not None:
+            _require_log(config, state.log_id)
         require_place_for_log(config)
         if copy is not None:
             warnings = copy.rehearse()
         else:
             require_empty = first and config.start is Start.EMPTY
             relations = relations if first else expected_at_target(config, relations)
-            warnings = writing.check(relations, channels=config.channels, require_empty=require_empty)
-        check_routing(routing_of(config, writing.ties(config.tables)), relations)
+            warnings = writing.target.check(relations, channels=config.channels, require_empty=require_empty)
+        routing = routing_of(config, writing.target.colocation(config.tables))
+        check_routing(routing, relations)
         made_elsewhere = () if queue is None else tuple(f"queue: {line}" for line in prepare_queue(queue.dsn))
         created = (*writing.migrate(), *(prepare_queue(target.url) if queue is None else ()))
         prepared = reading.prepare(copy.run if copy is not None else None, checked=at_source)
@@ -109,10 +109,11 @@ def _prepare(
             copy.require_finished(prepared.log_id)
             created += tuple(copy.told)
         # Before there is a position that a purge must not pass.
-        register_reader(config.log_url, reader_entry(writing, target, config.pipeline))
+        register_reader(config.log_url, reader_entry(writing.target, target, config.pipeline))
         # Another run may own the pipeline: then it is registered, and routed as its owner likes.
         with suppress(FenceBusy):
-            writing.route(None, log_id=prepared.log_id, routing=routing_of(config, writing.ties(config.tables)))
+            routing = routing_of(config, writing.target.colocation(config.tables))
+            writing.route(None, log_id=prepared.log_id, routing=routing)
         if copy is not None:
             copy.register()
         return Prepared(
@@ -144,11 +145,13 @@ def capture(
     tell(prepared.warnings)
     with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
         log = open_reader(config.log_url)
-        bounds = settle(log, writing, freeze(reading, writing, run_id=run_id, until=until, interval=interval))
+        bounds = settle(
+            log, writing.ledger, freeze(reading, writing.ledger, run_id=run_id, until=until, interval=interval)
+        )
         rows = 0
-        fence = writing.fence()
+        owner = writing.ledger.state()
         # Another run's lanes capture for themselves, and would only be in each other's way with us.
-        if bounds.until_seqno is None and (fence is None or not fence.is_owned):
+        if bounds.until_seqno is None and (owner is None or not owner.is_owned):
             steps = retrying(
                 lambda: list(reading.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled)),
                 on_retry=_tell_unless(cancelled),
@@ -156,7 +159,7 @@ def capture(
             for step in steps:
                 report(step)
                 rows += step.row_count
-        bounds = settle(log, writing, bounds)
+        bounds = settle(log, writing.ledger, bounds)
         state = log.state()
         return CaptureReport(
             prepared=prepared,
@@ -184,10 +187,6 @@ def _initial_copy(
             hint="Run the task capture, or parallel-apply prepare.",
         )
     return open_first_copy(config, source, target, relations, copying)
-
-
-def _fence(target: Target) -> FenceState | None:
-    return target.fence() if target.is_installed() else None
 
 
 def _tell_unless(cancelled: Callable[[], bool]) -> Callable[[BaseException], None]:

@@ -15,61 +15,61 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.recovery import Replan
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
-from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _logger = logging.getLogger(__name__)
 
 
-def seeded_state(target: Target, config: PipelineConfig, until_seqno: int | None) -> CoordinatorState:
+def seeded_state(session: PipelineSession, config: PipelineConfig, until_seqno: int | None) -> CoordinatorState:
     """What a generation begins with: everything above the low watermark is to be fed."""
-    low = low_watermark(target.positions())
+    low = low_watermark(session.target.positions())
     return CoordinatorState(
         phase=Phase.RUNNING,
         channels=config.channels,
-        fed_epoch=target.last_epoch_at(low),
+        fed_epoch=session.ledger.last_epoch_at(low),
         fed_seqno=low,
         until_seqno=until_seqno,
     )
 
 
-def replanner(opened: OpenedRun, target: Target, config: PipelineConfig, log: LogReader) -> Replan:
+def replanner(opened: OpenedRun, session: PipelineSession, config: PipelineConfig, log: LogReader) -> Replan:
     """What a coordinator does before it starts over on a target that has lost commits, among which the plan's end may
     be. Before the run's bound is known, the capture's next step plans.
     """
 
     def replan(until_seqno: int | None) -> None:
         if until_seqno is not None:
-            target.settle_run(opened.run_id, until_seqno)
-            extend_plan(log, target, config, generation=opened.generation)
+            session.ledger.settle_run(opened.run_id, until_seqno)
+            extend_plan(log, session, config, generation=opened.generation)
 
     return replan
 
 
 def reviver(
-    opened: OpenedRun, target: Target, config: PipelineConfig, tasks: PipelineQueue, replan: Replan
+    opened: OpenedRun, session: PipelineSession, config: PipelineConfig, tasks: PipelineQueue, replan: Replan
 ) -> Callable[[Coordinator], None]:
     """What a coordinator does when the queue has no tasks of its generation: `OwnershipLost` when that is over; else
-    the queue was lost, and is filled anew. `target`: the coordinator's own session.
+    the queue was lost, and is filled anew. `session`: the coordinator's own session.
     """
 
     def revive(coordinator: Coordinator) -> None:
-        fence = target.fence()
-        # `close` releases the fence before it sweeps.
-        if fence is None or fence.generation != opened.generation or fence.owner is None:
+        state = session.ledger.state()
+        # `close` releases the lease before it sweeps.
+        if state is None or state.generation != opened.generation or state.owner is None:
             raise generation_over(config.pipeline, opened.generation)
-        tasks.require(fence)
+        tasks.require(state)
         _logger.warning(
             "the queue has lost the tasks of generation %d: it gets what positions and plan say is left",
             opened.generation,
         )
-        bounds = target.run_bounds(opened.run_id) or opened.bounds()
+        bounds = session.ledger.run_bounds(opened.run_id) or opened.bounds()
         replan(bounds.until_seqno)
         # What is there, because another lane was faster, stays.
-        coordinator.seed(seeded_state(target, config, bounds.until_seqno), capture=bounds.until_seqno is None)
+        coordinator.seed(seeded_state(session, config, bounds.until_seqno), capture=bounds.until_seqno is None)
 
     return revive

@@ -1,4 +1,4 @@
-"""Who a step is to the queue, and how it opens the target."""
+"""Who a step is to the queue, and how it opens ledger and target."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Final
 from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry
-from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 HANDOVER_LEASE: Final = timedelta(minutes=2)
@@ -24,9 +25,9 @@ slots, or for a retry. Behind that it is taken to be stuck, and the next run goe
 """
 
 
-def open_session(endpoint: Endpoint, config: PipelineConfig) -> Target:
+def open_session(endpoint: Endpoint, config: PipelineConfig) -> PipelineSession:
     """A session that can apply, since it knows the log."""
-    return open_target(endpoint, config.pipeline, log_url=config.log_url)
+    return open_pipeline(endpoint, config.pipeline, log_url=config.log_url)
 
 
 def reader_entry(target: Target, endpoint: Endpoint, pipeline: str) -> LogReaderEntry:

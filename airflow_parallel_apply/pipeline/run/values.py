@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 from airflow_parallel_apply.pipeline.source.protocol import Prepared
-from airflow_parallel_apply.pipeline.target.protocol import RunBounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

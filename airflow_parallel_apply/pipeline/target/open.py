@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import POSTGRESQL, Endpoint
@@ -26,9 +27,14 @@ def target_connector(endpoint: Endpoint) -> TargetConnector:
 
 
 def open_target(endpoint: Endpoint, pipeline: str, *, log_url: str | None = None) -> Target:
-    """A target session for one thread. Without `log_url` it can tell and steer, but apply nothing. Errors:
+    """A target session for one thread, without its ledger. Without `log_url` it can tell, but apply nothing. Errors:
     `ConfigurationError` for an unknown scheme.
     """
+    return target_connector(endpoint).open(endpoint, pipeline, relations=relations_of(log_url, pipeline))
+
+
+def relations_of(log_url: str | None, pipeline: str) -> Callable[[int], Relation]:
+    """The log's relations by id; the log is opened when the first is asked for."""
     reader: list[LogReader] = []
 
     def relation(relation_id: int) -> Relation:
@@ -38,7 +44,7 @@ def open_target(endpoint: Endpoint, pipeline: str, *, log_url: str | None = None
             reader.append(open_reader(log_url))
         return reader[0].state().relation(relation_id)
 
-    return target_connector(endpoint).open(endpoint, pipeline, relations=relation)
+    return relation
 
 
 def logs_applied_at(endpoint: Endpoint) -> dict[str, str]:

@@ -8,12 +8,16 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
 from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
+from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.support.log_rows import Row, clustered
 
@@ -27,23 +31,23 @@ class Scene:
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
         self.relations: dict[int, Relation] = {}
-        self.opened: list[PostgresTarget] = []
-        self.target = self.another()
-        self.target.migrate()
+        self.opened: list[PipelineSession] = []
+        self.session = self.another()
+        self.ledger, self.target = self.session.ledger, self.session.target
+        self.session.migrate()
         self.generation = 0
         self.channels = 0
         self.attempts = iter(range(1000))
 
-    def another(self) -> PostgresTarget:
-        target = PostgresTarget(
-            Endpoint(conn_id="target", url=self.dsn), "demo", relations=lambda number: self.relations[number]
-        )
-        self.opened.append(target)
-        return target
+    def another(self) -> PipelineSession:
+        session = Session(self.dsn, pipeline="demo", schema=DEFAULT_SCHEMA)
+        target = PostgresTarget(session, relations=lambda number: self.relations[number])
+        self.opened.append(PipelineSession(ledger=PostgresLedger(session), target=target, is_one_database=True))
+        return self.opened[-1]
 
     def start(self, *, channels: int = 1, owner: str = "run1") -> None:
-        self.generation = self.target.acquire(log_id="log1", owner=owner, lease=LEASE).generation
-        self.target.route(self.generation, log_id="log1", routing=Routing(channels=channels))
+        self.generation = self.session.acquire(log_id="log1", owner=owner, lease=LEASE).generation
+        self.session.route(self.generation, log_id="log1", routing=Routing(channels=channels))
         self.channels = channels
 
     def unit(
@@ -82,7 +86,7 @@ class Scene:
         self.target.take(0, generation=self.generation, token=unit.token)
         self.commit(self.stage(unit, rows))
 
-    def commit(self, staged: StagedUnit, *, by: PostgresTarget | None = None) -> None:
+    def commit(self, staged: StagedUnit, *, by: Target | None = None) -> None:
         (by or self.target).commit(staged.unit, [Merge(staged)])
 
     def run(self, text: str) -> list[tuple[object, ...]]:
@@ -101,8 +105,8 @@ class Scene:
 def scene(target_dsn: str) -> Iterator[Scene]:
     made = Scene(target_dsn)
     yield made
-    for target in made.opened:
-        target.close()
+    for session in made.opened:
+        session.close()
 
 
 @pytest.fixture

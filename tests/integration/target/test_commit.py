@@ -144,7 +144,7 @@ def test_a_unit_committed_twice_changes_nothing(three: Scene) -> None:
 
 
 def test_a_zombie_of_an_older_claim_changes_nothing(three: Scene) -> None:
-    zombie = three.another()
+    zombie = three.another().target
     staged = three.stage(three.unit(1, after=0), [Row(seqno=1, operation="U", values=("1", "666", "x"))])
     three.target.take(0, generation=three.generation, token="claim2")
     assert three.staging() == []
@@ -155,10 +155,10 @@ def test_a_zombie_of_an_older_claim_changes_nothing(three: Scene) -> None:
 
 
 def test_a_zombie_of_an_older_generation_changes_nothing(three: Scene) -> None:
-    zombie = three.another()
+    zombie = three.another().target
     old = three.generation
     staged = three.stage(three.unit(1, after=0), [Row(seqno=1, operation="U", values=("1", "666", "x"))])
-    three.target.acquire(log_id="log1", owner="run1", lease=timedelta(seconds=1))
+    three.session.acquire(log_id="log1", owner="run1", lease=timedelta(seconds=1))
     with pytest.raises(OwnershipLost):
         three.commit(staged, by=zombie)
     with pytest.raises(OwnershipLost):
@@ -202,7 +202,7 @@ def test_staging_that_lost_its_rows_is_to_be_staged_again(three: Scene) -> None:
 
 
 def test_taking_a_channel_ends_the_sessions_of_its_former_holder(three: Scene) -> None:
-    former = three.another()
+    former = three.another().target
     former.take(0, generation=three.generation, token="claim1")
     three.target.take(0, generation=three.generation, token="claim2")
     names = three.run(
@@ -345,7 +345,7 @@ def test_without_the_replica_role_parents_go_before_children(scene: Scene, add_t
         add_table(1, "child", "id parent", key="id")
         add_table(2, "parent", "id", key="id")
         scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="plain")
-        scene.target = scene.another()
+        scene.target = scene.another().target
         scene.start()
         scene.apply(0, [insert(0, "1", "1"), insert(0, "1", relation_id=2)])
         scene.apply(
@@ -367,4 +367,4 @@ def test_without_the_replica_role_parents_go_before_children(scene: Scene, add_t
 def test_a_database_that_does_not_answer_is_unavailable(scene: Scene) -> None:
     scene.dsn = "host=127.0.0.1 port=1 dbname=none"
     with pytest.raises(Unavailable):
-        scene.another().positions()
+        scene.another().target.positions()

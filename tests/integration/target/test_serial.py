@@ -83,7 +83,7 @@ def test_settings_of_a_statement_do_not_outlive_it(filled: Scene) -> None:
 
 def test_a_serial_unit_needs_every_channel(filled: Scene) -> None:
     unit = serial(filled)
-    filled.another().take(1, generation=filled.generation, token="thief")
+    filled.another().target.take(1, generation=filled.generation, token="thief")
     with pytest.raises(OwnershipLost):
         filled.target.commit(unit, [Truncate(relation_ids=(1,))])
     assert filled.run("SELECT count(*) FROM accounts") == [(3,)]
@@ -204,7 +204,7 @@ def test_check_names_missing_privileges(scene: Scene, add_table: AddTable) -> No
     scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="reader")
     try:
         with pytest.raises(TargetError, match=r"public\.t: the role has no privilege DELETE, TRUNCATE, UPDATE"):
-            scene.another().check(list(scene.relations.values()), channels=1, require_empty=False)
+            scene.another().target.check(list(scene.relations.values()), channels=1, require_empty=False)
     finally:
         scene.opened[-1].close()
         scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="postgres")
@@ -213,6 +213,6 @@ def test_check_names_missing_privileges(scene: Scene, add_table: AddTable) -> No
 
 def test_a_merge_point_is_counted_once_however_often_its_claimants_say_so(filled: Scene) -> None:
     for seqno in (4, 4, 9):
-        filled.target.count_conflict(reason=ConflictReason.UNIQUE, table="public.accounts", seqno=seqno)
-    (found,) = filled.target.conflicts()
+        filled.ledger.count_conflict(reason=ConflictReason.UNIQUE, table="public.accounts", seqno=seqno)
+    (found,) = filled.ledger.conflicts()
     assert (found.table, found.count, found.last_seqno) == ("public.accounts", 2, 9)

@@ -40,6 +40,10 @@ from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.event import Mark, Relation
 from airflow_parallel_apply.pipeline.finding import refuse
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedger
+from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import Overtaken, PassedOver
 from airflow_parallel_apply.pipeline.log.readers import read_readers
@@ -48,15 +52,13 @@ from airflow_parallel_apply.pipeline.source.postgres.recopying import Recopying,
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
 from airflow_parallel_apply.pipeline.target.postgres.check import check_target, nested_findings
-from airflow_parallel_apply.pipeline.target.postgres.fence import Fence
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.positions import read_positions
-from airflow_parallel_apply.pipeline.target.postgres.recopied import hold_recopy, require_generation, write_recopied
-from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate
+from airflow_parallel_apply.pipeline.target.postgres.recopied import require_generation, write_recopied
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
-from airflow_parallel_apply.pipeline.target.protocol import FenceState, Recopied
+from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
 _logger = logging.getLogger(__name__)
 
@@ -86,7 +88,8 @@ def recopy_tables(
         looking, reading = (SourceSession(source, application_name=name) for _ in range(2))
         stack.callback(looking.close)
         stack.callback(reading.close)
-        holding, writing = (Session(target.url, pipeline=config.pipeline, schema=DEFAULT_SCHEMA) for _ in range(2))
+        holding = open_pipeline(target, config.pipeline)
+        writing = Session(target.url, pipeline=config.pipeline, schema=DEFAULT_SCHEMA)
         stack.callback(holding.close)
         stack.callback(writing.close)
         recopy = Recopy(config, reading, holding, writing, Recopying(looking, config, names), report)
@@ -110,7 +113,7 @@ class Recopy:
         self,
         config: PipelineConfig,
         reading: SourceSession,
-        holding: Session,
+        holding: PipelineSession,
         writing: Session,
         recopying: Recopying,
         report: Callable[[RecopyProgress], None],
@@ -136,17 +139,16 @@ class Recopy:
 
     def keep_runs_out(self) -> None:
         """From here to the end of the session; what is left of a former run is ended."""
-        migrate(self._holding)
-        hold_recopy(self._holding)
+        self._holding.migrate()
+        self._holding.ledger.keep_runs_out()
         former = self._registered()
-        fence = Fence(self._holding)
         owner = f"recopy on {socket.gethostname()} pid {os.getpid()}"
-        taken = fence.acquire(log_id=former.log_id, owner=owner, lease=_LEASE, queue=former.queue)
+        taken = self._holding.acquire(log_id=former.log_id, owner=owner, lease=_LEASE, queue=former.queue)
         self._generation = taken.generation
-        with self._holding.errors("recopy"):
-            positions = read_positions(self._holding.connection(), self._holding)
+        positions = self._holding.target.positions()
         is_clean = bool(positions) and all_equal(positions)
-        fence.release(taken.generation, low_watermark(positions) if is_clean else None)
+        stop_seqno = low_watermark(positions) if is_clean else None
+        self._holding.ledger.release(taken.generation, clean_stop_seqno=stop_seqno)
 
     def run(self) -> tuple[Recopied, ...]:
         """Errors: `SourceChanged` when it is worth another try; nothing was changed."""
@@ -172,14 +174,16 @@ class Recopy:
             )
             # No run begins from here on, whatever became of the other session, until this transaction has ended.
             require_generation(connection, self._writing, self._generation)
-            self._pass_over(then, done, low_watermark(read_positions(connection, self._writing)))
+            applied_seqno = low_watermark(read_positions(connection, self._writing))
+            self._pass_over(then, done, applied_seqno)
+            PostgresLedger(self._writing).note_recopied(done, above_seqno=applied_seqno)
             write_recopied(connection, self._writing, done)
         self._analyze(tables)
         return done
 
-    def _registered(self) -> FenceState:
+    def _registered(self) -> PipelineState:
         """Errors: `ConfigurationError` where this is not the one target of the log's pipeline."""
-        state = Fence(self._holding).state() if is_installed(self._holding) else None
+        state = self._holding.ledger.state()
         if state is None:
             raise self._wrong("the target knows no such pipeline", "Its first run copies its tables.")
         log = open_reader(self._config.log_url).identity
@@ -188,12 +192,12 @@ class Recopy:
                 f"the target has applied log {state.log_id} so far, {self._config.log_url} is log {log.log_id}",
                 "Give the pipeline's own --log-url.",
             )
-        with self._holding.errors("recopy"):
-            row = self._holding.connection().execute(self._holding.sql("schema", "identity")).fetchone()
+        identity = self._holding.target.identity()
+        key = (self._config.pipeline, identity.system_identifier, identity.database)
         others = [
             f"pipeline {entry.pipeline} at {entry.place}"
             for entry in read_readers(self._config.log_url)
-            if row is None or entry.key != (self._config.pipeline, *row)
+            if entry.key != key
         ]
         if others:
             raise self._wrong(
@@ -212,8 +216,7 @@ class Recopy:
             if relation.renaming is not None and relation.oid not in copied
             if any(old in copied.values() for old, _ in relation.renaming.moves)
         ]
-        with self._holding.errors("recopy"):
-            applied_seqno = low_watermark(read_positions(self._holding.connection(), self._holding))
+        applied_seqno = low_watermark(self._holding.target.positions())
         last_seqno = log.state().last_seqno
         transactions = log.transactions(applied_seqno, last_seqno)
         marks = zip(*(transactions.column(name).to_pylist() for name in ("seqno", "marks")), strict=True)

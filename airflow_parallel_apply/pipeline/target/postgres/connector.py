@@ -12,6 +12,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedger
+from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.target.loading import Loader
 from airflow_parallel_apply.pipeline.target.postgres.applied import applied_logs
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_commands
@@ -28,7 +30,13 @@ class PostgresConnector:
     """See `TargetConnector`."""
 
     def open(self, endpoint: Endpoint, pipeline: str, *, relations: Callable[[int], Relation]) -> Target:
-        return PostgresTarget(endpoint, pipeline, relations=relations)
+        return PostgresTarget(_session(endpoint, pipeline), relations=relations)
+
+    def open_with_ledger(
+        self, endpoint: Endpoint, pipeline: str, *, relations: Callable[[int], Relation]
+    ) -> tuple[Target, Ledger]:
+        session = _session(endpoint, pipeline)
+        return PostgresTarget(session, relations=relations), PostgresLedger(session)
 
     def loader(self, endpoint: Endpoint, unit: Unit, relations: Sequence[Relation]) -> Loader:
         return PostgresLoader(
@@ -55,3 +63,7 @@ class PostgresConnector:
             session.errors("check"),
         ):
             return applied_logs(session)
+
+
+def _session(endpoint: Endpoint, pipeline: str) -> Session:
+    return Session(endpoint.url, pipeline=pipeline, schema=DEFAULT_SCHEMA)

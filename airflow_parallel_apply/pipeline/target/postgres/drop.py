@@ -1,15 +1,10 @@
-"""Removing a pipeline from its target: position, plan, runs, staging; with the last pipeline the schema itself.
-
-One transaction under the pipeline's own row: no run can take the fence, or commit, between the look and the removal.
-"""
+"""Removing a pipeline from its target: positions, staging; with the last pipeline the schema itself."""
 
 from __future__ import annotations
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 
-from airflow_parallel_apply.pipeline.errors import FenceBusy
 from airflow_parallel_apply.pipeline.finding import Side, quoted
 from airflow_parallel_apply.pipeline.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
@@ -27,7 +22,7 @@ def drop_commands(schema: str, pipeline: str) -> tuple[str, ...]:
 
 
 def drop_target(session: Session, *, force: bool) -> Removal:
-    """`FenceBusy` while a run owns the pipeline, unless `force`, which ends its sessions."""
+    """See `Target.drop`."""
     if not is_installed(session):
         return Removal()
     if force:
@@ -36,25 +31,20 @@ def drop_target(session: Session, *, force: bool) -> Removal:
     with session.transaction("drop") as connection:
         connection.execute(session.sql("schema", "lock"))
         names = {"pipeline": session.pipeline}
-        row = connection.cursor(row_factory=dict_row).execute(session.sql("fence", "lock"), names).fetchone()
-        if row is not None and row["is_owned"] and not force:
-            raise FenceBusy(
-                f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",
-                hint="Stop it first (parallel-apply stop), or use --force.",
-            )
         drop_foreign_staging(connection, schema=session.schema, pipeline=session.pipeline, channels=None, but_token="")
-        connection.execute(session.sql("drop", "delete"), names)
-        removed = Removal(done=(f"removed pipeline {session.pipeline} from the target",)) if row else Removal()
-        has_copies = connection.execute(session.sql("drop", "has_copies"), {"schema": session.schema}).fetchone()
-        if has_copies == (True,):
-            connection.execute(session.sql("drop", "delete_copy"), names)
-            if connection.execute(session.sql("drop", "other_copies")).fetchone() != (0,):
-                # Of pipelines that are registered once their copy is there.
-                return removed
-        return removed + _drop_schema(connection, session)
+        was_there = connection.execute(session.sql("drop", "delete"), names).rowcount == 1
+        done = (f"removed pipeline {session.pipeline} from the target",) if was_there else ()
+        return Removal(done=done) + drop_unused_schema(connection, session, "the target")
 
 
-def _drop_schema(connection: Connection, session: Session) -> Removal:
+def drop_unused_schema(connection: Connection, session: Session, where: str) -> Removal:
+    """Forget the pipeline's copy, and drop the schema where no pipeline and no copy is left in it."""
+    names = {"pipeline": session.pipeline, "schema": session.schema}
+    if connection.execute(session.sql("drop", "has_copies"), names).fetchone() == (True,):
+        connection.execute(session.sql("drop", "delete_copy"), names)
+        if connection.execute(session.sql("drop", "other_copies")).fetchone() != (0,):
+            # Of pipelines that are registered once their copy is there.
+            return Removal()
     others = connection.execute(session.sql("drop", "others")).fetchone()
     if others is not None and others[0]:
         return Removal()
@@ -65,4 +55,4 @@ def _drop_schema(connection: Connection, session: Session) -> Removal:
         command = f"DROP SCHEMA {quoted(session.schema)} CASCADE"
         what = f"schema {session.schema}, which holds no pipeline any more: {error.diag.message_primary}"
         return Removal(left=(Leftover(side=Side.TARGET, what=what, command=command),))
-    return Removal(done=(f"dropped schema {session.schema} from the target, since no pipeline is left in it",))
+    return Removal(done=(f"dropped schema {session.schema} from {where}, since no pipeline is left in it",))

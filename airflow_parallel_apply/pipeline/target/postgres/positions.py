@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -10,13 +10,16 @@ import psycopg
 from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.epoch import Unit
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy, OwnershipLost
-from airflow_parallel_apply.pipeline.position import Position
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, PlanError, Unavailable
+from airflow_parallel_apply.pipeline.event import NO_SEQNO
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, channel_tag, claim_tag
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_foreign_staging
 
 _TAKE_LOCK_TIMEOUT: Final = "10s"
+_LOCK_TRIES: Final = 5
 
 
 class Standing(Enum):
@@ -55,20 +58,21 @@ def standing(connection: Connection, session: Session, unit: Unit, *, lock: bool
     return Standing.BEFORE if positions and ours else Standing.LOST
 
 
-def move(connection: Connection, session: Session, unit: Unit) -> None:
-    """Move the unit's positions to its end, or raise `OwnershipLost`: the caller's transaction must then roll back.
+def require_planned(connection: Connection, session: Session, unit: Unit) -> None:
+    """Look into the plan of this database, see `PipelineSession.commit`. Errors: `OwnershipLost`."""
+    if unit.epoch is None:
+        return
+    names = {"pipeline": session.pipeline, "number": unit.epoch, "last_seqno": unit.last_seqno}
+    if connection.execute(session.sql("positions", "is_planned"), names).fetchone() is None:
+        raise OwnershipLost(
+            f"no planned epoch {unit.epoch} ends at seqno {unit.last_seqno}: the target has lost commits",
+            channel=unit.channel,
+            seqno=unit.last_seqno,
+        )
 
-    A position rests only where the plan says: at the end of an epoch, or between the transactions of a serial one. What
-    was cut from a plan that the target has lost since would leave it elsewhere, inside an epoch that is planned anew.
-    """
-    if unit.epoch is not None:
-        names = {"pipeline": session.pipeline, "number": unit.epoch, "last_seqno": unit.last_seqno}
-        if connection.execute(session.sql("positions", "is_planned"), names).fetchone() is None:
-            raise OwnershipLost(
-                f"no planned epoch {unit.epoch} ends at seqno {unit.last_seqno}: the target has lost commits",
-                channel=unit.channel,
-                seqno=unit.last_seqno,
-            )
+
+def move(connection: Connection, session: Session, unit: Unit) -> None:
+    """Move the unit's positions to its end, or raise `OwnershipLost`: the caller's transaction must then roll back."""
     moved = move_one(connection, session, unit) if unit.channel is not None else move_all(connection, session, unit)
     if moved != (1 if unit.channel is not None else unit.channels):
         raise lost(unit)
@@ -84,6 +88,57 @@ def move_all(connection: Connection, session: Session, unit: Unit) -> int:
     """Move every channel, each from its own seqno; returns how many positions were moved. Errors: psycopg's own."""
     names = {**_names_of(session, unit), "after_seqnos": [unit.after(channel) for channel in range(unit.channels)]}
     return connection.execute(session.sql("positions", "move_all"), names).rowcount
+
+
+def routed(session: Session) -> tuple[str, str, int]:
+    """Log id, routing digest and generation of the pipeline's positions; empty and 0 where it is not known here."""
+    with session.errors("read positions"):
+        row = session.connection().execute(session.sql("positions", "routed"), {"pipeline": session.pipeline})
+        found: tuple[str, str, int] | None = row.fetchone()
+    return found or ("", "", 0)
+
+
+def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int) -> int:
+    """See `Target.lay_out`."""
+    with session.transaction("route") as connection:
+        names: dict[str, Any] = {"pipeline": session.pipeline, "log_id": log_id, "generation": generation}
+        connection.execute(session.sql("positions", "register"), names)
+        _, digest, _ = routed(session)
+        session.end_holders(None, but_token="")
+        positions = read_positions(connection, session, lock=True)
+        if positions and digest == routing.digest:
+            return low_watermark(positions)
+        if not all_equal(positions):
+            raise PlanError(
+                f"the routing changed (channels {len(positions)} to {routing.channels}, {routing.partitioner}) "
+                f"while the channels stand at {_listed(positions)}",
+                hint="Run with the former parameters until all channels stop at the same seqno, then change them.",
+            )
+        seqno = low_watermark(positions) if positions else NO_SEQNO
+        names |= {"routing_digest": routing.digest, "channels": routing.channels, "seqno": seqno}
+        for name in ("forget", "make", "set_routing"):
+            connection.execute(session.sql("positions", name), names)
+        return seqno
+
+
+def own(session: Session, generation: int) -> None:
+    """See `Target.own`. It ends the former holders' sessions first, since one that stands still between its merge and
+    its commit would hold the position's lock for ever. Bounded: each try ends those that could hold one.
+    """
+    names = {"pipeline": session.pipeline, "generation": generation}
+    for _ in range(_LOCK_TRIES):
+        with session.errors("own"):
+            session.end_holders(None, but_token="")
+            try:
+                with session.connection().transaction():
+                    session.connection().execute(session.sql("session", "brief"))
+                    session.connection().execute("SET LOCAL lock_timeout = '2s'")
+                    session.connection().execute(session.sql("positions", "own_pipeline"), names)
+                    session.connection().execute(session.sql("positions", "own"), names)
+            except psycopg.errors.LockNotAvailable:
+                continue
+            return
+    raise Unavailable("another session holds the positions' locks", op="own", pipeline=session.pipeline)
 
 
 def take(
@@ -144,18 +199,6 @@ def generation_lost(generation: int) -> OwnershipLost:
     )
 
 
-def require_owner(row: Mapping[str, Any], generation: int | None, *, so: str) -> None:
-    """Refuse whoever may not change what the owner of a pipeline's row relies on; the row is locked.
-
-    `generation` None: the caller owns nothing. A lease that is over does not end an ownership: lanes go on until the
-    next `acquire` ends them. Errors: `FenceBusy`, `so`: what follows from that; `OwnershipLost`.
-    """
-    if generation is None and row["owner"] is not None:
-        raise FenceBusy(f"run {row['owner']} owns the pipeline, {so}", hint="Wait for it, or open the next run.")
-    if generation is not None and row["generation"] != generation:
-        raise generation_lost(generation)
-
-
 def _names_of(session: Session, unit: Unit) -> dict[str, object]:
     return {
         "pipeline": session.pipeline,
@@ -176,3 +219,7 @@ def _require_generation(
             "the pipeline was routed anew since this lane began",
             hint="Clear the task open with everything downstream.",
         )
+
+
+def _listed(positions: Sequence[Position]) -> str:
+    return ", ".join(f"{position.channel}: {position.seqno}" for position in positions)

@@ -39,3 +39,32 @@ SET LOCAL synchronous_commit = on;
 -- name: write
 -- A transaction that wrote nothing would not wait.
 SELECT pg_logical_emit_message(true, 'parallel_apply.settle', '');
+
+-- name: own
+UPDATE {schema}.position
+SET generation = %(generation)s, claim = NULL
+WHERE pipeline = %(pipeline)s AND generation < %(generation)s;
+
+-- name: own_pipeline
+-- Where the ledger is in this database it has done so already.
+UPDATE {schema}.pipeline SET generation = %(generation)s WHERE pipeline = %(pipeline)s AND generation < %(generation)s;
+
+-- name: routed
+SELECT log_id, routing_digest, generation FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;
+
+-- name: register
+INSERT INTO {schema}.pipeline (pipeline, log_id) VALUES (%(pipeline)s, %(log_id)s)
+ON CONFLICT (pipeline) DO NOTHING;
+
+-- name: forget
+DELETE FROM {schema}.position WHERE pipeline = %(pipeline)s;
+
+-- name: make
+INSERT INTO {schema}.position (pipeline, channel, seqno, generation)
+SELECT %(pipeline)s, channel, %(seqno)s, %(generation)s
+FROM generate_series(0, %(channels)s - 1) AS channel;
+
+-- name: set_routing
+UPDATE {schema}.pipeline
+SET routing_digest = %(routing_digest)s, channels = %(channels)s, generation = greatest(generation, %(generation)s)
+WHERE pipeline = %(pipeline)s;

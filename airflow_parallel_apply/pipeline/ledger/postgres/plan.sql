@@ -1,8 +1,5 @@
 -- name: planned_seqno
-SELECT greatest(
-    (SELECT coalesce(max(last_seqno), -1) FROM {schema}.epoch WHERE pipeline = %(pipeline)s),
-    (SELECT coalesce(min(seqno), -1) FROM {schema}.position WHERE pipeline = %(pipeline)s)
-);
+SELECT coalesce(max(last_seqno), -1) FROM {schema}.epoch WHERE pipeline = %(pipeline)s;
 
 -- name: next_number
 SELECT coalesce(max(number) + 1, 0) FROM {schema}.epoch WHERE pipeline = %(pipeline)s;
@@ -25,13 +22,17 @@ ORDER BY number
 LIMIT %(limit)s;
 
 -- name: channel_rows
-SELECT coalesce(sum(e.rows[p.channel + 1]) FILTER (WHERE e.last_seqno <= p.seqno), 0),
-       coalesce(sum(e.rows[p.channel + 1]) FILTER (WHERE e.last_seqno > p.seqno), 0)
-FROM {schema}.position p
-LEFT JOIN {schema}.epoch e ON e.pipeline = p.pipeline
-WHERE p.pipeline = %(pipeline)s
-GROUP BY p.channel
-ORDER BY p.channel;
+SELECT coalesce(sum(e.rows[p.place]) FILTER (WHERE e.last_seqno <= p.seqno), 0),
+       coalesce(sum(e.rows[p.place]) FILTER (WHERE e.last_seqno > p.seqno), 0)
+FROM unnest(%(seqnos)s::bigint[]) WITH ORDINALITY AS p (seqno, place)
+LEFT JOIN {schema}.epoch e ON e.pipeline = %(pipeline)s
+GROUP BY p.place
+ORDER BY p.place;
+
+-- name: is_planned
+SELECT FROM {schema}.epoch
+WHERE pipeline = %(pipeline)s AND number = %(number)s
+  AND (last_seqno = %(last_seqno)s OR (kind = 'serial' AND %(last_seqno)s BETWEEN first_seqno AND last_seqno));
 
 -- name: cut
 -- An epoch that a channel has begun stays: its channels meet at its end. One in which all of them stand at the same seqno
@@ -42,17 +43,16 @@ WHERE pipeline = %(pipeline)s
   AND EXISTS (
       SELECT FROM {schema}.epoch e
       WHERE e.pipeline = %(pipeline)s AND e.first_seqno <= %(seqno)s AND e.last_seqno > %(seqno)s
-        AND (
-            SELECT max(p.seqno) < e.first_seqno OR (max(p.seqno) < e.last_seqno AND min(p.seqno) = max(p.seqno))
-            FROM {schema}.position p
-            WHERE p.pipeline = %(pipeline)s
-        )
+        AND (%(highest)s < e.first_seqno OR (%(highest)s < e.last_seqno AND %(lowest)s = %(highest)s))
   );
 
 -- name: purge
 DELETE FROM {schema}.epoch
 WHERE pipeline = %(pipeline)s
-  AND last_seqno <= least(%(through_seqno)s, (SELECT min(seqno) FROM {schema}.position WHERE pipeline = %(pipeline)s))
+  AND last_seqno <= %(through_seqno)s
   AND number < (
       SELECT max(number) FROM {schema}.epoch WHERE pipeline = %(pipeline)s AND last_seqno <= %(through_seqno)s
   );
+
+-- name: drop_above
+DELETE FROM {schema}.epoch WHERE pipeline = %(pipeline)s AND last_seqno > %(seqno)s;

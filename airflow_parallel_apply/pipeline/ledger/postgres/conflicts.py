@@ -5,24 +5,25 @@ from __future__ import annotations
 from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.errors import ConflictReason
+from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
+from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
-from airflow_parallel_apply.pipeline.target.protocol import ConflictCount
 
 
 def count_conflict(session: Session, *, reason: ConflictReason, table: str | None, seqno: int) -> None:
-    """See `Target.count_conflict`."""
+    """See `Ledger.count_conflict`."""
     names = {"pipeline": session.pipeline, "reason": reason, "table": table or "", "seqno": seqno}
     with session.transaction("count conflict") as connection:
-        connection.execute(session.sql("conflicts", "add"), names)
+        connection.execute(ledger_sql(session, "conflicts", "add"), names)
 
 
 def read_conflicts(session: Session) -> tuple[ConflictCount, ...]:
     """None where a schema of an older release is not upgraded yet."""
     with session.errors("read conflicts"):
         connection = session.connection()
-        found = connection.execute(session.sql("conflicts", "exists"), {"schema": session.schema}).fetchone()
+        found = connection.execute(ledger_sql(session, "conflicts", "exists"), {"schema": session.schema}).fetchone()
         if found is None or not found[0]:
             return ()
         cursor = connection.cursor(row_factory=class_row(ConflictCount))
-        cursor.execute(session.sql("conflicts", "read"), {"pipeline": session.pipeline})
+        cursor.execute(ledger_sql(session, "conflicts", "read"), {"pipeline": session.pipeline})
         return tuple(cursor)

@@ -25,12 +25,9 @@ FROM {schema}.run
 WHERE pipeline = %(pipeline)s AND run_id = %(run_id)s;
 
 -- name: cuts
-SELECT until_seqno FROM {schema}.run
+SELECT DISTINCT until_seqno FROM {schema}.run
 WHERE pipeline = %(pipeline)s AND until_seqno > %(above_seqno)s
-UNION
-SELECT seqno FROM {schema}.position
-WHERE pipeline = %(pipeline)s AND seqno > %(above_seqno)s
-ORDER BY 1;
+ORDER BY until_seqno;
 
 -- name: covered_time
 SELECT max(until_time) FROM {schema}.run

@@ -8,8 +8,9 @@ from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
+from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.protocol import RunBounds
 
 
 class Runs:
@@ -24,25 +25,27 @@ class Runs:
 
     def freeze(self, run_id: str, until_lsn: int, interval: Interval | None) -> RunBounds:
         with self._session.transaction("freeze run") as connection:
-            connection.execute(self._session.sql("runs", "lock"), self._names())
+            connection.execute(ledger_sql(self._session, "runs", "lock"), self._names())
             names = self._names(
                 run_id=run_id,
                 until_lsn=until_lsn,
                 from_time=interval and interval.start,
                 until_time=interval and interval.end,
             )
-            connection.execute(self._session.sql("runs", "freeze"), names)
+            connection.execute(ledger_sql(self._session, "runs", "freeze"), names)
             return self._known(connection, run_id)
 
     def settle(self, run_id: str, until_seqno: int) -> RunBounds:
         with self._session.transaction("settle run") as connection:
-            connection.execute(self._session.sql("runs", "settle"), self._names(run_id=run_id, until_seqno=until_seqno))
+            connection.execute(
+                ledger_sql(self._session, "runs", "settle"), self._names(run_id=run_id, until_seqno=until_seqno)
+            )
             return self._known(connection, run_id)
 
     def cuts(self, above_seqno: int) -> tuple[int, ...]:
         with self._session.errors("read runs"):
             rows = self._session.connection().execute(
-                self._session.sql("runs", "cuts"), self._names(above_seqno=above_seqno)
+                ledger_sql(self._session, "runs", "cuts"), self._names(above_seqno=above_seqno)
             )
             return tuple(row[0] for row in rows)
 
@@ -50,14 +53,14 @@ class Runs:
         with self._session.errors("read runs"):
             row = (
                 self._session.connection()
-                .execute(self._session.sql("runs", "covered_time"), self._names(seqno=seqno))
+                .execute(ledger_sql(self._session, "runs", "covered_time"), self._names(seqno=seqno))
                 .fetchone()
             )
             return None if row is None else row[0]
 
     def _read(self, connection: Connection, run_id: str) -> RunBounds | None:
         cursor = connection.cursor(row_factory=class_row(RunBounds))
-        return cursor.execute(self._session.sql("runs", "read"), self._names(run_id=run_id)).fetchone()
+        return cursor.execute(ledger_sql(self._session, "runs", "read"), self._names(run_id=run_id)).fetchone()
 
     def _known(self, connection: Connection, run_id: str) -> RunBounds:
         found = self._read(connection, run_id)

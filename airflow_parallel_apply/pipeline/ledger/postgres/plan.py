@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
-from airflow_parallel_apply.pipeline.target.postgres.positions import require_owner
-from airflow_parallel_apply.pipeline.target.postgres.recopied import knows_recopied
+from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason, Unit
+from airflow_parallel_apply.pipeline.ledger.postgres.lease import lock_pipeline, require_owner
+from airflow_parallel_apply.pipeline.ledger.postgres.recopied import knows_recopied
+from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
+from airflow_parallel_apply.pipeline.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.target.postgres.recopied import write_recopied
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
 
 class PlanTable:
@@ -37,30 +40,32 @@ class PlanTable:
         *,
         routing_digest: str,
         after_seqno: int,
+        low_seqno: int,
         generation: int | None,
         recopied: frozenset[str],
     ) -> bool:
         with self._session.transaction("plan") as connection:
-            names = {"pipeline": self._session.pipeline}
-            row = connection.cursor(row_factory=dict_row).execute(self._session.sql("fence", "lock"), names).fetchone()
+            row = lock_pipeline(connection, self._session)
             if row is None:
                 return False
             require_owner(row, generation, so="and plans it alone")
             if row["routing_digest"] != routing_digest:
                 return False
-            if self._number(connection, "planned_seqno") != after_seqno:
+            if max(self._number(connection, "planned_seqno"), low_seqno) != after_seqno:
                 return False
             if not knows_recopied(connection, self._session, recopied):
                 return False
             # One statement: with `executemany`, which pipelines, a process that stops in it never counts as idle.
             rows = Jsonb([self._row(epoch) for epoch in epochs])
-            connection.execute(self._session.sql("plan", "add"), {**names, "epochs": rows})
+            connection.execute(
+                ledger_sql(self._session, "plan", "add"), {"pipeline": self._session.pipeline, "epochs": rows}
+            )
         return True
 
     def epochs(self, *, after_number: int, above_seqno: int, limit: int | None) -> tuple[Epoch, ...]:
         with self._session.errors("read plan"):
             rows = self._session.connection().execute(
-                self._session.sql("plan", "read"),
+                ledger_sql(self._session, "plan", "read"),
                 {
                     "pipeline": self._session.pipeline,
                     "after_number": after_number,
@@ -81,24 +86,43 @@ class PlanTable:
                 for number, first_seqno, last_seqno, kind, reason, counts, sizes in rows
             )
 
-    def cut(self, seqno: int, generation: int) -> None:
-        with self._session.transaction("plan") as connection:
-            names = {"pipeline": self._session.pipeline, "seqno": seqno}
-            row = connection.cursor(row_factory=dict_row).execute(self._session.sql("fence", "lock"), names).fetchone()
-            require_owner(row or {"generation": None}, generation, so="and plans it alone")
-            connection.execute(self._session.sql("plan", "cut"), names)
-
-    def channel_rows(self) -> tuple[tuple[int, int], ...]:
+    def is_planned(self, unit: Unit) -> bool:
+        if unit.epoch is None:
+            return True
+        names = {"pipeline": self._session.pipeline, "number": unit.epoch, "last_seqno": unit.last_seqno}
         with self._session.errors("read plan"):
-            rows = self._session.connection().execute(
-                self._session.sql("plan", "channel_rows"), {"pipeline": self._session.pipeline}
-            )
+            found = self._session.connection().execute(ledger_sql(self._session, "plan", "is_planned"), names)
+            return found.fetchone() is not None
+
+    def cut(self, seqno: int, positions: Sequence[Position], generation: int) -> None:
+        with self._session.transaction("plan") as connection:
+            row = lock_pipeline(connection, self._session)
+            require_owner(row or {"generation": None}, generation, so="and plans it alone")
+            if positions:
+                names = {
+                    "pipeline": self._session.pipeline,
+                    "seqno": seqno,
+                    "lowest": low_watermark(positions),
+                    "highest": max(position.seqno for position in positions),
+                }
+                connection.execute(ledger_sql(self._session, "plan", "cut"), names)
+
+    def channel_rows(self, positions: Sequence[Position]) -> tuple[tuple[int, int], ...]:
+        names = {"pipeline": self._session.pipeline, "seqnos": [position.seqno for position in positions]}
+        with self._session.errors("read plan"):
+            rows = self._session.connection().execute(ledger_sql(self._session, "plan", "channel_rows"), names)
             return tuple((int(committed), int(waiting)) for committed, waiting in rows)
 
     def purge(self, through_seqno: int) -> int:
         with self._session.transaction("purge plan", is_brief=False) as connection:
             names = {"pipeline": self._session.pipeline, "through_seqno": through_seqno}
-            return connection.execute(self._session.sql("plan", "purge"), names).rowcount
+            return connection.execute(ledger_sql(self._session, "plan", "purge"), names).rowcount
+
+    def note_recopied(self, tables: Sequence[Recopied], above_seqno: int) -> None:
+        with self._session.transaction("plan") as connection:
+            names = {"pipeline": self._session.pipeline, "seqno": above_seqno}
+            connection.execute(ledger_sql(self._session, "plan", "drop_above"), names)
+            write_recopied(connection, self._session, tables)
 
     def _row(self, epoch: Epoch) -> dict[str, object]:
         return {
@@ -113,6 +137,6 @@ class PlanTable:
 
     def _number(self, connection: Connection, name: str, **names: int) -> int:
         row = connection.execute(
-            self._session.sql("plan", name), {"pipeline": self._session.pipeline, **names}
+            ledger_sql(self._session, "plan", name), {"pipeline": self._session.pipeline, **names}
         ).fetchone()
         return int(row[0]) if row is not None else -1

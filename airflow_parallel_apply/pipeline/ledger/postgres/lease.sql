@@ -33,11 +33,6 @@ UPDATE {schema}.pipeline
 SET owner = NULL, lease_until = NULL, clean_stop_seqno = %(clean_stop_seqno)s
 WHERE pipeline = %(pipeline)s AND generation = %(generation)s;
 
--- name: own_positions
-UPDATE {schema}.position
-SET generation = %(generation)s, claim = NULL
-WHERE pipeline = %(pipeline)s AND generation < %(generation)s;
-
 -- name: routing
 SELECT routing, channels FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;
 
@@ -46,13 +41,5 @@ UPDATE {schema}.pipeline
 SET routing_digest = %(routing_digest)s, routing = %(routing)s, channels = %(channels)s, generation = %(generation)s
 WHERE pipeline = %(pipeline)s;
 
--- name: drop_positions
-DELETE FROM {schema}.position WHERE pipeline = %(pipeline)s;
-
--- name: make_positions
-INSERT INTO {schema}.position (pipeline, channel, seqno, generation)
-SELECT %(pipeline)s, channel, %(seqno)s, %(generation)s
-FROM generate_series(0, %(channels)s - 1) AS channel;
-
--- name: drop_plan
-DELETE FROM {schema}.epoch WHERE pipeline = %(pipeline)s AND last_seqno > %(seqno)s;
+-- name: forget
+DELETE FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;

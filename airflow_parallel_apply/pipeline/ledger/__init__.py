@@ -1,0 +1,1 @@
+"""The ledger: who owns a pipeline, how it is routed, where its runs end, and what is planned."""

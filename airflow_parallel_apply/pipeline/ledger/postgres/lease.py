@@ -1,0 +1,145 @@
+"""The lease: who owns a pipeline, under which generation; and how it is routed.
+
+The owner's generation alone keeps nobody from committing: `Target.own` writes it into all positions, so that the
+conditional move at the end of each commit fails for a former owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row, dict_row
+from psycopg.types.json import Jsonb
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy, OwnershipLost
+from airflow_parallel_apply.pipeline.ledger.postgres.recopied import require_no_recopy
+from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
+from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RoutedPositions
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.postgres.positions import generation_lost
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+
+
+class Lease:
+    """One pipeline's row in `pipeline`. Leases are measured by the ledger's clock."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def state(self) -> PipelineState | None:
+        with self._session.errors("read pipeline"):
+            try:
+                return self._found(self._session.connection())
+            except psycopg.errors.UndefinedTable:
+                return None
+
+    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str, above: int = 0) -> PipelineState:
+        with self._session.transaction("acquire") as connection:
+            connection.execute(self._sql("register"), self._names(log_id=log_id))
+            row = self._lock(connection, log_id)
+            require_no_recopy(connection, self._session, row["generation"])
+            if row["is_owned"] and row["owner"] != owner:
+                raise FenceBusy(
+                    f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",
+                    hint="Wait for it, or stop it.",
+                    generation=row["generation"],
+                )
+            generation = max(row["generation"], above) + 1
+            names = self._names(owner=owner, lease=lease, queue=queue, generation=generation)
+            connection.execute(self._sql("acquire"), names)
+            return self._read(connection)
+
+    def renew(self, generation: int, lease: timedelta) -> None:
+        with self._session.transaction("renew lease") as connection:
+            names = self._names(generation=generation, lease=lease)
+            self._require_one(connection.execute(self._sql("renew"), names), generation)
+
+    def release(self, generation: int, clean_stop_seqno: int | None) -> None:
+        with self._session.transaction("release lease") as connection:
+            names = self._names(generation=generation, clean_stop_seqno=clean_stop_seqno)
+            self._require_one(connection.execute(self._sql("release"), names), generation)
+
+    def routing(self) -> Routing:
+        with self._session.errors("read routing"):
+            row = self._session.connection().execute(self._sql("routing"), self._names()).fetchone()
+        if row is None or not row[1]:
+            raise ConfigurationError(
+                f"pipeline {self._session.pipeline} was never routed", hint="Run it from its task capture on."
+            )
+        routing, channels = row
+        # What an earlier release routed says no more than this.
+        return Routing(channels=channels) if routing is None else Routing.from_json(routing)
+
+    def route(self, generation: int | None, *, log_id: str, routing: Routing, positions: RoutedPositions) -> None:
+        with self._session.transaction("route") as connection:
+            connection.execute(self._sql("register"), self._names(log_id=log_id))
+            row = self._lock(connection, log_id)
+            if row["routing_digest"] == routing.digest and positions.routing_digest() == routing.digest:
+                return
+            require_owner(row, generation, so="its routing cannot change now")
+            # Lanes of a run that is over may have slept through its end: what they planned by is not valid any more.
+            # Those of the caller's own generation start later than this.
+            raised = row["generation"] + (generation is None and bool(row["routing_digest"]))
+            seqno = positions.lay_out(log_id=log_id, routing=routing, generation=raised)
+            names = self._names(
+                routing_digest=routing.digest,
+                routing=Jsonb(routing.to_json()),
+                channels=routing.channels,
+                seqno=seqno,
+                generation=raised,
+            )
+            connection.execute(ledger_sql(self._session, "plan", "drop_above"), names)
+            connection.execute(self._sql("set_routing"), names)
+
+    def _lock(self, connection: Connection, log_id: str) -> Mapping[str, Any]:
+        row = lock_pipeline(connection, self._session)
+        if row is None:
+            raise OwnershipLost("the pipeline was removed")
+        if row["log_id"] != log_id:
+            raise ConfigurationError(
+                f"the target has applied log {row['log_id']} so far, this is log {log_id}",
+                hint="Use the pipeline's own log_url, or another pipeline name for another log.",
+            )
+        return row
+
+    def _found(self, connection: Connection) -> PipelineState | None:
+        cursor = connection.cursor(row_factory=class_row(PipelineState))
+        return cursor.execute(self._sql("read"), self._names()).fetchone()
+
+    def _read(self, connection: Connection) -> PipelineState:
+        found = self._found(connection)
+        if found is None:
+            raise OwnershipLost("the pipeline was removed")
+        return found
+
+    def _require_one(self, cursor: psycopg.Cursor[tuple[Any, ...]], generation: int) -> None:
+        if cursor.rowcount != 1:
+            raise generation_lost(generation)
+
+    def _sql(self, name: str) -> sql.Composed:
+        return ledger_sql(self._session, "lease", name)
+
+    def _names(self, **names: object) -> dict[str, object]:
+        return {"pipeline": self._session.pipeline, **names}
+
+
+def lock_pipeline(connection: Connection, session: Session) -> Mapping[str, Any] | None:
+    """The pipeline's row, kept until the transaction's end; None where there is none. Errors: psycopg's own."""
+    cursor = connection.cursor(row_factory=dict_row)
+    return cursor.execute(ledger_sql(session, "lease", "lock"), {"pipeline": session.pipeline}).fetchone()
+
+
+def require_owner(row: Mapping[str, Any], generation: int | None, *, so: str) -> None:
+    """Refuse whoever may not change what the owner of a pipeline's row relies on; the row is locked.
+
+    `generation` None: the caller owns nothing. A lease that is over does not end an ownership: lanes go on until the
+    next `acquire` ends them. Errors: `FenceBusy`, `so`: what follows from that; `OwnershipLost`.
+    """
+    if generation is None and row["owner"] is not None:
+        raise FenceBusy(f"run {row['owner']} owns the pipeline, {so}", hint="Wait for it, or open the next run.")
+    if generation is not None and row["generation"] != generation:
+        raise generation_lost(generation)

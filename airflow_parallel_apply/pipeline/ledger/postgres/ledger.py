@@ -1,0 +1,140 @@
+"""`Ledger` for PostgreSQL: the modules of this folder behind the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
+from airflow_parallel_apply.pipeline.errors import ConflictReason
+from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.ledger.postgres.conflicts import count_conflict, read_conflicts
+from airflow_parallel_apply.pipeline.ledger.postgres.drop import drop_ledger
+from airflow_parallel_apply.pipeline.ledger.postgres.lease import Lease
+from airflow_parallel_apply.pipeline.ledger.postgres.plan import PlanTable
+from airflow_parallel_apply.pipeline.ledger.postgres.recopied import hold_recopy
+from airflow_parallel_apply.pipeline.ledger.postgres.runs import Runs
+from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, PipelineState, RoutedPositions, RunBounds
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.position import Position
+from airflow_parallel_apply.pipeline.removal import Removal
+from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
+from airflow_parallel_apply.pipeline.target.protocol import Recopied
+
+
+class PostgresLedger:
+    """See `Ledger`. `session`: the target's own where both are in one database."""
+
+    def __init__(self, session: Session, *, is_one_database: bool = True) -> None:
+        self._session = session
+        self._is_one_database = is_one_database
+        self._lease = Lease(session)
+        self._runs = Runs(session)
+        self._plan = PlanTable(session)
+
+    # --- set-up ---
+    def is_installed(self) -> bool:
+        return is_installed(self._session)
+
+    def migrate(self) -> tuple[str, ...]:
+        return migrate(self._session)
+
+    def drop(self, drop_target: Callable[[], Removal], *, force: bool) -> Removal:
+        return drop_ledger(self._session, drop_target, force=force, is_one_database=self._is_one_database)
+
+    # --- owner ---
+    def state(self) -> PipelineState | None:
+        return self._lease.state()
+
+    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> PipelineState:
+        return self._lease.acquire(log_id=log_id, owner=owner, lease=lease, queue=queue, above=above)
+
+    def renew_lease(self, generation: int, lease: timedelta) -> None:
+        self._lease.renew(generation, lease)
+
+    def release(self, generation: int, *, clean_stop_seqno: int | None) -> None:
+        self._lease.release(generation, clean_stop_seqno)
+
+    def keep_runs_out(self) -> None:
+        hold_recopy(self._session)
+
+    # --- routing ---
+    def routing(self) -> Routing:
+        return self._lease.routing()
+
+    def route(self, generation: int | None, *, log_id: str, routing: Routing, positions: RoutedPositions) -> None:
+        self._lease.route(generation, log_id=log_id, routing=routing, positions=positions)
+
+    # --- run bounds ---
+    def run_bounds(self, run_id: str) -> RunBounds | None:
+        return self._runs.bounds(run_id)
+
+    def freeze_run(self, run_id: str, until_lsn: int, interval: Interval | None = None) -> RunBounds:
+        return self._runs.freeze(run_id, until_lsn, interval)
+
+    def settle_run(self, run_id: str, until_seqno: int) -> RunBounds:
+        return self._runs.settle(run_id, until_seqno)
+
+    def run_cuts(self, above_seqno: int) -> tuple[int, ...]:
+        return self._runs.cuts(above_seqno)
+
+    def covered_time(self, seqno: int) -> datetime | None:
+        return self._runs.covered_time(seqno)
+
+    # --- plan ---
+    def planned_seqno(self) -> int:
+        return self._plan.planned_seqno()
+
+    def next_epoch_number(self) -> int:
+        return self._plan.next_number()
+
+    def last_epoch_at(self, seqno: int) -> int:
+        return self._plan.last_at(seqno)
+
+    def add_epochs(
+        self,
+        epochs: Sequence[Epoch],
+        *,
+        routing_digest: str,
+        after_seqno: int,
+        low_seqno: int,
+        generation: int | None,
+        recopied: frozenset[str] = frozenset(),
+    ) -> bool:
+        return self._plan.add(
+            epochs,
+            routing_digest=routing_digest,
+            after_seqno=after_seqno,
+            low_seqno=low_seqno,
+            generation=generation,
+            recopied=recopied,
+        )
+
+    def epochs(self, *, after_number: int = -1, above_seqno: int = -1, limit: int | None = None) -> tuple[Epoch, ...]:
+        return self._plan.epochs(after_number=after_number, above_seqno=above_seqno, limit=limit)
+
+    def is_planned(self, unit: Unit) -> bool:
+        return self._plan.is_planned(unit)
+
+    def cut_plan(self, seqno: int, positions: Sequence[Position], *, generation: int) -> None:
+        self._plan.cut(seqno, positions, generation)
+
+    def channel_rows(self, positions: Sequence[Position]) -> tuple[tuple[int, int], ...]:
+        return self._plan.channel_rows(positions)
+
+    def purge_plan(self, through_seqno: int) -> int:
+        return self._plan.purge(through_seqno)
+
+    def note_recopied(self, tables: Sequence[Recopied], *, above_seqno: int) -> None:
+        self._plan.note_recopied(tables, above_seqno)
+
+    # --- conflicts ---
+    def count_conflict(self, *, reason: ConflictReason, table: str | None, seqno: int) -> None:
+        count_conflict(self._session, reason=reason, table=table, seqno=seqno)
+
+    def conflicts(self) -> tuple[ConflictCount, ...]:
+        return read_conflicts(self._session)
+
+    def close(self) -> None:
+        self._session.close()

@@ -1,0 +1,38 @@
+"""Tables that are copied anew: the lock that keeps runs out meanwhile, and what a plan has to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from airflow_parallel_apply.pipeline.errors import FenceBusy
+from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+
+
+def hold_recopy(session: Session) -> None:
+    """See `Ledger.keep_runs_out`."""
+    with session.errors("recopy"):
+        query = ledger_sql(session, "recopied", "hold")
+        if session.connection().execute(query, {"pipeline": session.pipeline}).fetchone() != (True,):
+            raise _busy(session, None)
+
+
+def require_no_recopy(connection: Connection, session: Session, generation: int) -> None:
+    """In the transaction that takes the pipeline. `FenceBusy`; psycopg's own."""
+    found = connection.execute(ledger_sql(session, "recopied", "is_free"), {"pipeline": session.pipeline})
+    if found.fetchone() != (True,):
+        raise _busy(session, generation)
+
+
+def knows_recopied(connection: Connection, session: Session, known: Set[str]) -> bool:
+    """Whether these are all the copies that the ledger knows. Errors: psycopg's own."""
+    names = {"pipeline": session.pipeline, "known": sorted(known)}
+    return connection.execute(ledger_sql(session, "recopied", "unknown"), names).fetchone() == (False,)
+
+
+def _busy(session: Session, generation: int | None) -> FenceBusy:
+    return FenceBusy(
+        f"tables of pipeline {session.pipeline} are being copied anew",
+        hint="Wait for parallel-apply recopy to end.",
+        generation=generation,
+    )

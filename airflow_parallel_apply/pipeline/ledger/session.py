@@ -1,0 +1,99 @@
+"""A thread's session with a pipeline's ledger and its target, and what concerns both.
+
+In one database the two share a session: what is nested here is one transaction there, and a crash leaves all of it or
+nothing. In two databases each commits by itself, in an order in which whoever comes next can tell what is missing::
+
+    acquire   ledger: owner, generation g ──▶ target: positions own g
+    route     ledger: row locked ──▶ target: positions for the new routing ──▶ ledger: routing, plan dropped
+    drop      ledger: row locked ──▶ target: positions, staging ──▶ ledger: row deleted
+
+A crash after the first arrow of `acquire` leaves positions of the generation before. Its lanes, whose lease was over,
+may still commit what they hold, each unit whole and in order; the next `acquire`, by whomever, raises the generation
+again and stamps the positions then. A crash after the second arrow of `route` or `drop` leaves a target that is ahead
+of its ledger: the same call, or another routing, finds it so and writes the rest. Each step is idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from airflow_parallel_apply.pipeline.epoch import Unit
+from airflow_parallel_apply.pipeline.errors import OwnershipLost
+from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, PipelineState
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.removal import Removal
+from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.pipeline.target.steps import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSession:
+    """Serves one thread. `is_one_database`: the ledger shares the target's session."""
+
+    ledger: Ledger
+    target: Target
+    is_one_database: bool
+
+    def migrate(self) -> tuple[str, ...]:
+        """Create or upgrade the tables of both; says what it created."""
+        made = self.target.migrate()
+        return made if self.is_one_database else (*self.ledger.migrate(), *made)
+
+    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> PipelineState:
+        """Own the pipeline and all its positions under a new generation, which is above all that ledger, target and
+        queue know. Errors: those of `Ledger.acquire`; `OwnershipLost` when another run was faster.
+        """
+        if not self.is_one_database:
+            above = max(above, self.target.generation())
+        taken = self.ledger.acquire(log_id=log_id, owner=owner, lease=lease, queue=queue, above=above)
+        self.target.own(taken.generation)
+        found = self.ledger.state()
+        if found is None or found.generation != taken.generation:
+            raise OwnershipLost("another run took the pipeline over", op="acquire", pipeline=taken.pipeline)
+        return found
+
+    def route(self, generation: int | None, *, log_id: str, routing: Routing) -> None:
+        """Register or change the routing: positions become `channels` rows at one seqno (NO_SEQNO at first), and the
+        plan above it is dropped. No-op when the digest is the same. `PlanError` unless all positions are equal.
+        `generation` None: the caller owns nothing, so only a first registration or an idle pipeline may change, and a
+        change raises the generation: no lane of before goes on. `FenceBusy` while the pipeline has an owner, whose
+        lease may be over: its lanes need not be.
+        """
+        self.ledger.route(generation, log_id=log_id, routing=routing, positions=self.target)
+
+    def drop(self, *, force: bool) -> Removal:
+        """Remove everything of this pipeline from both. Idempotent. `FenceBusy` while a run's lease lasts, unless
+        `force`.
+        """
+        return self.ledger.drop(lambda: self.target.drop(force=force), force=force)
+
+    def planned_seqno(self) -> int:
+        """Last seqno of the last planned epoch, or the low watermark where that is higher."""
+        return max(self.ledger.planned_seqno(), low_watermark(self.target.positions()))
+
+    def plan_cuts(self, above_seqno: int) -> tuple[int, ...]:
+        """The seqnos above one at which the planner must end an epoch: ends of runs, and positions."""
+        resting = {position.seqno for position in self.target.positions() if position.seqno > above_seqno}
+        return tuple(sorted(resting.union(self.ledger.run_cuts(above_seqno))))
+
+    def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
+        """See `Target.commit`. A position rests only where the plan says: what was cut from a plan that has been lost
+        since would leave it elsewhere, inside an epoch that is planned anew. Errors: those of `Target.commit`;
+        `OwnershipLost` where the plan does not know the unit.
+        """
+        if not self.is_one_database and not self.ledger.is_planned(unit):
+            raise OwnershipLost(
+                f"no planned epoch {unit.epoch} ends at seqno {unit.last_seqno}: the ledger has lost commits",
+                channel=unit.channel,
+                seqno=unit.last_seqno,
+            )
+        self.target.commit(unit, steps)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.target.close()
+        if not self.is_one_database:
+            self.ledger.close()
