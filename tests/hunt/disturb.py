@@ -1,24 +1,32 @@
-"""Steps that disturb a run: killed and sleeping lanes, abandoned runs, full disks, cut networks, crashes, restores."""
+"""Steps that disturb a run: killed and sleeping lanes, abandoned runs, full disks, cut networks, crashes, restores;
+copies made anew, logs purged or lost.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import psycopg
 
 from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.apply import capture_turn
+from airflow_parallel_apply.pipeline.copy.recopy import recopy_tables
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.purge import purge_log
 from airflow_parallel_apply.router.plan import plan
-from tests.hunt.events import PLACES
 from tests.hunt.hints import LAPSE
+from tests.hunt.meanwhile import PACKAGE, Died, arrived
 from tests.hunt.proxy import Proxy
+from tests.hunt.runs import PLACES
 from tests.hunt.step import Step
 from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig, execute
@@ -27,8 +35,6 @@ from tests.support.steps import StepProcess, Steps
 
 if TYPE_CHECKING:
     from tests.hunt.player import Player
-
-_PACKAGE = "airflow_parallel_apply"
 
 
 class Disturbances:
@@ -40,11 +46,13 @@ class Disturbances:
         self._opened: run.OpenedRun | None = None
         self._abandoned: Rig | None = None
         self._sleeping: StepProcess | None = None
+        self._bound = ""
         self._number = 0
 
     def perform(self, step: Step) -> None:
         """One step, by its name."""
-        getattr(self, "_" + step.do.replace(" ", "_"))(step)
+        perform = {"bound": self._note_bound}.get(step.do) or getattr(self, "_" + step.do.replace(" ", "_"))
+        perform(step)
 
     def close(self) -> None:
         """End processes that are left."""
@@ -79,7 +87,83 @@ class Disturbances:
         self._player.world.keep(str(step.options["side"]))
 
     def _restore(self, step: Step) -> None:
-        self._player.world.restore(str(step.options["side"]))
+        self._player.world.restore(str(step.options["side"]), promoted=bool(step.options.get("promoted")))
+
+    def _promote(self, step: Step) -> None:
+        self._player.world.promote(str(step.options["side"]))
+
+    def _keep_log(self, step: Step) -> None:
+        shutil.copytree(self._rig.config.log_url, self._kept_log, dirs_exist_ok=True)
+
+    def _lose_log(self, step: Step) -> None:
+        """The directory, a file of it, some of its bytes, or what came since it was kept."""
+        directory, what = Path(self._rig.config.log_url), step.options["what"]
+        files = sorted(path for path in directory.rglob("*") if path.is_file() and path.stat().st_size)
+        if what in ("remove", "restore"):
+            shutil.rmtree(directory, ignore_errors=True)
+            if what == "restore" and self._kept_log.exists():
+                shutil.copytree(self._kept_log, directory)
+        elif files:
+            file = files[int(step.options["file"]) % len(files)]
+            if what == "damage":
+                content = bytearray(file.read_bytes())
+                content[len(content) // 2] ^= 0x55
+                file.unlink()
+                file.write_bytes(bytes(content))
+            else:
+                file.unlink()
+
+    @property
+    def _kept_log(self) -> Path:
+        return self._player.world.directory / "log.kept"
+
+    def _recopy(self, step: Step) -> None:
+        """As `parallel-apply recopy` does it."""
+        tables = step.options.get("tables") or [step.options["table"]]
+        names = [(schema, name) for schema, _, name in (str(table).partition(".") for table in tables)]
+        rig = self._rig
+        self._tried(lambda: recopy_tables(rig.config, rig.source, rig.target, names, report=lambda progress: None))
+
+    def _purge(self, step: Step) -> None:
+        self._tried(lambda: purge_log(self._rig.config.log_url, [self._rig.target]))
+
+    def _note_bound(self, step: Step) -> None:
+        self._bound = str(self._rig.rows("SELECT pg_current_wal_insert_lsn()", side="source")[0][0])
+
+    def _bounded(self, step: Step) -> None:
+        if self._bound:
+            run_id = self._run_id()
+            self._tried(lambda: self._rig.run(run_id, until=self._bound))
+
+    def _meanwhile(self, step: Step) -> None:
+        """A run, or a copy, and what is done while it is at a place."""
+        options, do = step.options, str(step.options["do"])
+        doing: dict[str, Callable[[], None]] = {
+            "source": lambda: self._player.beside(step),
+            "transaction": lambda: self._player.beside(step),
+            "run": lambda: self._tried_beside(self._player.run_once),
+            "recopy": lambda: self._tried_beside(lambda: self._recopy(step)),
+            "crash": lambda: self._crash(step),
+            "lapse": lambda: self._lapse(step),
+            "die": self._die,
+        }
+        is_beside = do in ("source", "transaction", "run", "recopy")
+        with suppress(Died), arrived(str(options["place"]), int(options["call"]), doing[do], is_beside=is_beside):
+            if options["of"] == "run":
+                self._tried(self._player.run_once)
+            else:
+                self._recopy(step)
+        self._lapse(step)
+
+    def _die(self) -> None:
+        raise Died
+
+    def _tried_beside(self, what: Callable[[], Any]) -> None:
+        """In a thread, whose findings nobody would see: told, and left to the next judged run."""
+        try:
+            self._tried(what)
+        except Exception as error:  # noqa: BLE001  # a thread of the hunt
+            self._player.say(f"    beside: {error}")
 
     def _lapse(self, step: Step) -> None:
         execute(self._player.rig_of_owner.target_dsn, LAPSE)
@@ -111,7 +195,7 @@ class Disturbances:
     def _wake(self, step: Step) -> None:
         """A lane of the abandoned run goes on as if nothing had happened."""
         if self._opened is not None and self._abandoned is not None:
-            self._lanes(self._abandoned, self._opened, 1000)
+            self._lanes(self._abandoned, self._opened, int(step.options.get("units", 1000)))
 
     def _stopped(self, step: Step) -> None:
         """A stop after so many units."""
@@ -133,37 +217,43 @@ class Disturbances:
         self._tried(lambda: counting.apply(opened, lanes=1, cancelled=lambda: len(staged) > units))
 
     def _killed(self, step: Step) -> None:
-        """A lane as a process, killed or put to sleep at one place; a sleeper wakes when the next run is over."""
-        rig, run_id = self._rig, self._run_id()
-        self._tried(lambda: rig.capture(run_id))
-        self._tried(lambda: plan(rig.config, rig.target))
-        opened = self._tried(lambda: rig.open(run_id))
-        if opened is None:
-            return
-        at, when, call = PLACES[str(step.options["place"])]
+        """A lane or a capture as a process, killed or put to sleep at one place; a sleeper wakes when the next run is
+        over.
+        """
+        rig, run_id, of = self._rig, self._run_id(), str(step.options["of"])
+        opened = None
+        if of == "lane":
+            self._tried(lambda: rig.capture(run_id))
+            self._tried(lambda: plan(rig.config, rig.target))
+            opened = self._tried(lambda: rig.open(run_id))
+            if opened is None:
+                return
+        at, when = PLACES[str(step.options["place"])]
         number = signal.SIGSTOP if step.options["signal"] == "STOP" else signal.SIGKILL
-        fault = Fault(at=f"{_PACKAGE}.{at}", when=when, call=call, signal=number)  # type: ignore[arg-type]
+        fault = Fault(at=f"{PACKAGE}.{at}", when=when, signal=number, call=int(step.options["call"]))
         if self._steps is None:
             directory = self._player.world.directory / f"steps{os.getpid()}"
             directory.mkdir(exist_ok=True)
             self._steps = Steps(directory)
-        lane = self._steps.start(
+        process = self._steps.start(
             Order(
-                step="lane", config=rig.config, source_dsn=rig.source_dsn, target_dsn=rig.target_dsn,
-                queue_dsn=None if rig.queue is None else rig.queue.dsn, run_id=run_id, opened=opened, fault=fault,
+                step="lane" if of == "lane" else "capture",
+                config=rig.config, run_id=run_id, opened=opened, fault=fault,
+                source_dsn=rig.source_dsn, target_dsn=rig.target_dsn, step_changes=capture_turn.STEP_CHANGES,
+                queue_dsn=None if rig.queue is None else rig.queue.dsn,
             )
         )  # fmt: skip
         if number == signal.SIGKILL:
-            lane.wait()
+            process.wait()
         else:
             try:
-                lane.wait_stopped()
+                process.wait_stopped()
             except (AssertionError, OSError):
                 return
             self._lapse(step)
             self._tried(self._player.run_once)
-            lane.signal(signal.SIGCONT)
-            lane.wait()
+            process.signal(signal.SIGCONT)
+            process.wait()
         self._lapse(step)
 
     def _full_disk(self, step: Step) -> None:
@@ -179,7 +269,7 @@ class Disturbances:
             rig = self._rig
             dsn = {"source": rig.source_dsn, "target": rig.target_dsn}[side]
             cut = psycopg.conninfo.make_conninfo(dsn, port=proxy.port)
-            self._player.rig = replace(rig, **{f"{side}_dsn": cut})
+            self._player.rig = replace(rig, **{f"{side}_dsn": cut})  # type: ignore[arg-type]
             try:
                 self._tried(self._player.run_once)
             finally:

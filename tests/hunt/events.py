@@ -1,4 +1,4 @@
-"""Exotic events that are not definitions: messages, sessions, servers, leases, targets that act by themselves."""
+"""Exotic events of sessions, networks and disks, messages of all kinds, and targets that act by themselves."""
 
 from __future__ import annotations
 
@@ -8,17 +8,6 @@ from typing import Final
 
 from tests.hunt.step import Step
 from tests.hunt.tables import Table
-
-PLACES: Final = {
-    "between staging and commit": ("pipeline.target.postgres.target:PostgresTarget.commit", "before", 1),
-    "inside the target's transaction": ("pipeline.target.postgres.target:move", "before", 1),
-    "between commit and finish": ("pipeline.target.postgres.target:PostgresTarget.commit", "after", 1),
-    "at a barrier": ("pipeline.coordinate.coordinator:Coordinator.arrive", "after", 1),
-    "inside the critical transaction": ("pipeline.target.postgres.target:Steps.run", "after", 1),
-    "between the log and the slot": ("pipeline.log.writer:DirectoryLogWriter.commit", "after", 1),
-    "between capture and plan": ("pipeline.apply.capture_turn:extend_plan", "before", 1),
-}
-"""Where a lane dies or sleeps; as `Fault` of tests/support/step_process.py has it, below the package."""
 
 
 def messages(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
@@ -70,56 +59,6 @@ def big_transaction(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     return [Step(do="transaction", sql=tuple(table.change(dice) for _ in range(40)), kind="big transaction")]
 
 
-def crash(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
-    side = dice.choice(("source", "target"))
-    return [Step(do="crash", options={"side": side}, kind=f"{side} crashes")]
-
-
-def restored(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
-    """A directory is copied, the history goes on, and the copy comes back."""
-    side = dice.choice(("source", "source", "target"))
-    table = dice.choice(tables)
-    names = ("source", "timeline", "behind", "restored", "LSN") if side == "source" else ("restored", "log")
-    return [
-        Step(do="run"),
-        Step(do="keep", options={"side": side}, kind=f"{side} restored"),
-        Step(do="source", sql=tuple(table.change(dice) for _ in range(3))),
-        Step(do="run"),
-        Step(do="restore", options={"side": side}, kind=f"{side} restored", names=names),
-        Step(do="source", sql=tuple(table.insert(dice, 2) for _ in range(dice.choice((1, 30))))),
-    ]
-
-
-def abandoned(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
-    """A run that was left in its middle, whose lanes come back after the routing changed under them."""
-    rows = [Step(do="source", sql=tuple(table.change(dice) for table in tables for _ in range(4)))]
-    channels = Step(do="parameters", options={"channels": dice.choice((1, 2, 4, 8))}, kind="channels change")
-    between = [
-        Step(do="lapse", kind="lease lapses"), *([channels] if dice.random() < 0.6 else []),
-        Step(do=dice.choice(("prepare", "plan", "capture"))),
-    ]  # fmt: skip
-    if channels in between:
-        between[-1] = Step(do=between[-1].do, names=("routing", "channels"))
-    wake = Step(do="wake", kind="lane wakes")
-    abandon = Step(do="abandon", options={"units": dice.choice((-1, -1, 0, 2))}, kind="run abandoned")
-    return [*rows, abandon, *rows, *between,
-            *([wake, Step(do="run")] if dice.random() < 0.5 else [Step(do="open"), wake, Step(do="run")])]  # fmt: skip
-
-
-def routing(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
-    changes = dice.choice(({"channels": dice.choice((1, 2, 8))}, {"partitioner": "round_robin"}, {"unit_max_bytes": 1}))
-    change = Step(
-        do="parameters", options=changes, kind="routing changes", names=("routing", "partitioner", "channels")
-    )
-    return [*([Step(do="run")] if dice.random() < 0.7 else []), change]
-
-
-def killed(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
-    rows = [Step(do="source", sql=tuple(table.change(dice) for table in tables for _ in range(3)))]
-    options = {"place": dice.choice(sorted(PLACES)), "signal": dice.choice(("KILL", "KILL", "STOP"))}
-    return [*rows, Step(do="killed", options=options, kind=f"lane {options['signal'].lower()}ed"), *rows]
-
-
 def full_disk(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     rows = [Step(do="source", sql=tuple(table.change(dice) for table in tables))]
     options = {"call": dice.choice(("link", "fsync", "open")), "after": dice.randrange(4)}
@@ -167,14 +106,8 @@ def acting_target(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     ]
 
 
-def stopped(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
-    rows = tuple(table.change(dice) for table in tables for _ in range(4))
-    return [Step(do="source", sql=rows), Step(do="stopped", options={"units": dice.randrange(4)}, kind="stop")]
-
-
 EVENTS: Final[dict[str, Callable[[random.Random, Sequence[Table]], list[Step]]]] = {
     "messages": messages, "stray DDL message": stray_ddl_message, "interleaved": interleaved,
-    "big transaction": big_transaction, "crash": crash, "restored": restored, "abandoned": abandoned,
-    "routing": routing, "killed": killed, "full disk": full_disk, "cut network": cut_network,
-    "acting target": acting_target, "stopped": stopped,
+    "big transaction": big_transaction, "full disk": full_disk, "cut network": cut_network,
+    "acting target": acting_target,
 }  # fmt: skip

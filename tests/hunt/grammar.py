@@ -9,13 +9,18 @@ from typing import Any, Final
 from tests.hunt.events import EVENTS
 from tests.hunt.migrations import RECIPES, ROWS, Recipe
 from tests.hunt.moves import MOVES
+from tests.hunt.runs import RUNS, killed_first_run, meanwhile
+from tests.hunt.servers import SERVERS
 from tests.hunt.step import Step, Trial
 from tests.hunt.tables import KINDS, Table
 from tests.hunt.values import TYPES
 from tests.support.ddl_messages import ddl
 
-_WEIGHTS: Final = (4, 3, 4)
-"""Of migrations, moves and events."""
+_ROOMS: Final = (RECIPES, MOVES, EVENTS, SERVERS, RUNS)
+_WEIGHTS: Final = (4, 3, 2, 2, 3)
+_FIRST: Final = ("meanwhile", "first run killed")
+_MEANWHILE: Final = 0.2
+"""How many of the exotic things are done while a run or a copy is at some place."""
 
 
 def trial(seed: str, only: Collection[str] = ()) -> Trial:
@@ -28,7 +33,8 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
         steps += [Step(do=steps[0].do, sql=tuple(table.create))]
     if parameters["start"] == "copy":
         steps += [Step(do="source", sql=(table.insert(dice, 6),)) for table in tables]
-    steps += [Step(do="run"), *(Step(do="source", sql=tuple(table.more)) for table in tables if table.more)]
+    steps += _first(dice, tables, parameters, only)
+    steps += [Step(do="source", sql=tuple(table.more)) for table in tables if table.more]
     for _ in range(dice.choice((1, 1, 1, 2, 2, 3))):
         steps += _ordinary(dice, tables, dice.randint(0, 2))
         steps += _exotic(dice, tables, parameters, only)
@@ -49,6 +55,7 @@ def _parameters(dice: random.Random) -> dict[str, Any]:
         "unit_max_bytes": dice.choice((300, 2**28)),
         "step_changes": dice.choice((1, 10, 200_000)),
         "role": dice.choice(("postgres", "postgres", "plain")),
+        "source_role": dice.choice(("postgres", "postgres", "reader")),
         "queue": dice.choice(("target", "target", "elsewhere")),
     }
 
@@ -63,13 +70,35 @@ def _ordinary(dice: random.Random, tables: list[Table], count: int) -> list[Step
     return steps
 
 
+def _first(dice: random.Random, tables: list[Table], parameters: dict[str, Any], only: Collection[str]) -> list[Step]:
+    """The first run, and perhaps what disturbs it."""
+    kinds = [kind for kind in _FIRST if kind in (only or _FIRST)]
+    is_wanted = dice.random() < _MEANWHILE or (only and set(only) <= set(_FIRST))
+    kind = dice.choice(kinds) if parameters["start"] == "copy" and kinds and is_wanted else ""
+    if kind == "first run killed":
+        return [*killed_first_run(dice), Step(do="run")]
+    if kind == "meanwhile":
+        room = dice.choices((RECIPES, MOVES), (2, 1))[0]
+        return [*meanwhile(dice, _made(dice, dice.choice(sorted(room)), tables, parameters), tables, first=True),
+                Step(do="run")]  # fmt: skip
+    return [Step(do="run")]
+
+
 def _exotic(dice: random.Random, tables: list[Table], parameters: dict[str, Any], only: Collection[str]) -> list[Step]:
-    rooms = [sorted(set(room) & set(only or room)) for room in (RECIPES, MOVES, EVENTS)]
+    rooms = [sorted(set(room) & set(only or room)) for room in _ROOMS]
+    if not any(rooms):
+        rooms = [sorted(room) for room in _ROOMS]
     (room,) = dice.choices(rooms, [weight if kinds else 0 for kinds, weight in zip(rooms, _WEIGHTS, strict=True)])
     live = [table for table in tables if table.schema == "public"] or tables
-    kind = dice.choice(room)
+    steps = _made(dice, dice.choice(room), live, parameters)
+    if dice.random() < _MEANWHILE or (only and set(only) <= set(_FIRST)):
+        steps = meanwhile(dice, steps, live)
+    return steps
+
+
+def _made(dice: random.Random, kind: str, tables: list[Table], parameters: dict[str, Any]) -> list[Step]:
     if kind in RECIPES:
-        able = [table for table in live if len(table.plain()) >= 2]
+        able = [table for table in tables if len(table.plain()) >= 2]
         if not able:
             return []
         table = dice.choice(able)
@@ -77,8 +106,8 @@ def _exotic(dice: random.Random, tables: list[Table], parameters: dict[str, Any]
         recipe.names = [name for name in recipe.names if name] and [*recipe.names, table.name]
         return _performed(dice, kind, recipe, [table], parameters)
     if kind in MOVES:
-        return _performed(dice, kind, MOVES[kind](dice, live), live, parameters)
-    return EVENTS[kind](dice, live)
+        return _performed(dice, kind, MOVES[kind](dice, tables), tables, parameters)
+    return next(room[kind] for room in (EVENTS, SERVERS, RUNS) if kind in room)(dice, tables)
 
 
 def _performed(
@@ -87,25 +116,24 @@ def _performed(
     """In one transaction or one after the other; with messages or without."""
     with_messages = dice.random() < (0.5 if parameters["ddl"] == "apply" else 0.1)
     together = dice.random() < 0.4 and not recipe.alone
-    groups: list[list[str]] = []
+    # What is told stands with its message in one statement: what fails is not told.
+    groups: list[tuple[str, str]] = []
     for statement in recipe.statements:
         if statement == ROWS:
-            groups.append([dice.choice(tables).insert(dice, 2) if dice.random() < 0.7 else tables[0].change(dice)])
+            row = dice.choice(tables).insert(dice, 2) if dice.random() < 0.7 else tables[0].change(dice)
+            groups.append((row, ""))
         elif statement in recipe.by_hand and with_messages and not statement.startswith(("VACUUM", "CLUSTER")):
-            groups.append([statement, ddl(statement)])
+            groups.append((f"{statement}; {ddl(statement)}", statement))
         else:
-            groups.append([statement])
+            groups.append((statement, statement if statement in recipe.by_hand else ""))
     names = tuple(dict.fromkeys((*recipe.names, *(("message", "DDL") if with_messages else ()))))
-    by_hand = tuple(recipe.by_hand)
     kind = f"{kind}{', told' if with_messages else ''}"
     if together:
-        sql = tuple(statement for group in groups for statement in group)
-        return [Step(do="transaction", sql=sql, kind=kind, names=names, by_hand=by_hand)]
+        sql = tuple(statement for statement, _ in groups)
+        return [Step(do="transaction", sql=sql, kind=kind, names=names, by_hand=tuple(recipe.by_hand))]
     steps = []
-    for group in groups:
-        done = tuple(statement for statement in by_hand if statement in group)
-        do = "transaction" if len(group) > 1 else "source"
-        steps.append(Step(do=do, sql=tuple(group), kind=kind, names=names, by_hand=done))
+    for statement, done in groups:
+        steps.append(Step(do="source", sql=(statement,), kind=kind, names=names, by_hand=(done,) if done else ()))
         if dice.random() < 0.15:
             steps.append(Step(do="run"))
     return steps

@@ -68,6 +68,7 @@ class Follower:
             self._sql,
             self._check,
             self._parameters,
+            self._end_transactions,
             self._change,
             self._anew,
             self._again,
@@ -161,6 +162,9 @@ class Follower:
         """`Run with ddl=apply`: for this run."""
         if "former parameters" in hint:
             return self._former()
+        if "use partitioner=key" in hint and self._player.rig.config.partitioner != "key":
+            self._player.configure({"partitioner": "key"})
+            return "partitioner=key"
         found = re.search(r"[Rr]un (?:the pipeline )?with ddl=(apply|skip)", hint)
         policy = self._player.rig.config.ddl
         if found is None or policy.value == found.group(1):
@@ -168,6 +172,9 @@ class Follower:
         self._player.configure({"ddl": DdlPolicy(found.group(1))})
         self.done.append(found.group(0))
         return found.group(0)
+
+    def _end_transactions(self, error: Exception, hint: str) -> str:
+        return self._player.end_sessions() if "transaction that is open at the source" in hint else ""
 
     def _without(self, error: Exception, hint: str) -> str:
         """Green without some tables, then with them again."""

@@ -78,8 +78,7 @@ class Player:
                     disturbances.perform(step)
         finally:
             disturbances.close()
-            for connection in self._sessions.values():
-                connection.close()
+            self.end_sessions()
         return self.tally
 
     def judged_run(self, *, strict: bool, is_told: bool = False) -> None:
@@ -174,10 +173,30 @@ class Player:
         queue = None
         if given.get("queue") == "elsewhere":
             queue = QueueEndpoint(conn_id="queue", dsn=self.world.servers["source"].dsn("queue"))
-        return Rig(config=config, source_dsn=self.world.servers["source"].dsn("hunt"), target_dsn=target, queue=queue)
+        source = self.world.servers["source"].dsn("hunt")
+        if given.get("source_role") == "reader":
+            source = psycopg.conninfo.make_conninfo(source, user="reader")
+        return Rig(config=config, source_dsn=source, target_dsn=target, queue=queue)
+
+    def end_sessions(self) -> str:
+        """What the trial's own sessions hold open is rolled back, what they prepared committed; says how many."""
+        ended = [connection for connection in self._sessions.values() if not connection.closed]
+        for connection in ended:
+            connection.close()
+        with suppress(psycopg.Error), psycopg.connect(self.rig.source_dsn, autocommit=True) as connection:
+            held = connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall()
+            for (name,) in held:
+                connection.execute(f"COMMIT PREPARED '{name}'")
+        return f"ended {len(ended)} sessions, {len(held)} prepared transactions"
+
+    def beside(self, step: Step) -> None:
+        """A step at the source, while something else is under way; it waits longer for locks."""
+        patient = replace(step, sql=tuple(f"SET lock_timeout = '20s'; {one}" for one in step.sql))
+        (self._transaction if step.options["do"] == "transaction" else self._source)(patient)
 
     def _source(self, step: Step) -> None:
-        run_each(self.rig.source_dsn, step.sql)
+        is_superuser = step.options.get("superuser")
+        run_each(self.world.servers["source"].dsn("hunt") if is_superuser else self.rig.source_dsn, step.sql)
 
     def _touch(self, step: Step) -> None:
         """A row of a table's last definition: from here on the pipeline can know it."""

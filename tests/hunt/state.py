@@ -41,7 +41,7 @@ class State:
     def count(self, trial: Trial, outcome: Outcome) -> None:
         self.done += 1
         self.green += outcome.tally.green
-        self.kinds.update({step.kind for step in trial.steps} - {"rows"})
+        self.kinds.update(kinds(trial))
         self.red.update(outcome.tally.red)
         self.followed.update(how.split(":")[0][:60] for how in outcome.tally.followed)
 
@@ -78,6 +78,12 @@ class State:
                 f"        HUNT_STEPS={finding['script']}",
             ]
         return "\n".join(lines)
+
+
+def kinds(trial: Trial) -> set[str]:
+    """What it exercises, and at which places."""
+    during = {f"{step.options['of']}: {step.options['place']}" for step in trial.steps if "place" in step.options}
+    return {step.kind for step in trial.steps} - {"rows"} | during
 
 
 def exotic(trial: Trial) -> set[str]:

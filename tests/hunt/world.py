@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -46,13 +47,15 @@ class World:
                 for name in ("hunt", "queue"):
                     connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
                     connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
-                connection.execute("DROP ROLE IF EXISTS plain")
-                connection.execute("CREATE ROLE plain LOGIN")
-        execute(
-            self.servers["target"].dsn("hunt"),
-            "GRANT CREATE ON DATABASE hunt TO plain",
-            "GRANT CREATE ON SCHEMA public TO plain",
-        )
+                for role, rights in (("plain", ""), ("reader", "REPLICATION")):
+                    connection.execute(f"DROP ROLE IF EXISTS {role}")
+                    connection.execute(f"CREATE ROLE {role} LOGIN {rights}")
+        for side, role in (("target", "plain"), ("source", "reader")):
+            execute(
+                self.servers[side].dsn("hunt"),
+                f"GRANT CREATE ON DATABASE hunt TO {role}",
+                f"GRANT CREATE ON SCHEMA public TO {role}",
+            )
         install(self.servers["source"].dsn("hunt"))
         for old in (*map(self._kept, self.servers), *self.directory.glob("log*")):
             shutil.rmtree(old, ignore_errors=True)
@@ -64,13 +67,30 @@ class World:
         self._copy(server.directory, self._kept(side))
         server.start()
 
-    def restore(self, side: str) -> None:
+    def restore(self, side: str, *, promoted: bool = False) -> None:
         """Nothing, if nothing was kept."""
         if self._kept(side).exists():
             server = self.servers[side]
             server.kill()
             self._copy(self._kept(side), server.directory)
-            server.start()
+            self._start(server, promoted=promoted)
+
+    def promote(self, side: str) -> None:
+        """As a standby does that had received everything: the same WAL, on a timeline of its own."""
+        server = self.servers[side]
+        server.stop()
+        self._start(server, promoted=True)
+
+    @staticmethod
+    def _start(server: PostgresServer, *, promoted: bool) -> None:
+        if promoted:
+            with (server.directory / "postgresql.auto.conf").open("a") as settings:
+                settings.write("restore_command = 'false'\n")
+            (server.directory / "recovery.signal").touch()
+        server.start()
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            while connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,):
+                time.sleep(0.05)
 
     def crash(self, side: str) -> None:
         self.servers[side].kill()

@@ -1,0 +1,63 @@
+"""Something is done while the product is at some place: one of its functions waits for it, in this process."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from unittest import mock
+
+from tests.hunt.runs import PLACES
+
+PACKAGE: Final = "airflow_parallel_apply"
+_HEAD_START_SECONDS: Final = 0.3
+"""What waits for the product's own locks goes on when these are gone."""
+_LONGEST_SECONDS: Final = 60.0
+
+
+class Died(BaseException):
+    """What a process that is killed there would leave behind, nearly: its sessions end, its transactions with them."""
+
+
+@contextmanager
+def arrived(place: str, call: int, do: Callable[[], None], *, is_beside: bool) -> Iterator[None]:
+    """`do` is called at the call-th arrival. `is_beside`: in a thread, which the product waits for briefly only; what
+    it has begun has ended behind the context. A place that nothing arrives at is the context's end.
+    """
+    path, when = PLACES[place]
+    module, _, names = path.partition(":")
+    *owners, name = names.split(".")
+    owner = functools.reduce(getattr, owners, importlib.import_module(f"{PACKAGE}.{module}"))
+    original = getattr(owner, name)
+    lock, calls, beside = threading.Lock(), 0, threading.Thread(target=do, daemon=True)
+
+    def strike() -> None:
+        nonlocal calls
+        with lock:
+            calls += 1
+            if calls != call:
+                return
+        if is_beside:
+            beside.start()
+            beside.join(_HEAD_START_SECONDS)
+        else:
+            do()
+
+    @functools.wraps(original)
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        if when == "before":
+            strike()
+        result = original(*arguments, **named)
+        if when == "after":
+            strike()
+        return result
+
+    with mock.patch.object(owner, name, wrapped):
+        yield
+    if calls >= call and is_beside:
+        beside.join(_LONGEST_SECONDS)
+    elif calls < call:
+        do()
