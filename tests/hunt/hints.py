@@ -118,7 +118,7 @@ class Follower:
         ):
             result = runner.invoke(app, words)
             text = f"{text}, after {how}"
-        return f"{text}: {result.exit_code} {result.output.strip()[-200:]}"
+        return f"{text}: {result.exit_code} {result.output.strip()[-1000:]}"
 
     def _sql(self, error: Exception, hint: str) -> str:
         statements = [found.strip() for found in _SQL.findall(hint) if "…" not in found and "<" not in found]
@@ -232,6 +232,8 @@ class Follower:
         self.done.append("started anew")
         dropped = self.command("parallel-apply drop --force --log")
         owner = player.rig_of_owner
+        for side, statement in re.findall(r"^ +(source|target): (.+)$", dropped, re.MULTILINE):
+            self._execute(Side(side), [statement])
         tables = owner.rows(
             "SELECT format('DROP TABLE %I.%I CASCADE', schemaname, tablename) FROM pg_tables "
             "WHERE schemaname IN ('public', 'shop', 'moved')"

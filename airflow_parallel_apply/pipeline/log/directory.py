@@ -26,6 +26,11 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError
 
 ROWS_SUFFIX: Final = ".rows.parquet"
 TRANSACTIONS_SUFFIX: Final = ".transactions.parquet"
+RESTORE: Final = (
+    "Restore the log's directory from a copy. Without one, start anew: parallel-apply drop, empty the target's tables, "
+    "a new log_url, start=copy."
+)
+"""What to do about a log that is damaged: nothing else has what it holds."""
 _TEMPORARY_PREFIX: Final = ".tmp-"
 _LOCAL_HOSTS: Final = ("", "localhost")
 
@@ -143,7 +148,7 @@ def file_errors(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise LogError(
             f"{path} is missing",
-            hint="Is the log's directory mounted on this host, and has nobody removed files from it?",
+            hint=f"Is the log's directory mounted on this host? If somebody removed files from it: {RESTORE}",
         ) from error
     except PermissionError as error:
         raise LogError(f"{path}: permission denied", hint="Give this process's user access to the log.") from error

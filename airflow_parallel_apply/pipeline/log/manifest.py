@@ -20,7 +20,7 @@ import xxhash
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.event import NO_SEQNO, Relation
-from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
+from airflow_parallel_apply.pipeline.log.directory import RESTORE, LogDirectory, file_errors
 from airflow_parallel_apply.pipeline.log.protocol import (
     LOG_FORMAT,
     LogIdentity,
@@ -95,7 +95,7 @@ def load(directory: LogDirectory) -> LogView:
     if not versions:
         raise LogError(
             f"{directory.manifests} holds no manifest",
-            hint="The log's directory was emptied or is not the one that capture writes: mount or restore it.",
+            hint=f"The log's directory was emptied, or is not the one that capture writes. {RESTORE}",
         )
     pending: list[Manifest] = []
     for version in range(versions[-1], -1, -1):
@@ -190,7 +190,7 @@ def read_manifest(directory: LogDirectory, version: int) -> Manifest:
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"{path} is not a manifest of this version of the software: {error!r}") from error
     if manifest.version != version:
-        raise LogError(f"{path} says that it is version {manifest.version}", hint="Restore the log from a copy.")
+        raise LogError(f"{path} says that it is version {manifest.version}", hint=RESTORE)
     return manifest
 
 
@@ -286,7 +286,7 @@ def read_checked(path: Path) -> dict[str, Any]:
         content = path.read_bytes()
     body = content[_BODY_START : -len(_TAIL)]
     if content != _HEAD + xxhash.xxh3_128_hexdigest(body).encode() + _MIDDLE + body + _TAIL:
-        raise LogError(f"{path} does not match its checksum", hint="Restore the log's directory from a copy.")
+        raise LogError(f"{path} does not match its checksum", hint=RESTORE)
     decoded: dict[str, Any] = json.loads(body)
     return decoded
 

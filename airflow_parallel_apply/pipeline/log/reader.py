@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
+from airflow_parallel_apply.pipeline.log.directory import RESTORE, LogDirectory, file_errors
 from airflow_parallel_apply.pipeline.log.manifest import catch_up, load, read_identity
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Segment
 from airflow_parallel_apply.pipeline.log.schema import ROWS, STORED, TRANSACTIONS
@@ -65,7 +65,7 @@ class DirectoryLogReader:
             if size != segment.file_bytes:
                 raise LogError(
                     f"{path} has {size} bytes instead of {segment.file_bytes}",
-                    hint="Restore the file from a copy of the log.",
+                    hint=RESTORE,
                 )
             files.append(str(path))
         return tuple(files)

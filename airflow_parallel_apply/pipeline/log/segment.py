@@ -20,7 +20,7 @@ import xxhash
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.clustering import cluster
-from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, write_durable
+from airflow_parallel_apply.pipeline.log.directory import RESTORE, LogDirectory, file_errors, write_durable
 from airflow_parallel_apply.pipeline.log.links import link
 from airflow_parallel_apply.pipeline.log.options import rows_memory_bytes
 from airflow_parallel_apply.pipeline.log.protocol import RowGroup, Segment
@@ -177,4 +177,4 @@ def _encode_rows(rows: pa.Table, groups: tuple[RowGroup, ...], order: npt.NDArra
 
 
 def _corrupt(path: str) -> LogError:
-    return LogError(f"{path} does not match its checksum", hint="Restore the file from a copy of the log.")
+    return LogError(f"{path} does not match its checksum", hint=RESTORE)
