@@ -42,8 +42,9 @@ PLAIN: Final[Mapping[str, str]] = {
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
+    "row_security": "off",
 }
-"""Transactions that see what was committed before each statement, and may write."""
+"""Transactions that see what was committed before each statement, and may write; no policy hides rows."""
 
 Run = Callable[[str], Sequence[Sequence[Any]]]
 """Executes a statement without parameters in a transaction of its own; its rows."""

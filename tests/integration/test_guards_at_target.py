@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import Rig, execute
@@ -218,3 +219,19 @@ def test_a_rule_that_adds_rows_elsewhere_is_none_of_ours(rig: Rig) -> None:
     execute(rig.target_dsn, told.split("Hint: ")[1].split("Run ")[1].split(";")[0])
     rig.run()
     assert rig.comparison().equal
+
+
+def test_rows_that_a_policy_hides_are_no_missing_rows(plain: PlainRig) -> None:
+    rig = plain.having(ddl=DdlPolicy.APPLY)
+    plain.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    rig.run()
+    rig.write("INSERT INTO t SELECT i, 'old' FROM generate_series(1, 5) i")
+    rig.run()
+    owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
+    execute(owner, "ALTER TABLE t ENABLE ROW LEVEL SECURITY")
+    rig.write("UPDATE t SET v = 'new'")
+    told = refused(rig, "row-level security", "BYPASSRLS")
+    assert "compare" not in told
+    execute(owner, f"ALTER ROLE {psycopg.conninfo.conninfo_to_dict(rig.target_dsn)['user']} BYPASSRLS")
+    rig.run()
+    assert rig.rows("SELECT DISTINCT v FROM t") == [("new",)]
