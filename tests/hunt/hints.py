@@ -52,17 +52,19 @@ class Follower:
 
         told = str(error)
         hint = told.partition("Hint:")[2]
-        times = self._told.count(told)
-        self._told.append(told)
+        stem = re.sub(r"generation \d+|seqno \d+", "", told)
+        times = self._told.count(stem)
+        self._told.append(stem)
         if times > 2:
             raise Caught("hints lead nowhere", told)
-        if times and _TAKEN_AS_DONE.search(hint):
+        if (times or "already exists" in told) and _TAKEN_AS_DONE.search(hint) and "until=" not in hint:
             self._player.configure({"ddl": DdlPolicy.SKIP})
             return "ddl=skip, for what was done by hand"
         if "then run with ddl=skip, once" in hint:
             self._player.configure({"ddl": DdlPolicy.SKIP})
         for way in (
             self._without,
+            self._passing_over,
             self._check_first,
             self._shell,
             self._sql,
@@ -219,11 +221,30 @@ class Follower:
         """A person changes the target's table as the source's was: with the statements that he ran there."""
         if not _BY_HAND.search(hint):
             return ""
-        statements = [one for step in self._player.past for one in step.by_hand][self._by_hand :]
-        if not statements:
+        steps = [step for step in self._player.past if step.by_hand][self._by_hand :]
+        if not steps:
             return ""
-        self._by_hand += len(statements)
+        self._by_hand += len(steps)
+        told = str(error)
+        statements = [one for step in steps if any(named(name, told) for name in step.names) for one in step.by_hand]
         return self._execute(Side.TARGET, statements)
+
+    def _passing_over(self, error: Exception, hint: str) -> str:
+        """One run up to an LSN that passes over the DDL before it."""
+        from tests.hunt.player import RED
+
+        found = re.search(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+)", hint)
+        if found is None:
+            return ""
+        self.done.append(found.group(0))
+        given = self._player.rig.config.ddl
+        self._player.configure({"ddl": DdlPolicy.SKIP})
+        try:
+            self._player.run_once(until=found.group(1))
+        except RED as failure:
+            self._player.say(f"    {found.group(0)}: {failure}")
+        self._player.configure({"ddl": given})
+        return found.group(0)
 
     def _anew(self, error: Exception, hint: str) -> str:
         if not re.search(r"(?i)anew: |start (it |the pipeline )?anew|parallel-apply drop", hint):
@@ -249,6 +270,11 @@ class Follower:
             execute(self._player.rig_of_owner.target_dsn, LAPSE)
             return "again"
         return ""
+
+
+def named(name: str, told: str) -> bool:
+    """Whether a text has the name as a word."""
+    return re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", told) is not None
 
 
 def _routing(config: Any) -> dict[str, Any]:

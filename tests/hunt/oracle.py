@@ -62,9 +62,13 @@ def tell_definitions(dsn: str, schemas: tuple[str, ...]) -> None:
             sent = connection.execute(_SENT, [oid, columns]).fetchone()
             if sent is None:
                 continue
-            query = sql.SQL("UPDATE {0} SET {1} = {1} WHERE ctid = (SELECT min(ctid) FROM {0})")
-            with suppress(psycopg.Error):
-                connection.execute(query.format(sql.Identifier(schema, name), sql.Identifier(sent[0])))
+            update = sql.SQL("UPDATE {0} SET {1} = {1} WHERE ctid = (SELECT min(ctid) FROM {0})")
+            # Of a table that takes no updates; one with a key takes them.
+            insert = sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM {0} LIMIT 1")
+            for query in (update, insert):
+                with suppress(psycopg.Error):
+                    connection.execute(query.format(sql.Identifier(schema, name), sql.Identifier(sent[0])))
+                    break
 
 
 def _tables(connection: psycopg.Connection[Any], schemas: tuple[str, ...]) -> list[Any]:

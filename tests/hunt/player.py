@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.errors import FenceBusy, ParallelApplyError
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.queue.model import QueueError
 from tests.hunt.disturb import Disturbances
-from tests.hunt.hints import Follower
+from tests.hunt.hints import Follower, named
 from tests.hunt.oracle import differences, tell_definitions
 from tests.hunt.step import Step, Trial
 from tests.hunt.world import World
@@ -111,9 +111,9 @@ class Player:
             return
         raise Caught("hints lead nowhere", told)
 
-    def run_once(self) -> None:
+    def run_once(self, *, until: str = "") -> None:
         self._number += 1
-        self.rig.run(f"run {self._number}")
+        self.rig.run(f"run {self._number}", until=until)
 
     def require_equal(self, *, strict: bool, followed: list[str]) -> None:
         known = self._touched if strict else set()
@@ -150,7 +150,7 @@ class Player:
         if not exotic:
             raise Caught("red without a cause", told)
         names = {name for step in exotic for name in step.names}
-        if not any(re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", told) for name in names):
+        if not any(named(name, told) for name in names):
             raise Caught("red that names something else", f"{told} (expected one of {sorted(names)})")
 
     def _rig(self) -> Rig:

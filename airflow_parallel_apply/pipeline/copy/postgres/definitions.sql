@@ -141,7 +141,7 @@ WITH columns AS (
                    WHEN f.oid IS NOT NULL AND own.foreign_count = 0 THEN ' DEFAULT ' || pg_get_expr(f.adbin, f.adrelid)
                    ELSE ''
                END
-            || CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END,
+            || CASE WHEN a.attnotnull AND doubtful.attnum IS NULL THEN ' NOT NULL' ELSE '' END,
             ', ' ORDER BY a.attnum
         ) AS text,
         array_agg(a.attname::text ORDER BY a.attnum)
@@ -154,6 +154,10 @@ WITH columns AS (
     LEFT JOIN pg_depend i ON i.classid = 'pg_class'::regclass AND i.refclassid = 'pg_class'::regclass
         AND i.refobjid = a.attrelid AND i.refobjsubid = a.attnum AND i.deptype = 'i' AND a.attidentity <> ''
     LEFT JOIN pg_sequence q ON q.seqrelid = i.objid
+    -- NOT VALID: rows that are there may have none.
+    LEFT JOIN (
+        SELECT k.conrelid, unnest(k.conkey) AS attnum FROM pg_constraint k WHERE k.contype = 'n' AND NOT k.convalidated
+    ) doubtful ON doubtful.conrelid = a.attrelid AND doubtful.attnum = a.attnum
     CROSS JOIN LATERAL (
         SELECT count(*) AS foreign_count
         FROM pg_depend d
