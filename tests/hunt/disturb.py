@@ -19,7 +19,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply import capture_turn
-from airflow_parallel_apply.pipeline.copy.recopy import recopy_tables
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.purge import purge_log
 from airflow_parallel_apply.router.plan import plan

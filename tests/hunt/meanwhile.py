@@ -22,15 +22,19 @@ class Died(BaseException):
     """What a process that is killed there would leave behind, nearly: its sessions end, its transactions with them."""
 
 
+def found(place: str) -> tuple[Any, str]:
+    """The module or class, and the name in it, of the place's function."""
+    module, _, names = PLACES[place][0].partition(":")
+    *owners, name = names.split(".")
+    return functools.reduce(getattr, owners, importlib.import_module(f"{PACKAGE}.{module}")), name
+
+
 @contextmanager
 def arrived(place: str, call: int, do: Callable[[], None], *, is_beside: bool) -> Iterator[None]:
     """`do` is called at the call-th arrival. `is_beside`: in a thread, which the product waits for briefly only; what
     it has begun has ended behind the context. A place that nothing arrives at is the context's end.
     """
-    path, when = PLACES[place]
-    module, _, names = path.partition(":")
-    *owners, name = names.split(".")
-    owner = functools.reduce(getattr, owners, importlib.import_module(f"{PACKAGE}.{module}"))
+    (owner, name), when = found(place), PLACES[place][1]
     original = getattr(owner, name)
     lock, calls, beside = threading.Lock(), 0, threading.Thread(target=do, daemon=True)
 

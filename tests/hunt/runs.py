@@ -32,27 +32,27 @@ CAPTURE: Final[dict[str, Place]] = {
     "between capture and plan": ("pipeline.apply.capture_turn:extend_plan", "before"),
 }
 FIRST: Final[dict[str, Place]] = {
-    "before the rehearsal": ("pipeline.copy.initial:InitialCopy.rehearse", "before"),
-    "behind the rehearsal": ("pipeline.copy.initial:InitialCopy.rehearse", "after"),
+    "before the rehearsal": ("pipeline.copy.postgres.initial:InitialCopy.rehearse", "before"),
+    "behind the rehearsal": ("pipeline.copy.postgres.initial:InitialCopy.rehearse", "after"),
     "before the publication": ("pipeline.source.postgres.first_run:FirstRun._publish", "before"),
     "before the hold": ("pipeline.source.postgres.first_run:held", "before"),
     "before the first slot": ("pipeline.source.postgres.first_run:new_slot", "before"),
     "behind the snapshot": ("pipeline.source.postgres.first_run:FirstRun._definitions", "before"),
-    "before the copy": ("pipeline.copy.initial:InitialCopy.run", "before"),
-    "before the copy's indexes": ("pipeline.copy.initial:InitialCopy._make_rest", "before"),
+    "before the copy": ("pipeline.copy.postgres.initial:InitialCopy.run", "before"),
+    "before the copy's indexes": ("pipeline.copy.postgres.initial:InitialCopy._make_rest", "before"),
     "before the first log": ("pipeline.source.postgres.first_run:FirstRun._begin_log", "before"),
     "behind the first log": ("pipeline.source.postgres.first_run:FirstRun._begin_log", "after"),
-    "before the copy is registered": ("pipeline.copy.initial:InitialCopy.register", "before"),
+    "before the copy is registered": ("pipeline.copy.postgres.initial:InitialCopy.register", "before"),
 }
 RECOPY: Final[dict[str, Place]] = {
-    "runs are kept out": ("pipeline.copy.recopy:Recopy.keep_runs_out", "after"),
+    "runs are kept out": ("pipeline.copy.postgres.recopy:Recopy.keep_runs_out", "after"),
     "before tables are published": ("pipeline.source.postgres.recopying:Recopying._publish", "before"),
     "before the copy's slot": ("pipeline.source.postgres.recopying:new_slot", "before"),
-    "before rows are copied": ("pipeline.copy.recopy:Recopy._load", "before"),
-    "behind the copied rows": ("pipeline.copy.recopy:Recopy._load", "after"),
-    "before changes are passed over": ("pipeline.copy.recopy:Recopy._pass_over", "before"),
-    "behind the log of a copy": ("pipeline.copy.recopy:Recopy._pass_over", "after"),
-    "before the copy is recorded": ("pipeline.copy.recopy:write_recopied", "before"),
+    "before rows are copied": ("pipeline.copy.postgres.recopy:Recopy._load", "before"),
+    "behind the copied rows": ("pipeline.copy.postgres.recopy:Recopy._load", "after"),
+    "before changes are passed over": ("pipeline.copy.postgres.recopy:Recopy._pass_over", "before"),
+    "behind the log of a copy": ("pipeline.copy.postgres.recopy:Recopy._pass_over", "after"),
+    "before the copy is recorded": ("pipeline.copy.postgres.recopy:write_recopied", "before"),
 }
 PLACES: Final = LANE | CAPTURE | FIRST | RECOPY
 _TOLD: Final = ("source", "transaction")

@@ -12,6 +12,8 @@ import pytest
 
 from tests.hunt.grammar import trial
 from tests.hunt.hunter import Hunter
+from tests.hunt.meanwhile import found
+from tests.hunt.runs import PLACES
 from tests.hunt.shrink import script, shrink
 from tests.hunt.step import Step, Trial
 
@@ -53,6 +55,12 @@ def test_a_trial_is_the_same_for_the_same_seed_and_comes_back_from_its_file(tmp_
         made = trial(seed)
         made.save(tmp_path / "trial.json")
         assert Trial.load(tmp_path / "trial.json") == made == trial(seed)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_of_the_hunt_is_a_function_of_the_product(place: str) -> None:
+    owner, name = found(place)
+    assert callable(getattr(owner, name))
 
 
 def test_a_loss_at_the_target_is_seen(hunter: Hunter) -> None:
