@@ -248,6 +248,12 @@ def latest_version(relations: Sequence[Relation], schema: str, table: str, oid: 
     return same_name
 
 
+def latest_names(relations: Sequence[Relation]) -> frozenset[tuple[str, str]]:
+    """Schema and name of each table that these define, as the last one of its definitions has them."""
+    last = {relation.oid or relation.name: relation for relation in relations}
+    return frozenset((relation.schema, relation.table) for relation in last.values())
+
+
 def _renaming_from_json(value: Any) -> Renaming | None:
     if value is None:
         return None

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import POSTGRESQL, Endpoint
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.schemes import Schemes
 from airflow_parallel_apply.pipeline.target.protocol import Target, TargetConnector
+from airflow_parallel_apply.pipeline.target.relations import LogRelations
 
 TARGETS: Final = Schemes(
     thing="target",
@@ -30,21 +26,7 @@ def open_target(endpoint: Endpoint, pipeline: str, *, log_url: str | None = None
     """A target session for one thread, without its ledger. Without `log_url` it can tell, but apply nothing. Errors:
     `ConfigurationError` for an unknown scheme.
     """
-    return target_connector(endpoint).open(endpoint, pipeline, relations=relations_of(log_url, pipeline))
-
-
-def relations_of(log_url: str | None, pipeline: str) -> Callable[[int], Relation]:
-    """The log's relations by id; the log is opened when the first is asked for."""
-    reader: list[LogReader] = []
-
-    def relation(relation_id: int) -> Relation:
-        if log_url is None:
-            raise ConfigurationError("this session was opened without a log, so it cannot apply", pipeline=pipeline)
-        if not reader:
-            reader.append(open_reader(log_url))
-        return reader[0].state().relation(relation_id)
-
-    return relation
+    return target_connector(endpoint).open(endpoint, pipeline, relations=LogRelations(log_url, pipeline))
 
 
 def logs_applied_at(endpoint: Endpoint) -> dict[str, str]:

@@ -7,7 +7,7 @@ else means `OwnershipLost`. Who owns the pipeline, and what is planned, the ledg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.target.loading import Loader
+from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Step
 
 if TYPE_CHECKING:
@@ -156,12 +157,12 @@ class TargetConnector(Protocol):
     Spark's workers probe with it. Errors: `Unavailable`, `ConfigurationError`.
     """
 
-    def open(self, endpoint: Endpoint, pipeline: str, *, relations: Callable[[int], Relation]) -> Target:
-        """A target for one thread; connects when first used. `relations`: a relation of the log by its id."""
+    def open(self, endpoint: Endpoint, pipeline: str, *, relations: Relations) -> Target:
+        """A target for one thread; connects when first used. `relations`: the log's."""
         ...
 
     def open_with_ledger(
-        self, endpoint: Endpoint, pipeline: str, *, relations: Callable[[int], Relation]
+        self, endpoint: Endpoint, pipeline: str, *, relations: Relations
     ) -> tuple[Target, Ledger] | None:
         """The same, and the pipeline's ledger in the target's own database: both on one session, so that what one does
         inside a transaction of the other is part of it. None where the target can hold no ledger.

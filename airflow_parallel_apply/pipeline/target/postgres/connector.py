@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 
@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEM
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.pipeline.target.relations import Relations
 
 _PROBE_SECONDS: Final = 10
 
@@ -29,12 +30,10 @@ _PROBE_SECONDS: Final = 10
 class PostgresConnector:
     """See `TargetConnector`."""
 
-    def open(self, endpoint: Endpoint, pipeline: str, *, relations: Callable[[int], Relation]) -> Target:
+    def open(self, endpoint: Endpoint, pipeline: str, *, relations: Relations) -> Target:
         return PostgresTarget(_session(endpoint, pipeline), relations=relations)
 
-    def open_with_ledger(
-        self, endpoint: Endpoint, pipeline: str, *, relations: Callable[[int], Relation]
-    ) -> tuple[Target, Ledger]:
+    def open_with_ledger(self, endpoint: Endpoint, pipeline: str, *, relations: Relations) -> tuple[Target, Ledger]:
         session = _session(endpoint, pipeline)
         return PostgresTarget(session, relations=relations), PostgresLedger(session)
 

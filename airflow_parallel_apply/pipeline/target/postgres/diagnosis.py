@@ -46,6 +46,7 @@ _HINTS: Final = {
     "42P01": "Create the table in the target, or exclude it from the pipeline.",
     "42703": "Add the column to the target's table.",
     "25006": "Connect to the primary, not to a standby.",
+    "54001": "At the target a trigger or a rule calls itself: `parallel-apply check` names those that act here.",
     "22P05": "The encoding of the target's database lacks a character of the source's: use one with the encoding UTF8.",
     "22001": "The target's column is narrower than the source's: `parallel-apply check` has the ALTER TABLE.",
     "22003": "The target's column is narrower than the source's: `parallel-apply check` has the ALTER TABLE.",

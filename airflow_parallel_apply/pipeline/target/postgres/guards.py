@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 INSERT: Final = "insert"
 UPDATE: Final = "update"
 DELETE: Final = "delete"
+TRUNCATE: Final = "truncate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,26 @@ def changed_rows(connection: Connection, table: TargetTable, *, row: str, schema
     return TargetError(
         f"{names} of the target's table changes what is applied{row}",
         table=table.relation.name,
+        hint=_hint(connection, guards, as_replica=as_replica),
+    )
+
+
+def changed_others(
+    connection: Connection, tables: Sequence[TargetTable], *, changed: str, schema: str, as_replica: bool
+) -> TargetError:
+    """The error for rows of a followed table, `changed`, that were written while changes of these tables were applied,
+    and were not among them. Errors: psycopg's own.
+    """
+    events = (INSERT, UPDATE, DELETE, TRUNCATE)
+    guards = [
+        guard
+        for table in tables
+        for guard in find_guards(connection, table, events, schema=schema, as_replica=as_replica, also_after=True)
+    ]
+    names = ", ".join(f"the {guard} of {guard.place}" for guard in guards) or "something"
+    return TargetError(
+        f"{names} changes what is applied: it writes to {changed}",
+        table=changed,
         hint=_hint(connection, guards, as_replica=as_replica),
     )
 

@@ -1,13 +1,13 @@
 -- name: find
 -- Those that turn a row away or change it before it is stored, or with also_after any.
--- A trigger's type has a bit for each row (1), before (2), insert (4), delete (8), update (16).
+-- A trigger's type has a bit for each row (1), before (2), insert (4), delete (8), update (16), truncate (32).
 WITH held AS (
     SELECT %(oid)s::oid AS oid
     UNION
     SELECT relid FROM pg_class c CROSS JOIN LATERAL pg_partition_tree(c.oid) WHERE c.oid = %(oid)s::oid AND c.relkind = 'p'
 ), wanted (bits, letters) AS (
     SELECT coalesce(bit_or(bit), 0), array_agg(letter)
-    FROM (VALUES ('insert', 4, '3'), ('delete', 8, '4'), ('update', 16, '2')) AS known (event, bit, letter)
+    FROM (VALUES ('insert', 4, '3'), ('delete', 8, '4'), ('update', 16, '2'), ('truncate', 32, NULL)) AS known (event, bit, letter)
     WHERE event = ANY (%(events)s::text[])
 )
 SELECT 'trigger' AS kind, g.tgname::text AS name, g.tgrelid::regclass::text AS place

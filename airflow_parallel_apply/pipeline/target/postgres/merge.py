@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, bring
 from airflow_parallel_apply.pipeline.target.postgres.multiset import Multiset
 from airflow_parallel_apply.pipeline.target.postgres.parts import Part, require_applied, same_key, sent_value
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites, Written
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, drop_staging
 
 _SHOWN_KEYS: Final = 3
@@ -39,14 +40,18 @@ class MissingRows(Exception):
         self.found = found
 
 
-def merge_parts(connection: Connection, session: Session, parts: Sequence[Part], *, moving: Moving) -> None:
-    """Apply the parts and drop their staging. `moving`: for rows whose unique values change.
+def merge_parts(
+    connection: Connection, session: Session, parts: Sequence[Part], *, moving: Moving, beside: SideWrites
+) -> None:
+    """Apply the parts and drop their staging. `moving`: for rows whose unique values change. `beside`: what others
+    write meanwhile.
 
     Errors: `MissingRows`; `Unavailable` when staging is gone; psycopg's own. The caller rolls back.
     """
     _require_staging(connection, session, parts)
     if not moving.as_replica:
         _require_what_happened(connection, session, parts)
+    beside.begin([part.table for part in parts])
     multisets = _multisets(session, parts, as_replica=moving.as_replica)
     deleted = [multiset.delete(connection) for multiset in multisets]
     counted = {multiset.table.relation.relation_id for multiset in multisets}
@@ -62,15 +67,24 @@ def merge_parts(connection: Connection, session: Session, parts: Sequence[Part],
     for part, count in zip(keyed, moved, strict=True):
         if count and bring_in(connection, session, part) != count:
             raise MissingRows(part, "U", part.staged.updates, part.staged.updates - count)
+    beside.let_deferred_act()
     for part in keyed:
         if part.table.relation.key_indexes and part.table.is_guarded(as_replica=moving.as_replica):
             require_applied(connection, session.schema, part, as_replica=moving.as_replica)
     if multisets:
         connection.execute(session.sql("merge", "default_settings"))
     for multiset, count in zip(multisets, deleted, strict=True):
-        multiset.insert(connection, deleted=count)
+        beside.count(multiset.table, multiset.insert(connection, deleted=count))
+    for part, count in zip(keyed, moved, strict=True):
+        beside.count(part.table, _written(part, moved=count))
+    beside.require_none()
     if parts:
         connection.execute(drop_staging(session.schema, [part.staged.staging for part in parts]))
+
+
+def _written(part: Part, *, moved: int) -> Written:
+    staged = part.staged
+    return Written(inserted=staged.inserts + moved, updated=staged.updates - moved, deleted=staged.deletes + moved)
 
 
 def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:

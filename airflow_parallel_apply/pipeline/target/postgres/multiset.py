@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.side_writes import Written
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
@@ -59,17 +60,22 @@ class Multiset:
             raise self._turned_away(connection, DELETE, int(wanted), gone)
         return int(gone)
 
-    def insert(self, connection: Connection, *, deleted: int) -> None:
-        """`deleted`: what `delete` returned. Errors: `TargetError` that names what turns rows away; psycopg's own."""
+    def insert(self, connection: Connection, *, deleted: int) -> Written:
+        """Returns what both have done. `deleted`: what `delete` returned.
+
+        Errors: `TargetError` that names what turns rows away; psycopg's own.
+        """
         expected = sum(one.inserts - one.deletes for one in self.staged) + deleted
         found = connection.execute(self._sql("insert")).rowcount
         if found != expected:
             raise self._turned_away(connection, INSERT, expected, found)
+        written = Written(inserted=found, deleted=deleted)
         if not self._is_guarded:
-            return
+            return written
         if connection.execute(self._sql("unlike")).fetchone() != (0,):
             raise changed_rows(connection, self.table, row="", schema=self.schema, as_replica=self.as_replica)
         connection.execute(self._sql("forget"))
+        return written
 
     @property
     def _is_guarded(self) -> bool:

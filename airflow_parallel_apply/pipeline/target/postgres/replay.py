@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.postgres.multiset import missing_ima
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns, too_long
 from airflow_parallel_apply.pipeline.target.postgres.replay_statements import build, is_there
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites, Written
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
 
 _PIPELINED: Final = 500
@@ -46,6 +47,22 @@ class _Sent:
     key: tuple[object, ...]
     may_be_done: bool
     """Whether the target's own foreign keys may have done it (see `Cascades`)."""
+    moves: bool
+    """Deletes the row, and inserts it."""
+
+    @property
+    def written(self) -> Written:
+        """What it has done."""
+        count = self.cursor.rowcount
+        if self.moves:
+            return Written(inserted=count, deleted=count)
+        match self.operation:
+            case Operation.INSERT:
+                return Written(inserted=count)
+            case Operation.DELETE:
+                return Written(deleted=count)
+            case _:
+                return Written(updated=count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +91,19 @@ class Replayer:
     """Replays rows inside the caller's transaction."""
 
     def __init__(
-        self, connection: Connection, *, schema: str, relations: Callable[[int], Relation], moving: Moving
+        self,
+        connection: Connection,
+        *,
+        schema: str,
+        relations: Callable[[int], Relation],
+        moving: Moving,
+        beside: SideWrites,
     ) -> None:
         self._connection = connection
         self._schema = schema
         self._relations = relations
         self._moving = moving
+        self._beside = beside
         self._tables: dict[int, TargetTable] = {}
         self._narrow: dict[int, Mapping[int, int]] = {}
         self._inexact: dict[int, tuple[int, ...]] = {}
@@ -95,12 +119,14 @@ class Replayer:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Rows in (seqno, fragno) order. Errors: `TargetError` that names table, seqno and key; psycopg's own."""
+        self._beside.begin(list(self._tables.values()))
         for batch in batches:
             columns = [batch.column(name) for name in _COLUMNS]
             for start in range(0, batch.num_rows, _PIPELINED):
                 self._describe(batch.column("relation_id").slice(start, _PIPELINED).unique().to_pylist())
                 rows = zip(*(column.slice(start, _PIPELINED).to_pylist() for column in columns), strict=True)
                 self._run_some(rows)
+        self._beside.require_none()
 
     def _run_some(self, rows: Iterator[tuple[Any, ...]]) -> None:
         ready: list[_Change] = []
@@ -130,6 +156,7 @@ class Replayer:
                 raise self._unlike(one).at(seqno=one.seqno)
             if one.cursor.rowcount == 1 and one.cursor.description and one.cursor.fetchone() == (False,):
                 raise self._changed(one).at(seqno=one.seqno)
+            self._beside.count(self._table(one.relation.relation_id), one.written)
 
     def _require_exact(self, changes: Sequence[_Change]) -> None:
         """Of columns whose type is another than the source's: that they print the texts which come."""
@@ -228,7 +255,8 @@ class Replayer:
         cursor.execute(self._statements[place], parameters)
         # A row that has its new key already is found by that, but for one that is between two of its key's references.
         in_key = sum(any(table.is_key(column) for column in key.columns) for key in reached.between)
-        return _Sent(cursor, operation, relation, seqno, tuple(key), reached.done and (not at_new_key or in_key > 1))
+        may_be_done = reached.done and (not at_new_key or in_key > 1)
+        return _Sent(cursor, operation, relation, seqno, tuple(key), may_be_done, moves)
 
     def _moves(
         self,
@@ -267,6 +295,7 @@ class Replayer:
         new = [self._relations(number) for number in relation_ids if number >= 0 and number not in self._tables]
         if new:
             tables = describe_tables(self._connection, new, schema=self._schema)
+            self._beside.begin(tables)
             self._tables.update(zip((relation.relation_id for relation in new), tables, strict=True))
             self._narrow.update((table.relation.relation_id, narrow_columns(table)) for table in tables)
             self._inexact.update((table.relation.relation_id, inexact_columns(table)) for table in tables)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, assert_never
 
 import psycopg
@@ -21,8 +21,10 @@ from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.redefine import follow
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
+from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
 _NOT_IN_TRANSACTION: Final = ("25001", "2D000", "0A000")
@@ -37,7 +39,11 @@ class Steps:
     """
 
     def __init__(
-        self, connection: Connection, session: Session, relations: Callable[[int], Relation], unit: Unit
+        self,
+        connection: Connection,
+        session: Session,
+        relations: Relations,
+        unit: Unit,
     ) -> None:
         self._connection = connection
         self._session = session
@@ -53,7 +59,12 @@ class Steps:
         if not rows:
             return
         moving = Moving(as_replica=be_replica(self._connection, self._session), alone=self._alone)
-        replayer = Replayer(self._connection, schema=self._session.schema, relations=self._relations, moving=moving)
+        beside = SideWrites(
+            self._connection, schema=self._session.schema, followed=self._relations.names, as_replica=moving.as_replica
+        )
+        replayer = Replayer(
+            self._connection, schema=self._session.schema, relations=self._relations, moving=moving, beside=beside
+        )
         for step in rows:
             if isinstance(step, Truncate | Statement | Redefine) and not moving.as_replica:
                 check_what_waits(self._connection)
@@ -61,10 +72,10 @@ class Steps:
                 self._leave_merge_settings()
             match step:
                 case Merge(staged):
-                    self._merge(staged, moving)
+                    self._merge(staged, moving, beside)
                 case Truncate():
                     relations = [self._relations(number) for number in step.relation_ids]
-                    _truncate(self._connection, self._session, step, relations)
+                    _truncate(self._connection, self._session, step, relations, beside)
                 case Statement():
                     replayer.forget_tables()
                     with leaving_newer_copies(self._connection, self._session, step.text, step.end_lsn):
@@ -78,10 +89,10 @@ class Steps:
                 case _:
                     assert_never(step)
 
-    def _merge(self, staged: StagedUnit, moving: Moving) -> None:
+    def _merge(self, staged: StagedUnit, moving: Moving, beside: SideWrites) -> None:
         relations = [self._relations(table.relation_id) for table in staged.tables]
         parts = describe_parts(self._connection, self._session, staged.tables, relations)
-        merge_parts(self._connection, self._session, parts, moving=moving)
+        merge_parts(self._connection, self._session, parts, moving=moving, beside=beside)
         self._has_merge_settings = True
 
     def _leave_merge_settings(self) -> None:
@@ -91,7 +102,9 @@ class Steps:
             self._has_merge_settings = False
 
 
-def _truncate(connection: Connection, session: Session, step: Truncate, relations: Sequence[Relation]) -> None:
+def _truncate(
+    connection: Connection, session: Session, step: Truncate, relations: Sequence[Relation], beside: SideWrites
+) -> None:
     """The source names every table that its CASCADE reached; the target's own references are not cascaded to."""
     tables = describe_tables(connection, relations, schema=session.schema)
     oids = [table.oid for table in tables]
@@ -105,12 +118,14 @@ def _truncate(connection: Connection, session: Session, step: Truncate, relation
                 hint=f"Run ALTER TABLE {key['child_name']} DROP CONSTRAINT {quoted(key['name'])}; the source has no "
                 "such reference. Then run again.",
             )
+    beside.begin(tables)
     connection.execute(
         sql.SQL("TRUNCATE {tables}{identity}").format(
             tables=sql.SQL(", ").join(table.own_rows for table in tables),
             identity=sql.SQL(" RESTART IDENTITY" if step.restart_identity else ""),
         )
     )
+    beside.require_none(truncated=tables)
 
 
 def _run_statement(connection: Connection, text: str) -> None:

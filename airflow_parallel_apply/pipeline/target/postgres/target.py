@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
@@ -38,15 +38,16 @@ from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_s
 from airflow_parallel_apply.pipeline.target.postgres.steps import Steps
 from airflow_parallel_apply.pipeline.target.postgres.ties import find_ties
 from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
+from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Statement, Step
 
 
 class PostgresTarget:
-    """See `Target`. `relations`: a relation of the log by its id. `is_one_database`: the plan is in this database, and
+    """See `Target`. `relations`: the log's. `is_one_database`: the plan is in this database, and
     a commit looks at it in its own transaction.
     """
 
-    def __init__(self, session: Session, *, relations: Callable[[int], Relation], is_one_database: bool = True) -> None:
+    def __init__(self, session: Session, *, relations: Relations, is_one_database: bool = True) -> None:
         self._session = session
         self._relations = relations
         self._is_one_database = is_one_database

@@ -1,0 +1,161 @@
+"""What triggers and rules of the target write to followed tables while changes are applied: nothing, or the run stops.
+
+A trigger behind the row may change it, its neighbours, or another followed table, at once or at the end of the
+transaction, and no statement of ours would show it. The server counts what a transaction writes to each table: so much
+as was applied, and not a row more. Nothing is counted where nothing of the target's acts on the rows that come.
+
+Source: `pg_stat_get_xact_tuples_*`. They count this session's rows that are not yet reported, so two readings inside
+one transaction are compared. An update that moves a row to another partition counts as a deletion and an insertion
+there: of what each table is to have, (inserted - deleted) and (inserted + updated) are compared, which such moves leave
+as they are, and which no other writes can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
+from airflow_parallel_apply.pipeline.filled import filled
+from airflow_parallel_apply.pipeline.target.postgres.cascades import find_acting_keys
+from airflow_parallel_apply.pipeline.target.postgres.guards import changed_others
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Rows of one table, its partitions' included."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def __add__(self, other: Written) -> Written:
+        return Written(
+            inserted=self.inserted + other.inserted,
+            updated=self.updated + other.updated,
+            deleted=self.deleted + other.deleted,
+        )
+
+    def __sub__(self, other: Written) -> Written:
+        return Written(
+            inserted=self.inserted - other.inserted,
+            updated=self.updated - other.updated,
+            deleted=self.deleted - other.deleted,
+        )
+
+    @property
+    def whatever_moved(self) -> tuple[int, int]:
+        """The same, however many of the updated rows came into other partitions."""
+        return self.inserted - self.deleted, self.inserted + self.updated
+
+
+class SideWrites:
+    """Of one transaction. `followed`: schema and name of each of the pipeline's tables. Counts from the first guarded
+    table on.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        schema: str,
+        followed: Callable[[], Collection[tuple[str, str]]],
+        as_replica: bool,
+    ) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._followed = followed
+        self._as_replica = as_replica
+        self._guarded: dict[int, TargetTable] = {}
+        self._tables: dict[int, str] = {}
+        self._before: Mapping[int, Written] = {}
+        self._ours: dict[int, Written] = {}
+
+    def begin(self, tables: Sequence[TargetTable]) -> None:
+        """Before the first row of these is written. Errors: `ConfigurationError` where the server counts nothing;
+        psycopg's own.
+        """
+        guarded = [table for table in tables if table.is_guarded(as_replica=self._as_replica)]
+        if guarded and not self._guarded:
+            if self._connection.execute("SHOW track_counts").fetchone() != ("on",):
+                raise ConfigurationError(
+                    "triggers or rules of the target act on applied rows, and what they write is not counted",
+                    table=guarded[0].relation.name,
+                    hint="Set track_counts to on at the target, as it is by default.",
+                )
+            self._tables = self._find_tables(tables)
+            self._before = self._read()
+        self._guarded.update((table.oid, table) for table in guarded)
+
+    def count(self, table: TargetTable, written: Written) -> None:
+        """What was applied to it, as the server's counts of changed rows say."""
+        if self._guarded:
+            self._ours[table.oid] = self._ours.get(table.oid, Written()) + written
+
+    def let_deferred_act(self) -> None:
+        """Triggers that wait for the transaction's end. Errors: psycopg's own, and what they raise."""
+        if not self._guarded:
+            return
+        if self._as_replica:
+            # Of a replica nothing else waits.
+            self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            return
+        query = statement("side_writes", "deferred_triggers", schema=self._schema)
+        names = self._connection.execute(query, {"oids": list(self._guarded)}).fetchall()
+        if names:
+            listed = sql.SQL(", ").join(sql.Identifier(*name) for name in names)
+            self._connection.execute(sql.SQL("SET CONSTRAINTS {} IMMEDIATE").format(listed))
+
+    def require_none(self, *, truncated: Sequence[TargetTable] = ()) -> None:
+        """Compare, once the deferred triggers have acted; then counting begins anew, since a TRUNCATE or DDL may come,
+        which take counts back. `truncated`: by the step that ends here. Errors: `TargetError` that names a table;
+        psycopg's own.
+        """
+        if not self._guarded:
+            return
+        self.let_deferred_act()
+        empty = {table.oid for table in truncated}
+        for table, has_rows in zip(
+            truncated, filled(self._connection, [one.own_rows for one in truncated]), strict=True
+        ):
+            if has_rows:
+                raise self._error(table.oid)
+        for oid, after in self._read().items():
+            written = after - self._before[oid]
+            if oid not in empty and written.whatever_moved != self._ours.get(oid, Written()).whatever_moved:
+                raise self._error(oid)
+        self._guarded.clear()
+        self._ours.clear()
+
+    def _find_tables(self, tables: Sequence[TargetTable]) -> dict[int, str]:
+        """But those that foreign keys of the target change by themselves, as the source's have done."""
+        names = {*self._followed(), *((table.relation.schema, table.relation.table) for table in tables)}
+        acted_on = {key.child for key in find_acting_keys(self._connection, schema=self._schema)}
+        found = self._connection.execute(
+            statement("side_writes", "tables", schema=self._schema),
+            {"schemas": [schema for schema, _ in names], "tables": [table for _, table in names]},
+        )
+        return {oid: name for oid, name in found if oid not in acted_on}
+
+    def _read(self) -> dict[int, Written]:
+        found = self._connection.execute(
+            statement("side_writes", "written", schema=self._schema), {"oids": list(self._tables)}
+        )
+        return {
+            oid: Written(inserted=inserted, updated=updated, deleted=deleted)
+            for oid, inserted, updated, deleted in found
+        }
+
+    def _error(self, oid: int) -> TargetError:
+        return changed_others(
+            self._connection,
+            list(self._guarded.values()),
+            changed=self._tables[oid],
+            schema=self._schema,
+            as_replica=self._as_replica,
+        )

@@ -1,0 +1,39 @@
+-- name: tables
+-- A partition counts with its table.
+WITH named AS (
+    SELECT c.oid, c.relispartition, format('%%s.%%s', n.nspname, c.relname) AS name
+    FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS wanted (nspname, relname)
+    JOIN pg_namespace n ON n.nspname = wanted.nspname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname AND c.relkind IN ('r', 'p')
+)
+SELECT oid::bigint, name
+FROM named
+WHERE NOT relispartition OR NOT EXISTS (
+    SELECT FROM pg_partition_ancestors(named.oid) AS above (oid) JOIN named other ON other.oid = above.oid
+    WHERE other.oid <> named.oid
+);
+
+-- name: written
+SELECT c.oid::bigint, sum(pg_stat_get_xact_tuples_inserted(part.oid))::bigint,
+       sum(pg_stat_get_xact_tuples_updated(part.oid))::bigint, sum(pg_stat_get_xact_tuples_deleted(part.oid))::bigint
+FROM pg_class c
+CROSS JOIN LATERAL (
+    SELECT c.oid WHERE c.relkind <> 'p'
+    UNION ALL
+    SELECT tree.relid FROM pg_partition_tree(c.oid) tree WHERE c.relkind = 'p'
+) part
+WHERE c.oid = ANY (%(oids)s::oid[])
+GROUP BY c.oid;
+
+-- name: deferred_triggers
+WITH held AS (
+    SELECT oid FROM unnest(%(oids)s::oid[]) AS oid
+    UNION
+    SELECT tree.relid FROM pg_class c CROSS JOIN LATERAL pg_partition_tree(c.oid) tree
+    WHERE c.oid = ANY (%(oids)s::oid[]) AND c.relkind = 'p'
+)
+SELECT DISTINCT n.nspname::text, k.conname::text
+FROM held
+JOIN pg_trigger g ON g.tgrelid = held.oid AND NOT g.tgisinternal AND g.tgdeferrable AND g.tgenabled IN ('O', 'A')
+JOIN pg_constraint k ON k.oid = g.tgconstraint
+JOIN pg_namespace n ON n.oid = k.connamespace;

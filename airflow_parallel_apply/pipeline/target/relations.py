@@ -1,0 +1,47 @@
+"""What a target asks of the log: definitions by id, and which tables there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.event import Relation, latest_names
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.log.protocol import LogReader, LogState
+
+
+class Relations(Protocol):
+    """The definitions of a log."""
+
+    def __call__(self, relation_id: int) -> Relation:
+        """One by its id."""
+        ...
+
+    def names(self) -> Collection[tuple[str, str]]:
+        """Schema and name of each table that is followed, as the log knows them."""
+        ...
+
+
+class LogRelations:
+    """See `Relations`. The log is opened when it is first asked; without one it can be asked nothing."""
+
+    def __init__(self, log_url: str | None, pipeline: str) -> None:
+        self._log_url = log_url
+        self._pipeline = pipeline
+        self._reader: LogReader | None = None
+
+    def __call__(self, relation_id: int) -> Relation:
+        return self._state().relation(relation_id)
+
+    def names(self) -> Collection[tuple[str, str]]:
+        return latest_names(self._state().relations)
+
+    def _state(self) -> LogState:
+        if self._log_url is None:
+            raise ConfigurationError(
+                "this session was opened without a log, so it cannot apply", pipeline=self._pipeline
+            )
+        if self._reader is None:
+            self._reader = open_reader(self._log_url)
+        return self._reader.state()
