@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
+from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 
@@ -34,6 +35,7 @@ class CopyPart:
     end). No `first_block`: the table is no heap, and comes whole. Tables are (schema, name).
 
     `table`: where the rows lie, which is a partition's leaf; `target`: where they go. `weight`: its share, in bytes.
+    `careful`: the source's definition, where the target may store other values than it is sent.
     """
 
     table: tuple[str, str]
@@ -43,10 +45,11 @@ class CopyPart:
     first_block: int | None
     end_block: int | None
     weight: int
+    careful: Relation | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For the record in the target."""
-        return asdict(self)
+        return {**asdict(self), "careful": self.careful.to_json() if self.careful is not None else None}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> CopyPart:
@@ -54,7 +57,8 @@ class CopyPart:
         plain: dict[str, Any] = {
             name: tuple(found) if isinstance(found, list) else found for name, found in value.items()
         }
-        return cls(**plain)
+        careful = plain.pop("careful", None)
+        return cls(**plain, careful=Relation.from_json(careful) if careful is not None else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Final, Self
 from uuid import uuid4
@@ -42,7 +42,8 @@ from airflow_parallel_apply.pipeline.finding import Finding, refuse
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 from airflow_parallel_apply.pipeline.target.postgres.check import check_target, require_that_empty
-from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
+from airflow_parallel_apply.pipeline.target.postgres.copying import needs_care
+from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables, find_tables
@@ -126,13 +127,16 @@ class InitialCopy:
             destinations = self._destinations(connection)
         with self._reading.errors("copy"):
             stored = stored_tables(self._reading.catalog(), self._relations)
-        self._record.add_parts(copy_id, plan_parts(stored, destinations))
+        parts = plan_parts(stored, destinations)
+        self._record.add_parts(copy_id, parts)
         order = CopyOrder(
             pipeline=self._config.pipeline, copy_id=copy_id, snapshot=snapshot.name, schema=DEFAULT_SCHEMA
         )
         try:
             with self._watched():
                 self._load(order)
+                if any(destination.is_careful for destination in destinations):
+                    self._require_no_others({part.target_oid for part in parts})
                 self._make_rest(definitions)
                 self._analyze()
         except ParallelApplyError as error:
@@ -200,6 +204,7 @@ class InitialCopy:
     def _destinations(self, connection: Connection) -> list[Destination]:
         """Columns that the target computes itself are not sent."""
         tables = describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
+        as_replica = may_be_replica(connection, self._writing)
         return [
             Destination(
                 relation=table.relation,
@@ -207,9 +212,16 @@ class InitialCopy:
                 columns=tuple(
                     column.name for column in table.relation.columns if not table.columns[column.name].generated
                 ),
+                is_careful=needs_care(table, as_replica=as_replica),
             )
             for table in tables
         ]
+
+    def _require_no_others(self, filled: Collection[int]) -> None:
+        """That tables without rows at the source got none, as a trigger of another one might have written."""
+        with self._writing.transaction("copy") as connection:
+            tables = describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
+            require_that_empty(connection, [table for table in tables if table.oid not in filled])
 
     def _make_rest(self, definitions: Definitions) -> None:
         with self._reading.errors("copy"):

@@ -22,8 +22,10 @@ from airflow_parallel_apply.pipeline.copy.postgres.record import CopyRecord, par
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder, CopyPart
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
+from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
 
 CHUNK_BYTES: Final = 64 * 2**10
 """What is sent to the target at once: fewer calls, and no more than the processor's cache takes."""
@@ -54,13 +56,27 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
                 return
             record.end_twins(order.copy_id, number)
         with writing.transaction("copy", is_brief=False) as into:
-            be_replica(into, writing)
+            as_replica = be_replica(into, writing)
             into.execute("SET LOCAL lc_monetary = 'C'")
             with reading.errors("copy"):
                 if not see_snapshot(reading.catalog(), order.snapshot):
                     raise cut_off(order.pipeline)
                 look_exactly(reading.catalog())
-            sent = send(into, _copy_in(part), chunks(reading, _copy_out(part)))
+            if part.careful is None:
+                sent = send(into, _copy_in(part), chunks(reading, _copy_out(part, _columns(part))))
+            else:
+                (table,) = describe_tables(into, [part.careful], schema=order.schema)
+                copying = open_copying(
+                    into,
+                    table,
+                    schema=order.schema,
+                    as_replica=as_replica,
+                    followed=lambda: record.targets(order.copy_id),
+                )
+                copying.begin()
+                with copying.taking():
+                    sent = send(into, copying.command, chunks(reading, _copy_out(part, copying.columns)))
+                copying.finish(sent.rows)
             into.execute(writing.sql("session", "brief"))
             if not record.mark(into, order.copy_id, number, rows=sent.rows, text_bytes=sent.text_bytes):
                 raise psycopg.Rollback
@@ -184,7 +200,7 @@ def _abandon(connection: psycopg.Connection[Any]) -> None:
         return
 
 
-def _copy_out(part: CopyPart) -> sql.Composed:
+def _copy_out(part: CopyPart, columns: sql.Composed) -> sql.Composed:
     """ONLY: what inherits from a table is a table of its own."""
     table = sql.Identifier(*part.table)
     if part.first_block is None:
@@ -193,7 +209,7 @@ def _copy_out(part: CopyPart) -> sql.Composed:
         rows = sql.SQL("ONLY {} WHERE ctid >= {}").format(table, sql.Literal(f"({part.first_block},0)"))
         if part.end_block is not None:
             rows = sql.SQL("{} AND ctid < {}").format(rows, sql.Literal(f"({part.end_block},0)"))
-    return sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(_columns(part), rows)
+    return sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(columns, rows)
 
 
 def _copy_in(part: CopyPart) -> sql.Composed:

@@ -35,11 +35,12 @@ class StoredTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a followed table's rows go, and which columns are sent."""
+    """Where a followed table's rows go, and which columns are sent. `is_careful`: it may store other values."""
 
     relation: Relation
     oid: int
     columns: tuple[str, ...]
+    is_careful: bool
 
 
 def stored_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> tuple[StoredTable, ...]:
@@ -77,6 +78,7 @@ def _cut(table: StoredTable, destination: Destination, part_bytes: int) -> list[
             first_block=first if table.is_heap else None,
             end_block=end,
             weight=table.size_bytes // count,
+            careful=destination.relation if destination.is_careful else None,
         )
         for first, end in zip(bounds, [*bounds[1:], None], strict=True)
     ]

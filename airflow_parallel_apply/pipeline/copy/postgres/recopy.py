@@ -38,7 +38,7 @@ from airflow_parallel_apply.pipeline.copy.postgres.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.postgres.record import TEXT_PER_BYTE, empty_tables
 from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import Mark, Relation
+from airflow_parallel_apply.pipeline.event import Mark, Relation, latest_names
 from airflow_parallel_apply.pipeline.finding import refuse
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedger
@@ -52,11 +52,13 @@ from airflow_parallel_apply.pipeline.source.postgres.recopying import Recopying,
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
 from airflow_parallel_apply.pipeline.target.postgres.check import check_target, nested_findings
+from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.positions import read_positions
 from airflow_parallel_apply.pipeline.target.postgres.recopied import require_generation, write_recopied
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
@@ -158,10 +160,13 @@ class Recopy:
         with self._recopying.then() as then, self._writing.transaction("recopy", is_brief=False) as connection:
             connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
             connection.execute("SET LOCAL lc_monetary = 'C'")
-            be_replica(connection, self._writing)
+            as_replica = be_replica(connection, self._writing)
             tables = describe_tables(connection, then.relations, schema=DEFAULT_SCHEMA)
+            beside = SideWrites(connection, schema=self._writing.schema, followed=self._followed, as_replica=as_replica)
+            beside.begin(tables)
             empty_tables(connection, self._writing, [table.own_rows for table in tables])
-            counts = self._load(connection, then, tables)
+            beside.require_none(truncated=tables)
+            counts = self._load(connection, then, tables, as_replica=as_replica)
             done = tuple(
                 Recopied(
                     schema=table.relation.schema,
@@ -229,7 +234,9 @@ class Recopy:
                     "Run the pipeline until it is green, with an exclude pattern for what is new; then copy them.",
                 )
 
-    def _load(self, connection: Connection, then: TablesThen, tables: Sequence[TargetTable]) -> list[int]:
+    def _load(
+        self, connection: Connection, then: TablesThen, tables: Sequence[TargetTable], *, as_replica: bool
+    ) -> list[int]:
         """The rows of each, as their number. Errors: those of both sides."""
         counts: list[int] = []
         with self._reading.errors("recopy"):
@@ -240,13 +247,6 @@ class Recopy:
             for stored in stored_tables(self._reading.catalog(), then.relations):
                 sizes[stored.relation] += stored.size_bytes
         for number, (table, origin) in enumerate(zip(tables, then.tables, strict=True)):
-            columns = sql.SQL(", ").join(
-                sql.Identifier(column.name)
-                for column in table.relation.columns
-                if not table.columns[column.name].generated
-            )
-            query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(columns, origin.own_rows)
-            command = sql.SQL("COPY {} ({}) FROM STDIN").format(table.identifier, columns)
             told = _Told(
                 report=self._report,
                 table=table.relation.name,
@@ -254,9 +254,20 @@ class Recopy:
                 size=sizes[number],
                 of=sum(sizes),
             )
+            copying = open_copying(
+                connection, table, schema=self._writing.schema, as_replica=as_replica, followed=self._followed
+            )
             with self._writing.errors("recopy"):
-                counts.append(send(connection, command, told.passed_on(chunks(self._reading, query))).rows)
+                copying.begin()
+                query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(copying.columns, origin.own_rows)
+                with copying.taking():
+                    sent = send(connection, copying.command, told.passed_on(chunks(self._reading, query)))
+                copying.finish(sent.rows)
+                counts.append(sent.rows)
         return counts
+
+    def _followed(self) -> frozenset[tuple[str, str]]:
+        return latest_names(open_reader(self._config.log_url).state().relations)
 
     def _pass_over(self, then: TablesThen, done: Sequence[Recopied], applied_seqno: int) -> None:
         """One manifest: the tables as they were then, and none of their changes below. Errors: `LogError`."""

@@ -162,6 +162,10 @@ class CopyRecord:
         task, is_done = found[0]
         return None if is_done else CopyPart.from_json(task)
 
+    def targets(self, copy_id: str) -> frozenset[tuple[str, str]]:
+        """Schema and name of each table that gets rows. Errors: psycopg's own."""
+        return frozenset((schema, table) for schema, table in self._run("targets", copy_id=copy_id))
+
     def mark(self, connection: Connection, copy_id: str, number: int, *, rows: int, text_bytes: int) -> bool:
         """In the transaction of the part's rows, last. False: a twin was faster, or this copy is over."""
         values = {"copy_id": copy_id, "part": number, "rows": rows, "bytes": text_bytes}

@@ -71,6 +71,13 @@ FROM {schema}.copy_part p
 JOIN {schema}.copy c ON c.pipeline = p.pipeline AND c.copy_id = p.copy_id AND c.failure IS NULL
 WHERE p.copy_id = %(copy_id)s AND p.part = %(part)s;
 
+-- name: targets
+SELECT DISTINCT n.nspname::text, c.relname::text
+FROM {schema}.copy_part p
+JOIN pg_class c ON c.oid = p.target_oid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.copy_id = %(copy_id)s;
+
 -- name: mark
 -- The copy's row is locked until the commit, so that a copy that begins anew waits for us or we for it, and then find it gone.
 UPDATE {schema}.copy_part p

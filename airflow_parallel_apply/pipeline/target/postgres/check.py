@@ -21,9 +21,10 @@ from airflow_parallel_apply.pipeline.finding import (
     quoted,
     refuse,
 )
-from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns, retyping
+from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
+from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import MOST_COLUMNS
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables

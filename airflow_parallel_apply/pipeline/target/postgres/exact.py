@@ -14,10 +14,9 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import quoted
-from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit, is_cast_by_text
+from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns
+from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 _REFUSED: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.NotSupportedError)
@@ -107,16 +106,3 @@ def unlike(table: TargetTable, index: int, *, key: Sequence[str | None], text: s
         hint=f"Run {retyping(relation, index, stored)} at the target; then run again.",
         values=text,
     )
-
-
-def retyping(relation: Relation, index: int, stored: str) -> str:
-    """The ALTER TABLE that gives a column of the target the source's type, and keeps every text that it prints: of
-    most types a cast does not.
-    """
-    column = relation.columns[index]
-    name = quoted(column.name)
-    value = f"{name}::{column.type_name}"
-    if not is_cast_by_text(stored, column.type_name):
-        value = f"CASE num_nulls({name}) WHEN 0 THEN concat({name})::{column.type_name} END"
-    table = quoted(relation.schema, relation.table)
-    return f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {column.type_name} USING {value}"

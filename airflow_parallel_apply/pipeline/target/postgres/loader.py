@@ -195,7 +195,8 @@ class _Staging:
         return self._connection.cursor().copy(command)  # type: ignore[arg-type]
 
     def _located(self, error: psycopg.Error) -> Exception:
-        found = refused_by_width(error, self._relation) or translate(error, op="stage", table=self._relation.name)
+        refusal = refused_by_width(error, self._target) if self._target is not None else None
+        found = refusal or translate(error, op="stage", table=self._relation.name)
         line = copy_line(error)
         if line is not None and self._seqnos:
             seqnos = np.concatenate(self._seqnos)

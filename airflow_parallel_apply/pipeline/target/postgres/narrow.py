@@ -14,8 +14,8 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 _BOUNDED: Final = re.compile(r"character varying\((\d+)\)")
@@ -43,21 +43,23 @@ def constraints(table: TargetTable) -> list[sql.Composed]:
     ]
 
 
-def refused_by_width(error: psycopg.Error, relation: Relation) -> TargetError | None:
+def refused_by_width(error: psycopg.Error, table: TargetTable) -> TargetError | None:
     """What an error says if one of `constraints` raised it."""
     name = error.diag.constraint_name or ""
     if not name.startswith(_CONSTRAINT):
         return None
-    return too_long(relation, int(name.removeprefix(_CONSTRAINT)))
+    return too_long(table, int(name.removeprefix(_CONSTRAINT)))
 
 
-def too_long(relation: Relation, index: int) -> TargetError:
+def too_long(table: TargetTable, index: int) -> TargetError:
     """The error for a value that the target's column would refuse, or cut blanks off."""
+    relation = table.relation
+    stored = table.columns[relation.columns[index].name].type_sql
     column = relation.columns[index]
     return TargetError(
         "the target refuses: value too long for its type",
         table=relation.name,
         column=column.name,
-        hint="The target's column is narrower than the source's: `parallel-apply check` has the ALTER TABLE to make "
-        f"it {column.type_name}.",
+        hint="The target's column is narrower than the source's. "
+        f"Run {retyping(relation, index, stored)} at the target, to make it {column.type_name}; then run again.",
     )

@@ -222,7 +222,7 @@ class Replayer:
         for index, length in self._narrow.get(relation.relation_id, {}).items():
             value = values[index] if index < len(values) else None
             if operation is not Operation.DELETE and value is not None and len(value) > length:
-                raise too_long(relation, index).at(seqno=seqno)
+                raise too_long(table, index).at(seqno=seqno)
         new_key = [values[index] for index in relation.key_indexes] if relation.key_indexes else list(values)
         key = list(old_key or ()) if operation is Operation.KEY_ARRIVED else new_key
         moves = self._moves(table, operation, seqno, values, old_key)

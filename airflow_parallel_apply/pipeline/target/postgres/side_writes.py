@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
-from airflow_parallel_apply.pipeline.filled import filled
 from airflow_parallel_apply.pipeline.target.postgres.cascades import find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.guards import changed_others
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+from airflow_parallel_apply.postgres.filled import filled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
