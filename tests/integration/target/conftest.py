@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.event import Relation, latest_names
 from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -23,6 +23,19 @@ from tests.support.log_rows import Row, clustered
 
 LEASE = timedelta(seconds=30)
 CLAIM = "claim1"
+
+
+class Known:
+    """See `Relations`."""
+
+    def __init__(self, relations: dict[int, Relation]) -> None:
+        self._relations = relations
+
+    def __call__(self, relation_id: int) -> Relation:
+        return self._relations[relation_id]
+
+    def names(self) -> frozenset[tuple[str, str]]:
+        return latest_names(tuple(self._relations.values()))
 
 
 class Scene:
@@ -41,7 +54,7 @@ class Scene:
 
     def another(self) -> PipelineSession:
         session = Session(self.dsn, pipeline="demo", schema=DEFAULT_SCHEMA)
-        target = PostgresTarget(session, relations=lambda number: self.relations[number])
+        target = PostgresTarget(session, relations=Known(self.relations))
         self.opened.append(PipelineSession(ledger=PostgresLedger(session), target=target, is_one_database=True))
         return self.opened[-1]
 
