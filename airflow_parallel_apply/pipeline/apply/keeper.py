@@ -70,6 +70,16 @@ class Keeper:
             self.hold(role, after)
             return after
 
+    def renew(self) -> None:
+        """Renew the fence and all that is held, once."""
+        try:
+            self._renew_fence()
+        except OwnershipLost:
+            self._on_lost("fence")
+        except ParallelApplyError as error:
+            _logger.warning("the fence was not renewed, trying again: %s", error)
+        self._renew_tasks()
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -82,13 +92,7 @@ class Keeper:
 
     def _run(self) -> None:
         while not self._ended.wait(self._lease.total_seconds() / _RENEWALS_PER_LEASE):
-            try:
-                self._renew_fence()
-            except OwnershipLost:
-                self._on_lost("fence")
-            except ParallelApplyError as error:
-                _logger.warning("the fence was not renewed, trying again: %s", error)
-            self._renew_tasks()
+            self.renew()
 
     def _renew_tasks(self) -> None:
         with self._lock:

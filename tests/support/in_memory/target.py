@@ -1,0 +1,322 @@
+"""A target in memory: positions and the rows of one table, moved together, and what Spark would stage for them.
+
+It holds what it is told to strictly: an insertion needs the key to be free, an update or a deletion needs its row, so
+that a change that is lost or repeated is seen where it happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.epoch import StagedTable, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.errors import (
+    Conflict,
+    LogError,
+    OwnershipLost,
+    PlanError,
+    TargetError,
+    Unavailable,
+)
+from airflow_parallel_apply.pipeline.event import NO_SEQNO, Operation, Relation
+from airflow_parallel_apply.pipeline.finding import Finding
+from airflow_parallel_apply.pipeline.line import values_of
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
+from airflow_parallel_apply.pipeline.removal import Removal
+from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
+from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Step, Truncate
+
+Rows = dict[int, str | None]
+"""By key."""
+
+_names = count()
+
+
+@dataclass(frozen=True)
+class LogRow:
+    """A row of the log's one table."""
+
+    seqno: int
+    fragno: int
+    operation: str
+    bucket: int
+    id: int
+    value: str | None
+
+
+@dataclass(frozen=True)
+class Net:
+    """What a unit does to a key: how it begins, and whether and with which value the row is there at its end."""
+
+    begins: str
+    is_there: bool
+    value: str | None
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A staging table: whose it is, and its net changes by key."""
+
+    channel: int | None
+    token: str
+    net: dict[int, Net]
+
+
+@dataclass
+class TargetData:
+    """What a target holds: the part that outlives its sessions. `unique`: whether no two rows may have one value.
+    `poison`: keys whose changes are refused.
+    """
+
+    rows: Rows = field(default_factory=dict)
+    positions: list[Position] = field(default_factory=list)
+    routing_digest: str = ""
+    generation: int = 0
+    staging: dict[str, Staged] = field(default_factory=dict)
+    unique: bool = False
+    poison: set[int] = field(default_factory=set)
+    sessions: set[MemoryTarget] = field(default_factory=set)
+
+    def copy(self) -> TargetData:
+        """A backup: without sessions and staging."""
+        return replace(self, rows=dict(self.rows), positions=list(self.positions), staging={}, sessions=set())
+
+    def restore(self, backup: TargetData) -> None:
+        """Go back to a backup; every session ends."""
+        self.rows, self.positions = dict(backup.rows), list(backup.positions)
+        self.routing_digest, self.generation = backup.routing_digest, backup.generation
+        self.staging = {}
+        for session in self.sessions:
+            session.end()
+
+
+class MemoryTarget:
+    """Implements `Target` over a `TargetData`, which several of them may share in one thread."""
+
+    def __init__(self, data: TargetData, *, require_planned: Callable[[Unit], bool] = lambda unit: True) -> None:
+        """`require_planned`: asked in the transaction of a commit, where the ledger is in the same database."""
+        self._data = data
+        self._is_planned = require_planned
+        self._channels: frozenset[int] | None = frozenset()
+        self._token = ""
+        self._is_ended = False
+        data.sessions.add(self)
+
+    def end(self) -> None:
+        """End the session: its next call is told so, and the one after that has a new one."""
+        self._is_ended = True
+
+    # --- set-up ---
+
+    def is_installed(self) -> bool:
+        return True
+
+    def migrate(self) -> tuple[str, ...]:
+        return ()
+
+    def identity(self) -> TargetIdentity:
+        return TargetIdentity(system_identifier="memory", database="memory")
+
+    def drop(self, *, force: bool) -> Removal:
+        raise NotImplementedError
+
+    def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> tuple[Finding, ...]:
+        return ()
+
+    def findings(
+        self, relations: Sequence[Relation], *, channels: int, require_empty: bool, may_lack_tables: bool = False
+    ) -> tuple[Finding, ...]:
+        return ()
+
+    def ddl_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+        return ()
+
+    def nested_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+        return ()
+
+    def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
+        return ()
+
+    def recopied(self) -> tuple[Recopied, ...]:
+        return ()
+
+    # --- positions ---
+
+    def positions(self, *, durable: bool = False) -> tuple[Position, ...]:
+        self._require_session()
+        return tuple(self._data.positions)
+
+    def generation(self) -> int:
+        self._require_session()
+        return self._data.generation
+
+    def own(self, generation: int) -> None:
+        self._require_session()
+        self._end_others(None)
+        if generation >= self._data.generation:
+            self._data.generation = generation
+            self._data.positions = [replace(at, generation=generation) for at in self._data.positions]
+
+    def routing_digest(self) -> str:
+        self._require_session()
+        return self._data.routing_digest
+
+    def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
+        self._require_session()
+        self._end_others(None)
+        before = self._data.positions
+        if before and self._data.routing_digest == routing.digest:
+            return low_watermark(before)
+        if not all_equal(before):
+            raise PlanError("the routing changed while the channels stand at different seqnos")
+        seqno = low_watermark(before) if before else NO_SEQNO
+        self._data.positions = [
+            Position(channel=channel, seqno=seqno, generation=generation, claim=None)
+            for channel in range(routing.channels)
+        ]
+        self._data.routing_digest = routing.digest
+        self._data.generation = max(self._data.generation, generation)
+        return seqno
+
+    def take(self, channel: int | None, *, generation: int, token: str, routing_digest: str | None = None) -> Position:
+        self._require_session()
+        if generation != self._data.generation:
+            raise OwnershipLost(f"generation {generation} of the pipeline is over")
+        if routing_digest is not None and routing_digest != self._data.routing_digest:
+            raise OwnershipLost("the pipeline was routed anew")
+        self._channels, self._token = (None if channel is None else frozenset({channel})), token
+        self._end_others(self._channels)
+        taken = [at for at in self._data.positions if channel is None or at.channel == channel]
+        for at in taken:
+            self._data.positions[at.channel] = replace(at, generation=generation, claim=token)
+        self._data.staging = {
+            name: staged
+            for name, staged in self._data.staging.items()
+            if staged.token == token or not (channel is None or staged.channel is None or staged.channel == channel)
+        }
+        return min((self._data.positions[at.channel] for at in taken), key=lambda at: at.seqno)
+
+    def leave(self) -> None:
+        self._require_session()
+        self._channels, self._token = frozenset(), ""
+
+    # --- apply ---
+
+    def stage(self, unit: Unit, rows: Sequence[LogRow]) -> StagedUnit:
+        """What Spark does for a unit, of whose range `rows` are: leave its own, and load their net changes."""
+        self._require_session()
+        mine = [row for row in rows if _is_of(unit, row)]
+        if len(mine) != unit.row_count:
+            raise LogError(f"the unit has {len(mine)} rows, its plan says {unit.row_count}")
+        held = [at for at in self._data.positions if unit.channel is None or at.channel == unit.channel]
+        if any(at.claim != unit.token for at in held):
+            raise OwnershipLost("the claim was lost", channel=unit.channel)
+        name = f"s{next(_names)}"
+        self._data.staging[name] = Staged(unit.channel, unit.token, _net(mine))
+        table = StagedTable(relation_id=0, staging=name, inserts=0, updates=0, deletes=0, has_unsent=False)
+        return StagedUnit(unit=unit, tables=(table,), row_count=unit.row_count, seconds=0.0)
+
+    def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
+        self._require_session()
+        held = [at for at in self._data.positions if unit.channel is None or at.channel == unit.channel]
+        if held and all(at.seqno == unit.last_seqno for at in held):
+            return
+        for at in held:
+            if (at.seqno, at.generation, at.claim) != (unit.after(at.channel), unit.generation, unit.token):
+                raise OwnershipLost(f"the position is at {at.seqno}, no longer this claim's", channel=at.channel)
+        if not self._is_planned(unit):
+            raise OwnershipLost(f"no planned epoch ends at seqno {unit.last_seqno}")
+        rows, done = dict(self._data.rows), []
+        for step in steps:
+            match step:
+                case Merge(staged):
+                    done += [table.staging for table in staged.tables]
+                    for table in staged.tables:
+                        self._merge(rows, table.staging)
+                case Truncate():
+                    rows.clear()
+                case Replay(batches):
+                    self._replay(rows, batches())
+                case _:
+                    raise NotImplementedError(f"{step} in memory")
+        self._data.rows = rows
+        for at in held:
+            self._data.positions[at.channel] = replace(at, seqno=unit.last_seqno)
+        for name in done:
+            del self._data.staging[name]
+
+    def discard(self, token: str) -> None:
+        self._require_session()
+        self._data.staging = {name: found for name, found in self._data.staging.items() if found.token != token}
+
+    def close(self) -> None:
+        self._data.sessions.discard(self)
+
+    def _merge(self, rows: Rows, name: str) -> None:
+        staged = self._data.staging.get(name)
+        if staged is None:
+            raise OwnershipLost("the staging is gone")
+        for key, net in staged.net.items():
+            self._require_row(rows, key, net.begins)
+            rows.pop(key, None)
+            if net.is_there:
+                rows[key] = net.value
+        self._require_unique(rows)
+
+    def _replay(self, rows: Rows, batches: Iterator[pa.RecordBatch]) -> None:
+        for batch in batches:
+            for row in rows_of(batch):
+                self._require_row(rows, row.id, row.operation)
+                if row.operation == Operation.DELETE:
+                    del rows[row.id]
+                else:
+                    rows[row.id] = row.value
+                self._require_unique(rows)
+
+    def _require_row(self, rows: Rows, key: int, operation: str) -> None:
+        if key in self._data.poison:
+            raise TargetError(f"key {key} is refused", table="public.t")
+        if (key in rows) is (operation == Operation.INSERT):
+            raise AssertionError(f"{operation} of key {key}, which is {'there' if key in rows else 'not there'}")
+
+    def _require_unique(self, rows: Rows) -> None:
+        values = [value for value in rows.values() if value is not None]
+        if self._data.unique and len(values) != len(set(values)):
+            raise Conflict("two rows have one value", table="public.t")
+
+    def _require_session(self) -> None:
+        if self._is_ended:
+            self._is_ended = False
+            raise Unavailable("the session was ended")
+
+    def _end_others(self, channels: frozenset[int] | None) -> None:
+        """Those that hold one of the channels (None: all), but for this one."""
+        for session in self._data.sessions - {self}:
+            if session._token and (channels is None or session._channels is None or channels & session._channels):
+                session.end()
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[LogRow]:
+    """The changes of rows of a batch of the log."""
+    for row in batch.select(["seqno", "fragno", "operation", "bucket", "values"]).to_pylist():
+        if Operation(row["operation"]).is_row:
+            key, value = values_of(row["values"])
+            yield LogRow(row["seqno"], row["fragno"], row["operation"], row["bucket"], int(str(key)), value)
+
+
+def _is_of(unit: Unit, row: LogRow) -> bool:
+    channel = row.bucket * unit.channels // 1024
+    return unit.channel in (None, channel) and unit.after(channel) < row.seqno <= unit.last_seqno
+
+
+def _net(rows: Sequence[LogRow]) -> dict[int, Net]:
+    net: dict[int, Net] = {}
+    for row in rows:
+        begins = net[row.id].begins if row.id in net else row.operation
+        net[row.id] = Net(begins, row.operation != Operation.DELETE, row.value)
+    return net
