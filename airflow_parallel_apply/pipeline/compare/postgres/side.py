@@ -16,12 +16,11 @@ from airflow_parallel_apply.pipeline.compare.protocol import ComparedSide, Sourc
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
 from airflow_parallel_apply.postgres.statements import statements
 
-_REFUSED_CLASS: Final = "42"
-"""Of the SQLSTATEs that tell of a missing table or column, or of a right to it."""
 _LOOKING: Final = {"search_path": "", "default_transaction_read_only": "on"}
 
 
@@ -48,7 +47,7 @@ class PostgresSide:
         try:
             ((count, total),) = self._ask("checksum", table)
         except psycopg.Error as error:
-            if error.sqlstate is not None and error.sqlstate[:2] == _REFUSED_CLASS:
+            if error.sqlstate is not None and error.sqlstate[:2] == sqlstate.ACCESS_CLASS:
                 raise TableRefused(error.diag.message_primary) from error
             raise self._translated(error) from error
         return count, int(total)

@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, Unavailable
+from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, Run, SettingsLost, settle
 from airflow_parallel_apply.postgres.statements import statements
@@ -22,6 +23,9 @@ _AT_SOURCE: Final = {"search_path": "", "client_connection_check_interval": "5s"
 """Names of types are qualified wherever they are. By the second one a dead reader is noticed."""
 _BATCH_BYTES_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
+
+_UNREACHABLE: Final = (sqlstate.CONNECTION_CLASS, "57P", sqlstate.RESOURCES_CLASS, sqlstate.ROLLBACK_CLASS)
+"""57P: the server shuts down, or is not up yet."""
 
 
 class Session:
@@ -137,30 +141,30 @@ def _first_line(error: Exception) -> str:
 def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
     state = getattr(error, "sqlstate", None) or ""
     text = _first_line(error)
-    if state.startswith("28") or "authentication failed" in text:
+    if state.startswith(sqlstate.LOGIN_CLASS) or "authentication failed" in text:
         return ConfigurationError(
             f"the source {place} refuses the login: {text}", op=op, hint="Check user and password of the connection."
         )
-    if state == "3D000" or ("does not exist" in text and "database" in text):
+    if state == sqlstate.NO_DATABASE or ("does not exist" in text and "database" in text):
         return ConfigurationError(f"the source {place}: {text}", op=op, hint="Check the connection's database.")
-    if state == "42501":
+    if state == sqlstate.INSUFFICIENT_PRIVILEGE:
         return ConfigurationError(
             f"the source {place} refuses: {text}", op=op, hint="Grant the connection's user what is missing."
         )
-    if state == "55006":
+    if state == sqlstate.OBJECT_IN_USE:
         return Unavailable(
             f"the slot is in use: {text}", op=op, hint="Another capture reads it, or one that died a moment ago."
         )
-    if state in {"53400", "53300"} and "replication slots" in text:
+    if state in {sqlstate.CONFIGURATION_LIMIT, sqlstate.TOO_MANY_CONNECTIONS} and "replication slots" in text:
         return ConfigurationError(
             f"the source {place}: {text}", op=op, hint="Raise max_replication_slots, or drop a slot nobody uses."
         )
-    if state == "55P03" or state == "57014":
+    if state in {sqlstate.LOCK_NOT_AVAILABLE, sqlstate.QUERY_CANCELED}:
         return Unavailable(
             f"the source {place}: {text}",
             op=op,
             hint="A transaction that is open at the source holds it up; look at pg_stat_activity.",
         )
-    if not state or state.startswith(("08", "57P", "53", "40")):
+    if not state or state.startswith(_UNREACHABLE):
         return Unavailable(f"the source {place} cannot be reached: {text}", op=op, hint="Is it up, and reachable here?")
     return SourceError(f"the source {place} says: {text}", op=op)

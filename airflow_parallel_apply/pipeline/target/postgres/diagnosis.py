@@ -1,7 +1,4 @@
-"""What PostgreSQL reports, as errors of the pipeline: branched by what the caller may do.
-
-Source: the SQLSTATE classes of the PostgreSQL manual, appendix A.
-"""
+"""What PostgreSQL reports, as errors of the pipeline: branched by what the caller may do."""
 
 from __future__ import annotations
 
@@ -21,45 +18,59 @@ from airflow_parallel_apply.pipeline.errors import (
     Unavailable,
 )
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
+from airflow_parallel_apply.postgres import sqlstate
 
-_UNAVAILABLE_CLASSES: Final = ("08", "53", "57", "58")
+_UNAVAILABLE_CLASSES: Final = (
+    sqlstate.CONNECTION_CLASS,
+    sqlstate.RESOURCES_CLASS,
+    sqlstate.OPERATOR_CLASS,
+    sqlstate.SYSTEM_CLASS,
+)
 """Connection, resources, operator intervention, system errors."""
 
-_RETRYABLE: Final = ("40001", "40003", "55P03", "25P03")
+_RETRYABLE: Final = (
+    sqlstate.SERIALIZATION_FAILURE,
+    sqlstate.COMPLETION_UNKNOWN,
+    sqlstate.LOCK_NOT_AVAILABLE,
+    sqlstate.IDLE_IN_TRANSACTION_TIMEOUT,
+)
 """Serialization, unknown outcome, lock timeout, and a transaction that its own process left standing."""
-_LOGIN: Final = ("28", "3D")
+_LOGIN: Final = (sqlstate.LOGIN_CLASS, sqlstate.CATALOG_CLASS)
 
-_DEADLOCK: Final = "40P01"
 _CONFLICTS: Final = {
-    "23505": ConflictReason.UNIQUE,
-    "23P01": ConflictReason.EXCLUSION,
-    "23503": ConflictReason.FOREIGN_KEY,
+    sqlstate.UNIQUE_VIOLATION: ConflictReason.UNIQUE,
+    sqlstate.EXCLUSION_VIOLATION: ConflictReason.EXCLUSION,
+    sqlstate.FOREIGN_KEY_VIOLATION: ConflictReason.FOREIGN_KEY,
 }
 
 _HINTS: Final = {
-    "23505": "The row is in the target already. Did somebody else write it, or did the copies differ at the start?",
-    "23P01": "A row in the target excludes this one. Did somebody else write it, or did the copies differ before?",
-    "23503": "A row that this one refers to is not in the target. Let the role set session_replication_role.",
-    "23502": "The target demands a value that the source has none for.",
-    "42501": "Grant the privilege to the role of the target connection; where it must be the owner, "
+    sqlstate.UNIQUE_VIOLATION: "The row is in the target already. Did somebody else write it, or did the "
+    "copies differ at the start?",
+    sqlstate.EXCLUSION_VIOLATION: "A row in the target excludes this one. Did somebody else write it, or did "
+    "the copies differ before?",
+    sqlstate.FOREIGN_KEY_VIOLATION: "A row that this one refers to is not in the target. Let the role set "
+    "session_replication_role.",
+    sqlstate.NOT_NULL_VIOLATION: "The target demands a value that the source has none for.",
+    sqlstate.INSUFFICIENT_PRIVILEGE: "Grant the privilege to the role of the target connection; where it "
+    "must be the owner, "
     "`parallel-apply check --ddl apply` has the command.",
-    "42P01": "Create the table in the target, or exclude it from the pipeline.",
-    "42703": "Add the column to the target's table.",
-    "25006": "Connect to the primary, not to a standby.",
-    "54001": "At the target a trigger or a rule calls itself: `parallel-apply check` names those that act here.",
-    "22P05": "The encoding of the target's database lacks a character of the source's: use one with the encoding UTF8.",
-    "22001": "The target's column is narrower than the source's: `parallel-apply check` has the ALTER TABLE.",
-    "22003": "The target's column is narrower than the source's: `parallel-apply check` has the ALTER TABLE.",
-    "22": "The target's column has another type than the source's: `parallel-apply check` has the ALTER TABLE.",
+    sqlstate.UNDEFINED_TABLE: "Create the table in the target, or exclude it from the pipeline.",
+    sqlstate.UNDEFINED_COLUMN: "Add the column to the target's table.",
+    sqlstate.READ_ONLY_TRANSACTION: "Connect to the primary, not to a standby.",
+    sqlstate.STATEMENT_TOO_COMPLEX: "At the target a trigger or a rule calls itself: `parallel-apply check` names "
+    "those that act here.",
+    sqlstate.UNTRANSLATABLE_CHARACTER: "The encoding of the target's database lacks a character of the "
+    "source's: use one with the encoding UTF8.",
+    sqlstate.STRING_TOO_LONG: "The target's column is narrower than the source's: `parallel-apply check` has "
+    "the ALTER TABLE.",
+    sqlstate.NUMBER_OUT_OF_RANGE: "The target's column is narrower than the source's: `parallel-apply check` "
+    "has the ALTER TABLE.",
+    sqlstate.DATA_CLASS: "The target's column has another type than the source's: `parallel-apply check` has "
+    "the ALTER TABLE.",
 }
-_CHECK: Final = "23514"
-_NOT_SUPPORTED: Final = "0A000"
-_NOT_NULL: Final = "23502"
-_PRIVILEGE: Final = "42501"
-_RAISED: Final = ("P0001", "P0004")
+_RAISED: Final = (sqlstate.RAISED, sqlstate.ASSERTION_FAILED)
 _ENUM: Final = re.compile(r"invalid input value for enum (.+?): ", re.DOTALL)
 _IN_FUNCTION: Final = re.compile(r"PL/pgSQL function (\S+)")
-_UNIQUE: Final = "23505"
 _TAKEN: Final = (
     "Where the source has no such key any more, since it moved to other columns, run ALTER TABLE {table} DROP "
     "CONSTRAINT {constraint} at the target (DROP INDEX for an index alone), then run again. Else: did somebody else "
@@ -122,7 +133,7 @@ def translate(
         return Unavailable(f"the {server} went away: {text}", op=op)
     if state in _RETRYABLE:
         return RetryableError(f"the {server} rolled back: {text}", op=op)
-    if state == _DEADLOCK:
+    if state == sqlstate.DEADLOCK_DETECTED:
         return Deadlock(f"the {server} rolled back: {text}", op=op, table=table or _table(error))
     hint = _hint(error, state or "", table)
     if state in _CONFLICTS:
@@ -134,7 +145,11 @@ def translate(
             hint=hint,
             values=values,
         )
-    kind = ConfigurationError if state in ("42501", "25006") else TargetError
+    kind = (
+        ConfigurationError
+        if state in (sqlstate.INSUFFICIENT_PRIVILEGE, sqlstate.READ_ONLY_TRANSACTION)
+        else TargetError
+    )
     return kind(
         f"the {server} refuses: {text}",
         op=op,
@@ -159,23 +174,25 @@ def copy_column(error: psycopg.Error) -> str | None:
 
 def _hint(error: psycopg.Error, state: str, table: str | None) -> str | None:
     """What leads on, as precisely as the server's report allows."""
-    if state == _UNIQUE and error.diag.constraint_name is not None:
+    if state == sqlstate.UNIQUE_VIOLATION and error.diag.constraint_name is not None:
         return _TAKEN.format(table=_table(error) or table, constraint=error.diag.constraint_name)
-    if state == _CHECK and error.diag.constraint_name is None:
+    if state == sqlstate.CHECK_VIOLATION and error.diag.constraint_name is None:
         return _NO_PARTITION
-    if state == _CHECK and error.diag.datatype_name is not None:
+    if state == sqlstate.CHECK_VIOLATION and error.diag.datatype_name is not None:
         return _DOMAIN_CHECK.format(domain=error.diag.datatype_name, constraint=error.diag.constraint_name)
-    if state == _CHECK:
+    if state == sqlstate.CHECK_VIOLATION:
         return _TABLE_CHECK.format(table=_table(error) or table, constraint=error.diag.constraint_name)
-    if state == _NOT_NULL and error.diag.column_name is not None:
+    if state == sqlstate.NOT_NULL_VIOLATION and error.diag.column_name is not None:
         return _DROP_NOT_NULL.format(table=_table(error) or table, column=error.diag.column_name)
     primary = error.diag.message_primary or ""
     enum = _ENUM.match(primary)
     if enum:
         return _NO_LABEL.format(enum=enum[1])
-    if state == _PRIVILEGE and "row-level security" in primary:
+    if state == sqlstate.INSUFFICIENT_PRIVILEGE and "row-level security" in primary:
         return _ROW_SECURITY
-    if state == _NOT_SUPPORTED and ("RETURNING on relation" in primary or "rules are not supported" in primary):
+    if state == sqlstate.FEATURE_NOT_SUPPORTED and (
+        "RETURNING on relation" in primary or "rules are not supported" in primary
+    ):
         return _RULE
     if state in _RAISED:
         return _RAISED_BY.format(where=_function(error))

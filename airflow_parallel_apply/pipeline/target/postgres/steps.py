@@ -26,8 +26,13 @@ from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tabl
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
+from airflow_parallel_apply.postgres import sqlstate
 
-_NOT_IN_TRANSACTION: Final = ("25001", "2D000", "0A000")
+_NOT_IN_TRANSACTION: Final = (
+    sqlstate.ACTIVE_TRANSACTION,
+    sqlstate.TRANSACTION_TERMINATION,
+    sqlstate.FEATURE_NOT_SUPPORTED,
+)
 """VACUUM, CREATE INDEX CONCURRENTLY and the like; COMMIT; what the server cannot do inside a block."""
 
 _SHOWN_LETTERS: Final = 200

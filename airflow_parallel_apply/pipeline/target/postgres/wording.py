@@ -12,6 +12,8 @@ from typing import Final
 
 import psycopg
 
+from airflow_parallel_apply.postgres import sqlstate
+
 _KEY_VALUES: Final = re.compile(
     r"^(?P<key>Key \(.*?\))=\(.*\)(?P<verb> (?:already exists|is not present in|is still referenced from)[^()=]*)?",
     re.DOTALL,
@@ -19,9 +21,6 @@ _KEY_VALUES: Final = re.compile(
 _PARTITION_KEY: Final = re.compile(r"^Partition key of the failing row contains (\(.*?\)) = ", re.DOTALL)
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _LAST_QUOTED: Final = re.compile(r': ".*"$', re.DOTALL)
-_DATA: Final = "22"
-_CONSTRAINT: Final = "23"
-_RAISED: Final = "P0"
 _HIDDEN: Final = "..."
 
 
@@ -34,7 +33,7 @@ def wording(error: psycopg.Error) -> tuple[str, str | None]:
     detail = error.diag.message_detail
     full = _line(f"{primary}; {detail}" if detail else primary)
     kind = (error.sqlstate or "")[:2]
-    parts = (_without_values(primary) if kind == _DATA else primary, _without_row(kind, detail or ""))
+    parts = (_without_values(primary) if kind == sqlstate.DATA_CLASS else primary, _without_row(kind, detail or ""))
     shown = _line("; ".join(part for part in parts if part))
     if error.diag.message_primary is not None:
         error.args = (shown,)
@@ -43,7 +42,7 @@ def wording(error: psycopg.Error) -> tuple[str, str | None]:
 
 def _without_row(kind: str, detail: str) -> str:
     """What is left of a detail. Those of data and of constraints quote rows, also in other languages than English."""
-    if kind not in (_DATA, _CONSTRAINT, _RAISED):
+    if kind not in (sqlstate.DATA_CLASS, sqlstate.CONSTRAINT_CLASS, sqlstate.RAISED_CLASS):
         return detail
     partition = _PARTITION_KEY.match(detail)
     if partition:

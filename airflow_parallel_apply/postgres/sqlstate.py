@@ -1,0 +1,50 @@
+"""The SQLSTATEs that callers tell apart: classes have two characters, conditions five.
+
+Source: appendix A of the PostgreSQL manual.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CONNECTION_CLASS: Final = "08"
+DATA_CLASS: Final = "22"
+CONSTRAINT_CLASS: Final = "23"
+LOGIN_CLASS: Final = "28"
+CATALOG_CLASS: Final = "3D"
+ROLLBACK_CLASS: Final = "40"
+ACCESS_CLASS: Final = "42"
+"""Syntax, names that do not exist, and privileges."""
+RESOURCES_CLASS: Final = "53"
+OPERATOR_CLASS: Final = "57"
+SYSTEM_CLASS: Final = "58"
+RAISED_CLASS: Final = "P0"
+
+FEATURE_NOT_SUPPORTED: Final = "0A000"
+STRING_TOO_LONG: Final = "22001"
+NUMBER_OUT_OF_RANGE: Final = "22003"
+UNTRANSLATABLE_CHARACTER: Final = "22P05"
+NOT_NULL_VIOLATION: Final = "23502"
+FOREIGN_KEY_VIOLATION: Final = "23503"
+UNIQUE_VIOLATION: Final = "23505"
+CHECK_VIOLATION: Final = "23514"
+EXCLUSION_VIOLATION: Final = "23P01"
+ACTIVE_TRANSACTION: Final = "25001"
+READ_ONLY_TRANSACTION: Final = "25006"
+IDLE_IN_TRANSACTION_TIMEOUT: Final = "25P03"
+TRANSACTION_TERMINATION: Final = "2D000"
+NO_DATABASE: Final = "3D000"
+SERIALIZATION_FAILURE: Final = "40001"
+COMPLETION_UNKNOWN: Final = "40003"
+DEADLOCK_DETECTED: Final = "40P01"
+INSUFFICIENT_PRIVILEGE: Final = "42501"
+UNDEFINED_TABLE: Final = "42P01"
+UNDEFINED_COLUMN: Final = "42703"
+TOO_MANY_CONNECTIONS: Final = "53300"
+CONFIGURATION_LIMIT: Final = "53400"
+STATEMENT_TOO_COMPLEX: Final = "54001"
+OBJECT_IN_USE: Final = "55006"
+LOCK_NOT_AVAILABLE: Final = "55P03"
+QUERY_CANCELED: Final = "57014"
+RAISED: Final = "P0001"
+ASSERTION_FAILED: Final = "P0004"
