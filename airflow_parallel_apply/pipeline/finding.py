@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from psycopg import sql
-
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
 _SHOWN_COMMANDS: Final = 3
@@ -137,8 +135,3 @@ def hint_of(findings: Sequence[Finding]) -> str:
 def sentence(text: str) -> str:
     """With an end: what a server said may bring its own."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def quoted(*names: str) -> str:
-    """An identifier for SQL that a person pastes, whatever is in its name."""
-    return sql.Identifier(*names).as_string()

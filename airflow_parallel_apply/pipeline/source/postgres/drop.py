@@ -11,10 +11,11 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.finding import Side, quoted
+from airflow_parallel_apply.pipeline.finding import Side
 from airflow_parallel_apply.pipeline.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatch, watch_name
+from airflow_parallel_apply.postgres.quoting import quoted
 
 _PATIENCE_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.1

@@ -13,7 +13,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, new_finding, quoted, refuse
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, new_finding, refuse
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import Overtaken
 from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record, Server
@@ -38,6 +38,7 @@ from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
 from airflow_parallel_apply.pipeline.source.protocol import Prepared, Snapshot
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
+from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.settings import POOLER_HINT
 
 _ATTEMPTS = 20

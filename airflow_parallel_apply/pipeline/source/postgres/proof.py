@@ -17,7 +17,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding, quoted
+from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.catalog import listed
 from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe, unborn
 from airflow_parallel_apply.pipeline.source.postgres.registration import (
@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.source.postgres.registration import (
     Registration,
 )
 from airflow_parallel_apply.pipeline.source.postgres.truncations import truncated_alone
+from airflow_parallel_apply.postgres.quoting import quoted
 
 _SHOWN_TABLES: Final = 5
 

@@ -18,7 +18,6 @@ from airflow_parallel_apply.pipeline.finding import (
     general_findings,
     hint_of,
     new_finding,
-    quoted,
     refuse,
 )
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
@@ -30,6 +29,7 @@ from airflow_parallel_apply.pipeline.target.postgres.staging import MOST_COLUMNS
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
 from airflow_parallel_apply.postgres.filled import filled
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
+from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.settings import POOLER_HINT
 
 OLDEST_VERSION: Final = 150000

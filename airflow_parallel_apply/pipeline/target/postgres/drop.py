@@ -5,11 +5,12 @@ from __future__ import annotations
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.finding import Side, quoted
+from airflow_parallel_apply.pipeline.finding import Side
 from airflow_parallel_apply.pipeline.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_foreign_staging
+from airflow_parallel_apply.postgres.quoting import quoted
 
 
 def drop_commands(schema: str, pipeline: str) -> tuple[str, ...]:

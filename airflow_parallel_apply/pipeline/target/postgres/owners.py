@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, quoted
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.postgres.quoting import quoted
 
 _NOTE = "With ddl=apply it alters them. As a superuser, or as the owner where the role is to own them."
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import quoted
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_cast_by_text
+from airflow_parallel_apply.postgres.quoting import quoted
 
 
 def retyping(relation: Relation, index: int, stored: str) -> str:

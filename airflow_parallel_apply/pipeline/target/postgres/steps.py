@@ -12,7 +12,6 @@ from psycopg.rows import dict_row
 from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, PlanError, TargetError
 from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import quoted
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, check_what_waits, merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
@@ -27,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 from airflow_parallel_apply.postgres import sqlstate
+from airflow_parallel_apply.postgres.quoting import quoted
 
 _NOT_IN_TRANSACTION: Final = (
     sqlstate.ACTIVE_TRANSACTION,
