@@ -20,6 +20,7 @@ TRACKED = [
 ]
 PAGES = [path for path in TRACKED if path.suffix == ".md"]
 CODE = [path for path in TRACKED if path.suffix in {".py", ".sql", ".toml", ".yaml", ".in"} or path.name == "Makefile"]
+SITE = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
 FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"(?<![\w/.-])((?:[a-z_]+/)*[A-Za-z_-]+\.md)(?:#([\w-]+))?")
 
@@ -68,8 +69,16 @@ def test_every_page_of_the_site_is_in_its_navigation() -> None:
         assert not isinstance(inner, str)
         return set().union(*map(files, inner))  # type: ignore[call-overload]
 
-    nav = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
-    assert files(nav) == {path.name for path in PAGES if path.parent == ROOT / "docs"}
+    assert files(SITE["nav"]) == {path.name for path in PAGES if path.parent == ROOT / "docs"}
+
+
+def test_the_site_asks_no_other_host_for_anything() -> None:
+    """The theme fetches fonts, diagrams and a shim for searching a disk from elsewhere, unless nothing needs them."""
+    assert SITE["theme"]["font"] is False
+    assert set(SITE["plugins"]) == {"mkdocstrings"}
+    assert not [path for path in (*SITE["extra_css"], *SITE.get("extra_javascript", ())) if "//" in path]
+    shown = [page for page in PAGES if page.parent == ROOT / "docs"]
+    assert not [page.name for page in shown if re.search(r"```mermaid|!\[[^]]*\]\(https?:", page.read_text())]
 
 
 def test_the_changelog_has_no_links_since_it_is_shown_in_two_places() -> None:
