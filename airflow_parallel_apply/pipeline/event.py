@@ -59,8 +59,7 @@ class Column:
     `number`: which column of the table it is, through all renaming; None in a log of a version that did not ask, and
     where `is_unclear`: the source's catalog had gone on before it was asked. `fill`: the SQL literal that rows older
     than the column have; None where that is not known. `generated`: whether the source computes it; None where that is
-    not known. `is_recast`: its type is a new one, which keeps all values, and the table was rewritten all the same, so
-    that an expression may have made other ones.
+    not known.
     """
 
     name: str
@@ -70,7 +69,6 @@ class Column:
     fill: str | None = None
     is_unclear: bool = False
     generated: bool | None = None
-    is_recast: bool = False
 
     def is_as(self, other: Column) -> bool:
         """Whether both are one column, unchanged, as far as their logs' versions tell. What older rows have of it does
@@ -169,7 +167,6 @@ class Relation:
                     column.fill,
                     column.is_unclear,
                     column.generated,
-                    column.is_recast,
                 ]
                 for column in self.columns
             ],
@@ -215,9 +212,9 @@ def _column_from_json(
     fill: str | None = None,
     is_unclear: bool = False,
     generated: bool | None = None,
-    is_recast: bool = False,
+    *_: object,
 ) -> Column:
-    """Logs of earlier versions say less."""
+    """Logs of earlier versions say less, or more that is not asked any longer."""
     return Column(
         name=name,
         type_name=type_name,
@@ -226,7 +223,6 @@ def _column_from_json(
         fill=fill,
         is_unclear=is_unclear,
         generated=generated,
-        is_recast=is_recast,
     )
 
 

@@ -22,9 +22,8 @@ class Sighting:
     columns' numbers. `rewritten`: file numbers by oid of those parts of the table that were rewritten or truncated
     since they were made. `fills`: of columns that were made since the log's first sighting, by number, their type and
     what rows older than they hold in them, as a literal. `types`: of all columns, by number; none in a log of a version
-    that did not keep them. `recast`: columns whose type changed where that keeps all values, while the table was
-    rewritten all the same: number, type before, type then. `names`: of all columns, by number, where the source tells
-    of each later change as it is made; else none.
+    that did not keep them. `names`: of all columns, by number, where the source tells of each later change as it is
+    made; else none.
     """
 
     oid: int
@@ -36,7 +35,6 @@ class Sighting:
     rewritten: tuple[tuple[int, int], ...] = ()
     fills: tuple[tuple[int, str, str], ...] = ()
     types: tuple[tuple[int, str], ...] = ()
-    recast: tuple[tuple[int, str, str], ...] = ()
     names: tuple[tuple[int, str], ...] = ()
 
     @property
@@ -60,7 +58,8 @@ class Sighting:
             self.rewritten,
             self.fills,
             self.types,
-            self.recast,
+            # What versions that were never released kept.
+            (),
             self.names,
         ]
 
@@ -68,7 +67,7 @@ class Sighting:
     def from_json(cls, value: Sequence[Any]) -> Sighting:
         """Inverse of `to_json`."""
         oid, lsn, last_number, absent, generated, key, rewritten, fills, *more = value
-        types, recast, names = (*more, (), (), ())[:3]
+        types, _, names = (*more, (), (), ())[:3]
         return cls(
             oid=oid,
             lsn=lsn,
@@ -79,7 +78,6 @@ class Sighting:
             rewritten=tuple((part, file) for part, file in rewritten),
             fills=tuple((number, type_name, fill) for number, type_name, fill in fills),
             types=tuple((number, type_name) for number, type_name in types),
-            recast=tuple((number, before, then) for number, before, then in recast),
             names=tuple((number, name) for number, name in names),
         )
 

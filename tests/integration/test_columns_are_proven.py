@@ -9,6 +9,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from tests.support.ddl_messages import install
 from tests.support.rig import Rig, execute
 
 _TABLE = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer)"
@@ -228,11 +229,12 @@ def test_a_not_null_that_is_not_validated_makes_no_key(rig: Rig) -> None:
 
 def test_a_change_of_type_that_depends_on_who_made_it_is_left_to_a_person(rig: Rig) -> None:
     begin(rig, "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, at timestamp DEFAULT '2026-01-01 12:00')")
-    retype = "ALTER TABLE t ALTER at TYPE timestamptz USING at AT TIME ZONE 'Asia/Tokyo'"
-    rig.write(retype, "DELETE FROM t WHERE id < 9")
+    install(rig.source_dsn)
+    retype = "SET TimeZone = 'Asia/Tokyo'", "ALTER TABLE t ALTER at TYPE timestamptz"
+    rig.write(*retype, "DELETE FROM t WHERE id < 9")
     with pytest.raises(FatalError, match=r"column at of public\.t became timestamp with time zone"):
         rig.run()
-    execute(rig.target_dsn, retype)
+    execute(rig.target_dsn, *retype)
     rig.run()
     assert_equal(rig)
 

@@ -1,27 +1,60 @@
-"""A change of type by an expression: what it makes of the values is not sent."""
+"""A table that an ALTER TABLE rewrote: what it makes of the values is not sent."""
 
 from __future__ import annotations
 
 import pytest
 
+from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
 
 _TABLE = "CREATE TABLE t (id integer PRIMARY KEY, a varchar(20), b integer, n numeric(6,2))"
+_MOVED = "UPDATE t SET b = b"
 
 FOLLOWED = {
     "a type that keeps all values": ["ALTER TABLE t ALTER a TYPE text, ALTER n TYPE numeric(9,2)"],
-    "a rewrite before": ["VACUUM FULL t", "SELECT 'run'", "ALTER TABLE t ALTER a TYPE text"],
-    "a rewrite in a later run": ["ALTER TABLE t ALTER a TYPE text", "SELECT 'run'", "VACUUM FULL t", "SELECT 'run'"],
-    "a rewrite that another type explains": ["ALTER TABLE t ALTER b TYPE bigint, ALTER a TYPE text"],
+    "a rewrite in another run": ["VACUUM FULL t", _MOVED, "SELECT 'run'", "ALTER TABLE t ALTER a TYPE text"],
+    "a rewrite in a later run": ["ALTER TABLE t ALTER a TYPE text", "SELECT 'run'", "VACUUM FULL t", _MOVED],
+    "a rewrite that moves rows as they are": [
+        "ALTER TABLE t ALTER a TYPE text", "VACUUM FULL t", "ALTER TABLE t ALTER b SET DEFAULT 4",
+        "ALTER TABLE t ALTER n SET STATISTICS 9", "CLUSTER t USING t_pkey", "ALTER TABLE t RENAME n TO m",
+        "REINDEX TABLE t", "UPDATE t SET b = 0 WHERE id < 20",
+    ],
 }  # fmt: skip
 
-RECAST = {
-    "to text": ["ALTER TABLE t ALTER a TYPE text USING 'was ' || a"],
-    "in a quiet run": ["ALTER TABLE t ALTER a TYPE varchar(30) USING 'was ' || a", "SELECT 'run'"],
-    "under a new name": ["ALTER TABLE t RENAME a TO c", "ALTER TABLE t ALTER c TYPE varchar USING upper(c)"],
-    "a number": ["ALTER TABLE t ALTER n TYPE numeric(8,2) USING n * 2", "SELECT 'run'", "VACUUM FULL t"],
+DOUBTED = {
+    "to text": (["ALTER TABLE t ALTER a TYPE text USING 'was ' || a"], "a"),
+    "as a longer one": (
+        ["ALTER TABLE t ALTER a TYPE varchar(30) USING 'was ' || a", "ALTER TABLE t ALTER a SET DEFAULT 4"], "a",
+    ),
+    "under a new name": (["ALTER TABLE t RENAME a TO c", "ALTER TABLE t ALTER c TYPE varchar USING upper(c)"], "c"),
+    "a number": (["ALTER TABLE t ALTER n TYPE numeric(8,2) USING n * 2", "VACUUM FULL t"], "n"),
+    "a type that rewrites by itself": (["ALTER TABLE t ALTER b TYPE bigint USING b * 2", _MOVED], "b"),
+    "to the type that it is": (["ALTER TABLE t ALTER b TYPE integer USING b + 1"], "b"),
+    "the key": (["ALTER TABLE t ALTER id TYPE integer USING 61 - id", "ALTER TABLE t ALTER id SET STATISTICS 9"], "id"),
+    "without an expression": (["ALTER TABLE t ALTER b TYPE bigint"], "b"),
+    "in all rows at once": (["BEGIN; UPDATE t SET b = 1; ALTER TABLE t ALTER b TYPE integer USING id; COMMIT"], "b"),
+}  # fmt: skip
+
+TOLD = {
+    "a type without an expression": [
+        "ALTER TABLE t ALTER b TYPE bigint", "ALTER TABLE t ALTER b SET DEFAULT 4", "VACUUM FULL t",
+    ],
+    "several, and what they meet": [
+        "BEGIN; SAVEPOINT s; ALTER TABLE t ALTER b TYPE bigint; RELEASE s; UPDATE t SET b = 5 WHERE id < 20; "
+        "ALTER TABLE t ALTER b TYPE numeric; COMMIT",
+        "ALTER TABLE t RENAME b TO d", "ALTER TABLE t ALTER n TYPE numeric(9,3)",
+    ],
+}  # fmt: skip
+
+HIDDEN = {
+    "an expression": "ALTER TABLE t ALTER b TYPE bigint using(b * 2)",
+    "one in a block": "DO $$ BEGIN ALTER TABLE t ALTER b TYPE integer USING b + 1; END $$",
+    "one that no trigger saw": "ALTER EVENT TRIGGER parallel_apply_capture_rewrite DISABLE; "
+    "ALTER TABLE t ALTER b TYPE integer USING b + 1; ALTER EVENT TRIGGER parallel_apply_capture_rewrite ENABLE ALWAYS; "
+    "ALTER TABLE t ALTER b TYPE bigint",
 }  # fmt: skip
 
 
@@ -41,31 +74,89 @@ def write(rig: Rig, statements: list[str]) -> None:
             rig.run()
         else:
             rig.write(statement)
-    rig.write("INSERT INTO t (id) VALUES (100)", "DELETE FROM t WHERE id < 9")
+    key = 1 if any("ALTER id" in one for one in statements) else 9
+    rig.write("INSERT INTO t (id) VALUES (100)", f"DELETE FROM t WHERE id < {key}")
+
+
+def require_doubt(rig: Rig, column: str) -> None:
+    what = rf"public\.t was rewritten while {column} changed.*(?s:.*)recopy --pipeline p --table public\.t"
+    with pytest.raises(FatalError, match=what):
+        rig.run()
+
+
+def recopied(rig: Rig) -> Rig:
+    """With the target's types as the source's."""
+    types = rig.rows(
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 't'::regclass "
+        "AND attnum > 0 ORDER BY attnum", side="source",
+    )  # fmt: skip
+    if types[1][0] != "a":
+        execute(rig.target_dsn, f"ALTER TABLE t RENAME a TO {types[1][0]}")
+    execute(rig.target_dsn, *(f"ALTER TABLE t ALTER {name} TYPE {type_name}" for name, type_name in types))
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    return rig
+
+
+def assert_equal(rig: Rig) -> None:
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
 
 
 @pytest.mark.parametrize("recipe", FOLLOWED)
-def test_a_type_that_keeps_all_values_is_followed(rig: Rig, recipe: str) -> None:
+def test_what_changes_no_value_is_followed(rig: Rig, recipe: str) -> None:
     write(rig, FOLLOWED[recipe])
     rig.run()
-    assert rig.comparison().equal
+    assert_equal(rig)
 
 
-@pytest.mark.parametrize("recipe", RECAST)
-def test_a_rewrite_where_the_type_needs_none_stops_the_run(rig: Rig, recipe: str) -> None:
-    write(rig, RECAST[recipe])
-    with pytest.raises(FatalError, match=r"became .*, and the table was rewritten.*(?s:.*)recopy --table public\.t"):
-        rig.run()
-    column = "n" if "numeric" in RECAST[recipe][0] else "a"
-    rename = ["ALTER TABLE t RENAME a TO c"] if "RENAME" in RECAST[recipe][0] else []
-    types = rig.rows(
-        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 't'::regclass"
-        f" AND attnum = {4 if column == 'n' else 2}",
-        side="source",
-    )
-    execute(rig.target_dsn, *rename, f"ALTER TABLE t ALTER {types[0][0]} TYPE {types[0][1]}")
-    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
-    rig.run()
+@pytest.mark.parametrize("recipe", DOUBTED)
+def test_a_rewrite_that_may_have_changed_values_stops_the_run(rig: Rig, recipe: str) -> None:
+    statements, column = DOUBTED[recipe]
+    write(rig, statements)
+    require_doubt(rig, column)
+    require_doubt(rig.having(ddl=DdlPolicy.REFUSE), column)
+    recopied(rig).run()
     rig.write("DELETE FROM t WHERE id = 11")
     rig.run()
-    assert rig.comparison().equal
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize("ddl_policy", [DdlPolicy.APPLY, DdlPolicy.REFUSE])
+def test_a_change_at_the_target_alone_does_not_pass_for_an_answer(rig: Rig, ddl_policy: DdlPolicy) -> None:
+    rig = rig.having(ddl=ddl_policy)
+    write(rig, ["ALTER TABLE t ALTER b TYPE bigint"])
+    execute(rig.target_dsn, "ALTER TABLE t ALTER b TYPE bigint")
+    require_doubt(rig, "b")
+    rig.having(ddl=DdlPolicy.SKIP).run()
+    rig.write("DELETE FROM t WHERE id = 11")
+    rig.run()
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize("recipe", TOLD)
+def test_a_source_that_tells_of_rewrites_is_followed_through_changes_of_type(rig: Rig, recipe: str) -> None:
+    install(rig.source_dsn)
+    rig.write("UPDATE t SET b = 7 WHERE id < 5")
+    write(rig, TOLD[recipe])
+    rig.run()
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize("recipe", HIDDEN)
+def test_what_it_does_not_tell_still_stops_the_run(rig: Rig, recipe: str) -> None:
+    install(rig.source_dsn)
+    write(rig, [HIDDEN[recipe]])
+    require_doubt(rig, "b")
+
+
+@pytest.mark.parametrize("is_by_superuser", [True, False])
+def test_an_expression_that_is_sent_does_the_same_at_the_target(rig: Rig, is_by_superuser: bool) -> None:
+    install(rig.source_dsn)
+    if not is_by_superuser:
+        rig.write("DROP EVENT TRIGGER parallel_apply_capture_rewrite", "DROP EVENT TRIGGER parallel_apply_capture_ddl")
+    for change in ("ALTER TABLE t ALTER b TYPE integer USING b + 1", "ALTER TABLE t ALTER b TYPE bigint USING b * 2"):
+        rig.transaction("UPDATE t SET b = 3 WHERE id = 30", change, ddl(change), "DELETE FROM t WHERE id = 31")
+        rig.run()
+        assert_equal(rig)
+    rig.transaction("ALTER TABLE t ALTER b TYPE bigint USING b * 2", ddl("COMMENT ON TABLE t IS 'x'"))
+    require_doubt(rig, "b")

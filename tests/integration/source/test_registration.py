@@ -33,7 +33,8 @@ FOLLOWED = {
     "an empty table attached": [ATTACHED, ATTACH],
     "all of it truncated": ["TRUNCATE r", "INSERT INTO r VALUES (3)"],
     "a partition rewritten": ["VACUUM FULL r1"],
-    "a type changed": ["ALTER TABLE r ALTER v TYPE varchar(20)", "ALTER TABLE r ALTER v TYPE char(8)"],
+    "a type that keeps the file": ["ALTER TABLE r ALTER v TYPE varchar", "ALTER TABLE r ALTER v SET STATISTICS 9"],
+    "a column and a part rewritten": ["ALTER TABLE r ALTER v SET STATISTICS 9", "VACUUM FULL r1"],
     "a new index": ["CREATE INDEX ON r (v)", "ANALYZE r"],
 }
 
@@ -74,6 +75,7 @@ STOPS = {
         ["BEGIN; CREATE TABLE r3 PARTITION OF r DEFAULT; INSERT INTO r VALUES (25); TRUNCATE r3; COMMIT"],
         "r3 was truncated",
     ),
+    "a type changed": (["ALTER TABLE r ALTER v TYPE varchar(20)"], "public.r was rewritten while v changed"),
     "dropped and created": (["DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, v text)"], "t was dropped and cre"),
     "not published any more": (["ALTER PUBLICATION {p} DROP TABLE t"], "t was dropped from the publication"),
     "published again": (

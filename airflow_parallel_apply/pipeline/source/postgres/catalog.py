@@ -17,7 +17,6 @@ from airflow_parallel_apply.pipeline.partition.key import KeyKind, key_kind
 from airflow_parallel_apply.pipeline.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.history import settle_numbers, with_fills
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireColumn, WireRelation
-from airflow_parallel_apply.pipeline.source.postgres.recast import with_recasts
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import LivingColumn, Shape, shapes
@@ -245,7 +244,7 @@ def describe(
         expressions=tuple((column.name, column.definition) for column in computed if column.definition),
         oid=wire.oid,
     )
-    relation = with_recasts(with_fills(connection, relation, shape, seen, known), shape.sighting(0), seen, known)
+    relation = with_fills(connection, relation, shape, seen, known)
     return FollowedTable(relation=relation, kinds=kinds, is_partitioned=shape.is_partitioned)
 
 

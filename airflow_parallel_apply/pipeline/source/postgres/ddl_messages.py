@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
+
+import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireMessage
@@ -17,6 +19,24 @@ SIGHTING_PREFIX: Final = "parallel_apply.sighting"
 _SIGNATURE_BYTES: Final = 32
 _MOST_TOLD: Final = 5
 """Warnings of one read: a stranger may send as many messages as he likes."""
+
+
+def is_signed(connection: psycopg.Connection[Any], xid: int, message: WireMessage) -> bool:
+    """Whether the source's own function wrote a message, in this transaction. Ask only where `can_verify`."""
+    found = connection.execute(
+        "SELECT parallel_apply.ddl_is_signed(%s::text, %s::text, %s::bytea)",
+        [str(xid), message.prefix, message.content],
+    ).fetchone()
+    return bool(found and found[0])
+
+
+def decoded(connection: psycopg.Connection[Any], message: WireMessage) -> bytes:
+    """A signed message's text in UTF-8. Names and values are sent in our encoding, a message's content as it lies
+    there, in its database's.
+    """
+    content = message.content[_SIGNATURE_BYTES:]
+    found = connection.execute("SELECT convert_from(%s, getdatabaseencoding())", [content]).fetchone()
+    return str(found[0]).encode() if found else b""
 
 
 class DdlMessages:
@@ -35,19 +55,13 @@ class DdlMessages:
         transaction. The server judges, which alone has the keys.
         """
         if message.prefix == SIGHTING_PREFIX and message.transactional and self._is_signed(xid, message):
-            self._sighted(commit_lsn, self._decoded(message))
+            self._sighted(commit_lsn, decoded(self._session.catalog(), message))
         if message.prefix != DDL_PREFIX:
             return None
         if not message.transactional or not self._is_signed(xid, message):
             self._tell(xid, message)
             return None
-        return self._decoded(message)
-
-    def _decoded(self, message: WireMessage) -> bytes:
-        """Names and values are sent in our encoding, a message's content as it lies there, in its database's."""
-        content = message.content[_SIGNATURE_BYTES:]
-        found = self._session.catalog().execute("SELECT convert_from(%s, getdatabaseencoding())", [content]).fetchone()
-        return str(found[0]).encode() if found else b""
+        return decoded(self._session.catalog(), message)
 
     def _is_signed(self, xid: int, message: WireMessage) -> bool:
         connection = self._session.catalog()
@@ -56,11 +70,7 @@ class DdlMessages:
             self._can_verify = can_verify(ddl_objects(connection))
         if not self._can_verify:
             return False
-        found = connection.execute(
-            "SELECT parallel_apply.ddl_is_signed(%s::text, %s::text, %s::bytea)",
-            [str(xid), message.prefix, message.content],
-        ).fetchone()
-        return bool(found and found[0])
+        return is_signed(connection, xid, message)
 
     def _tell(self, xid: int, message: WireMessage) -> None:
         self._refused_count += 1

@@ -56,6 +56,44 @@ END
 $capture$;
 REVOKE ALL ON FUNCTION parallel_apply.capture_ddl() FROM PUBLIC;
 
+-- Tells of each rewrite of a followed table that a statement makes which its sender wrote as it is, without USING: a
+-- statement inside of a function, a DO block or another trigger is not what `current_query()` says, and adds its place to
+-- the context.
+CREATE OR REPLACE FUNCTION parallel_apply.capture_rewrite() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $capture$
+DECLARE
+    context text;
+BEGIN
+    GET DIAGNOSTICS context = PG_CONTEXT;
+    PERFORM parallel_apply.send_signed(
+        'parallel_apply.rewrite',
+        json_build_object(
+            'part', c.oid::bigint,
+            'file', c.relfilenode::bigint,
+            'is_plain', strpos(context, chr(10)) = 0 AND coalesce(current_query() !~* '\musing\M', false)
+        )::text
+    )
+    FROM pg_class c
+    WHERE c.oid = pg_event_trigger_table_rewrite_oid()
+        AND EXISTS (
+            SELECT
+            FROM pg_publication_rel r
+            WHERE r.prrelid = coalesce(pg_partition_root(c.oid), c.oid)
+                AND starts_with(obj_description(r.prpubid, 'pg_publication'), 'parallel_apply: log ')
+        );
+EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'parallel_apply.capture_rewrite sent nothing: %', SQLERRM;
+END
+$capture$;
+REVOKE ALL ON FUNCTION parallel_apply.capture_rewrite() FROM PUBLIC;
+
+DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_rewrite;
+CREATE EVENT TRIGGER parallel_apply_capture_rewrite ON table_rewrite
+    WHEN TAG IN ('ALTER TABLE')
+    EXECUTE FUNCTION parallel_apply.capture_rewrite();
+ALTER EVENT TRIGGER parallel_apply_capture_rewrite ENABLE ALWAYS;
+
 DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_ddl;
 CREATE EVENT TRIGGER parallel_apply_capture_ddl ON ddl_command_end
     WHEN TAG IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE INDEX', 'ALTER INDEX', 'ALTER TYPE')

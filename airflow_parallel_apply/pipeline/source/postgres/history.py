@@ -16,7 +16,6 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.numbering import Moment, settle
-from airflow_parallel_apply.pipeline.source.postgres.recast import recast_since
 from airflow_parallel_apply.pipeline.source.postgres.retyping import takes_rewrite
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import Shape, look
@@ -94,11 +93,7 @@ def with_proven(sighting: Sighting, shape: Shape, proven: Mapping[int, str], bef
     fills = {number: (type_name, fill) for number, type_name, fill in kept if number in shape.plain}
     for number, fill in proven.items():
         fills[number] = (shape.columns[number].type_name, fill)
-    return replace(
-        sighting,
-        fills=tuple((number, *fill) for number, fill in sorted(fills.items())),
-        recast=recast_since(before, sighting),
-    )
+    return replace(sighting, fills=tuple((number, *fill) for number, fill in sorted(fills.items())))
 
 
 def proven_fills(

@@ -29,11 +29,12 @@ class ObservedTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """`publication`: the `xmin` of it; None where it is gone. `ours`: the transaction of our last change to it.
-    `wrong`: what it should send and does not, or the other way round, for people.
+    """`horizon`: as in `Registration`. `publication`: the `xmin` of it; None where it is gone. `ours`: the transaction
+    of our last change to it. `wrong`: what it should send and does not, or the other way round, for people.
     """
 
     server: str
+    horizon: int | None
     publication: int | None
     ours: int | None
     wrong: tuple[str, ...]
@@ -51,15 +52,15 @@ class Observed:
 
     def registration(self) -> Registration:
         """All published tables, taken on trust."""
-        return Registration(server=self.server, tables=self.registered())
+        return Registration(server=self.server, tables=self.registered(), horizon=self.horizon)
 
 
 def observe(connection: psycopg.Connection[Any], publication: str, known: Sequence[RegisteredTable] = ()) -> Observed:
     """`known`: tables that are asked for by oid and name, whether they are published or not. Errors: psycopg's own."""
     found = connection.execute(statement("publication"), {"publication": publication}).fetchone()
     if found is None:
-        return Observed(server="", publication=None, ours=None, wrong=(), tables={})
-    server, xmin, ours, unpublished, via_root = found
+        return Observed(server="", horizon=None, publication=None, ours=None, wrong=(), tables={})
+    server, xmin, ours, unpublished, via_root, horizon = found
     wrong = [f"does not publish {', '.join(unpublished)}"] if unpublished else []
     if not via_root:
         wrong.append("does not publish partitions as their root")
@@ -78,6 +79,7 @@ def observe(connection: psycopg.Connection[Any], publication: str, known: Sequen
     tables = [_table(list(group), xmin) for _, group in groupby(rows, key=lambda row: row[0])]
     return Observed(
         server=server,
+        horizon=horizon,
         publication=xmin,
         ours=ours,
         wrong=tuple(wrong),
@@ -108,8 +110,8 @@ def unborn(connection: psycopg.Connection[Any], partitions: Iterable[Partition])
 
 def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
     whole, *parts = rows
-    _, oid, _, _, schema, table, kind, is_partition, _, membership, added_by, has_filter, has_list, *more = whole
-    watched, touched = more
+    _, oid, _, _, schema, table, kind, is_partition, filenode, membership, added_by, has_filter, has_list, *more = whole
+    watched, touched, versions = more
     registered = RegisteredTable(
         oid=oid,
         schema=schema,
@@ -120,6 +122,8 @@ def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
         publication=publication,
         touched=touched,
         watched=watched,
+        filenode=filenode,
+        versions=tuple(versions),
         partitions=tuple(
             Partition(oid=oid, parent=parent, schema=schema, table=table, kind=kind, link=link, filenode=filenode)
             for _, oid, parent, link, schema, table, kind, _, filenode, *_ in parts

@@ -50,7 +50,13 @@ SELECT
     coalesce(m.has_filter, false),
     coalesce(m.has_list, false),
     w.oid::bigint,
-    c.xmin::text || ' ' || n.xmin::text
+    c.xmin::text || ' ' || n.xmin::text,
+    CASE WHEN t.parent = 0 THEN ARRAY(
+        SELECT CASE WHEN a.attisdropped THEN 0 ELSE a.xmin::text::bigint END
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = t.oid AND a.attnum > 0
+        ORDER BY a.attnum
+    ) END
 FROM tree t
 JOIN pg_catalog.pg_class c ON c.oid = t.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

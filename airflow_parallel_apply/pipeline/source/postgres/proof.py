@@ -15,7 +15,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.catalog import listed
@@ -25,19 +25,29 @@ from airflow_parallel_apply.pipeline.source.postgres.registration import (
     RegisteredTable,
     Registration,
 )
+from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair, altered_values
 from airflow_parallel_apply.pipeline.source.postgres.truncations import truncated_alone
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _SHOWN_TABLES: Final = 5
+_FEW_TABLES: Final = 50
+_HORIZON_STEP: Final = 100_000
+"""Of transaction ids: how old the horizon of more tables may become before the log keeps all of them again."""
+_VALUES_HINT: Final = (
+    "Only where there was no USING: run once with ddl=skip instead, which takes older rows' values for unchanged. Such a "
+    "statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser ran "
+    "parallel-apply install-ddl-capture at the source before."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """What the stream does not tell of a table. `note`: instead of copying it anew."""
+    """What the stream does not tell of a table. `note`: instead of copying it anew. `more`: what else helps."""
 
     table: str
     what: str
     note: str = ""
+    more: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +113,13 @@ def prove(
     for table_doubt, table in _partition_doubts(connection, slot, publication, changed):
         doubts.append(table_doubt)
         proven[table.oid] = table
+    if is_same_server and config.ddl is not DdlPolicy.SKIP:
+        pairs = [(known[oid], table) for oid, table in proven.items() if table != known[oid]]
+        for table_doubt, table in _value_doubts(
+            connection, slot, publication, pairs, registration.horizon, now.horizon
+        ):
+            doubts.append(table_doubt)
+            proven[table.oid] = table
     for oid, found in now.tables.items():
         if oid not in known and found.registered.membership is not None:
             doubt = _addition_doubt(publication, found, now)
@@ -111,7 +128,12 @@ def prove(
             else:
                 doubts.append(doubt)
     tables = tuple(sorted(proven.values(), key=lambda table: table.oid))
-    return Proof(registration=Registration(server=now.server, tables=tables), doubts=tuple(doubts))
+    return Proof(
+        registration=Registration(
+            server=now.server, tables=tables, horizon=_horizon(registration, tables, now, is_same_server=is_same_server)
+        ),
+        doubts=tuple(doubts),
+    )
 
 
 def is_as_registered(connection: psycopg.Connection[Any], publication: str, registration: Registration) -> bool:
@@ -124,6 +146,38 @@ def is_as_registered(connection: psycopg.Connection[Any], publication: str, regi
         for oid, table in now.tables.items()
         if oid in known or table.registered.membership is not None or table.registered.name in gone
     )
+
+
+def _horizon(
+    before: Registration, tables: tuple[RegisteredTable, ...], now: Observed, *, is_same_server: bool
+) -> int | None:
+    """An older one is as true, and spares the log a large registration."""
+    if (
+        len(tables) <= _FEW_TABLES
+        or before.horizon is None
+        or now.horizon is None
+        or not is_same_server
+        or tables != before.tables
+    ):
+        return now.horizon
+    return before.horizon if now.horizon - before.horizon < _HORIZON_STEP else now.horizon
+
+
+def _value_doubts(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    pairs: Sequence[Pair],
+    horizon: int | None,
+    horizon_now: int | None,
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Of tables whose rows may have other values than were sent, with what was registered of them."""
+    for (before, after), columns in altered_values(
+        connection, slot, publication, pairs, horizon=horizon, horizon_now=horizon_now
+    ):
+        what = f"{after.name} was rewritten while {listed(columns)} changed, as ALTER COLUMN … TYPE does, and nothing "
+        what += "shows that no USING gave older rows other values"
+        yield Doubt(table=after.name, what=what, more=_VALUES_HINT), before
 
 
 def _publication_doubts(
@@ -288,4 +342,5 @@ def recopy_hint(names: Sequence[str], config: PipelineConfig) -> str:
 def _remedy(doubts: Sequence[Doubt], config: PipelineConfig) -> str:
     names = [doubt.table for doubt in doubts if not doubt.note]
     words = [doubt.note for doubt in doubts if doubt.note][:_SHOWN_TABLES]
-    return " ".join([*words, recopy_hint(names, config)] if names else words)
+    more = dict.fromkeys(doubt.more for doubt in doubts if doubt.more)
+    return " ".join([*words, recopy_hint(names, config), *more] if names else words)

@@ -11,6 +11,7 @@ SELECT
         CASE WHEN NOT p.pubdelete THEN 'delete' END,
         CASE WHEN NOT p.pubtruncate THEN 'truncate' END
     ], NULL),
-    p.pubviaroot
+    p.pubviaroot,
+    pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::bigint
 FROM pg_catalog.pg_publication p
 WHERE p.pubname = %(publication)s

@@ -4,12 +4,15 @@ A slot sends neither the rows that an ATTACH brings nor those that a DETACH, a D
 removes, and nothing of a table that is out of the publication. So each capture compares the catalog with the
 registration. Two facts make equality a proof that nothing was done and undone in between: a row of the catalog that was
 dropped and made again has another oid, and one that was updated has another `xmin`.
+
+What an ALTER TABLE makes of a table's values is not sent either: see `rewrites.py`.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 PARTITIONED = "p"
@@ -42,7 +45,9 @@ class RegisteredTable:
 
     `membership`: the oid of its entry in the publication; None where it has none. `publication`: the `xmin` of the
     publication under which its rows are known to have been sent. `touched`: changes whenever its name does. `watched`:
-    the oid of its entry in the publication that tells when partitions are truncated (see `truncations.py`).
+    the oid of its entry in the publication that tells when partitions are truncated (see `truncations.py`). `filenode`:
+    of its own rows' file; 0 of a partitioned one. `versions`: of its columns' entries in the catalog, their `xmin`, by
+    number from 1 on; 0 of one that is dropped; none in a log of an older version.
     """
 
     oid: int
@@ -55,19 +60,30 @@ class RegisteredTable:
     touched: str
     watched: int | None = None
     partitions: tuple[Partition, ...] = ()
+    filenode: int = 0
+    versions: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
         """`schema.table`, for people."""
         return f"{self.schema}.{self.table}"
 
+    @property
+    def files(self) -> dict[int, int]:
+        """Those of all its rows, by the oids of the tables that they are of."""
+        own = {self.oid: self.filenode} if self.filenode else {}
+        return own | {part.oid: part.filenode for part in self.partitions if part.filenode}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """`server`: the system identifier, since oids and transaction ids of another server mean something else."""
+    """`server`: the system identifier, since oids and transaction ids of another server mean something else. `horizon`:
+    below this transaction id everything was over when the catalog was read; None in a log of an older version.
+    """
 
     server: str
     tables: tuple[RegisteredTable, ...]
+    horizon: int | None = None
 
     def having(self, *tables: RegisteredTable) -> Registration:
         """With these tables as they are given, instead of what was registered of them, and of others of their names."""
@@ -78,14 +94,23 @@ class Registration:
     def to_text(self) -> str:
         """The form that the log keeps; equal registrations have equal texts."""
         return json.dumps(
-            {"server": self.server, "tables": [_table_to_json(table) for table in self.tables]}, separators=(",", ":")
+            {
+                "server": self.server,
+                "tables": [_table_to_json(table) for table in self.tables],
+                "horizon": self.horizon,
+            },
+            separators=(",", ":"),
         )
 
     @classmethod
     def from_text(cls, text: str) -> Registration:
         """Inverse of `to_text`."""
         value = json.loads(text)
-        return cls(server=value["server"], tables=tuple(_table_from_json(table) for table in value["tables"]))
+        return cls(
+            server=value["server"],
+            tables=tuple(_table_from_json(table) for table in value["tables"]),
+            horizon=value.get("horizon"),
+        )
 
 
 def _table_to_json(table: RegisteredTable) -> list[Any]:
@@ -103,11 +128,14 @@ def _table_to_json(table: RegisteredTable) -> list[Any]:
             [part.oid, part.parent, part.schema, part.table, part.kind, part.link, part.filenode]
             for part in table.partitions
         ],
+        table.filenode,
+        [[version, len([*group])] for version, group in groupby(table.versions)],
     ]
 
 
 def _table_from_json(value: list[Any]) -> RegisteredTable:
-    oid, schema, table, kind, is_partition, membership, publication, touched, watched, partitions = value
+    oid, schema, table, kind, is_partition, membership, publication, touched, watched, partitions, *more = value
+    filenode, versions = more or (0, ())
     return RegisteredTable(
         oid=oid,
         schema=schema,
@@ -122,4 +150,6 @@ def _table_from_json(value: list[Any]) -> RegisteredTable:
             Partition(oid=oid, parent=parent, schema=schema, table=table, kind=kind, link=link, filenode=filenode)
             for oid, parent, schema, table, kind, link, filenode in partitions
         ),
+        filenode=filenode,
+        versions=tuple(version for version, count in versions for _ in range(count)),
     )

@@ -17,12 +17,15 @@ _STORED: Final = "s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivingColumn:
-    """`generated`: empty, "s" (stored) or "v" (virtual). `expression`: what computes it; None where not known."""
+    """`generated`: empty, "s" (stored) or "v" (virtual). `expression`: what computes it; None where not known.
+    `version`: the `xmin` of its entry in the catalog; 0 where not known.
+    """
 
     name: str
     type_name: str
     generated: str
     expression: str | None = None
+    version: int = 0
 
     @property
     def definition(self) -> str:
@@ -101,9 +104,13 @@ def shape_of_row(row: Sequence[Any]) -> Shape:
         last_number=last_number,
         columns={
             number: LivingColumn(
-                name=name, type_name=type_name, generated=generated.strip(), expression=next(iter(more), None)
+                name=name,
+                type_name=type_name,
+                generated=generated.strip(),
+                # An event trigger that an earlier version installed says nothing of expressions, nor of versions.
+                expression=more[0] if more else None,
+                version=more[1] if len(more) > 1 else 0,
             )
-            # An event trigger that an earlier version installed says nothing of expressions.
             for number, name, type_name, generated, *more in columns
         },
         key=(index, tuple(key_columns)) if index is not None else None,

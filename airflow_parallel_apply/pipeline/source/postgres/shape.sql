@@ -1,5 +1,5 @@
 -- What tables are now: whether they have partitions, whether all parts that hold rows have REPLICA IDENTITY FULL, which
--- none inherits, their columns, the unique index that tells rows apart where whole old ones are sent, and the parts that
+-- none inherits, their columns with the versions of their entries, the unique index that tells rows apart where whole old ones are sent, and the parts that
 -- were rewritten or truncated since they were made, by their files. That index admits no NULL and no duplicate, not even
 -- for a moment: the primary key's, else the narrowest. A NOT NULL that is not validated admits NULLs.
 SELECT
@@ -10,7 +10,8 @@ SELECT
     (
         SELECT coalesce(json_agg(json_build_array(
             a.attnum, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attgenerated,
-            CASE WHEN a.attgenerated <> '' THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END
+            CASE WHEN a.attgenerated <> '' THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END,
+            a.xmin::text::bigint
         ) ORDER BY a.attnum), '[]')
         FROM pg_catalog.pg_attribute a
         LEFT JOIN pg_catalog.pg_attrdef d

@@ -186,11 +186,9 @@ def _alteration_of_one(table: sql.Composed, columns: _Columns, old: Column, new:
         statements.append(table + sql.SQL("RENAME COLUMN {} TO {}").format(*names))
     has = columns.get(old.name if what else new.name)
     if old.type_name != new.type_name and has is not None and has.type_name == old.type_name:
-        rewritten = ", and the table was rewritten, as by USING with another value" if new.is_recast else ""
-        what.append(f"became {new.type_name}{rewritten}")
+        what.append(f"became {new.type_name}")
         # Times in some time zone, texts in some style: what the source's session made of them is not told.
-        # Nor is what an expression made of the values, where there may have been one.
-        is_certain = is_certain and not new.is_recast and is_plain_cast(old.type_name, new.type_name)
+        is_certain = is_certain and is_plain_cast(old.type_name, new.type_name)
         retype = sql.SQL("ALTER COLUMN {} TYPE {}").format(sql.Identifier(new.name), sql.SQL(new.type_name))
         statements.append(table + retype)
     if not what:

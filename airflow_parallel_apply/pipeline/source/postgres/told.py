@@ -1,0 +1,75 @@
+"""What the source told in signed messages that are still to be captured: `told`.
+
+The server decodes its WAL again for that, so it is asked only where something is in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
+from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import (
+    DDL_PREFIX,
+    SIGHTING_PREFIX,
+    decoded,
+    is_signed,
+)
+from airflow_parallel_apply.pipeline.source.postgres.messages import parse_message
+from airflow_parallel_apply.pipeline.source.postgres.sent_sightings import VERSION
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.shape import Shape, shape_of_row
+
+REWRITE_PREFIX: Final = "parallel_apply.rewrite"
+_RETYPING: Final = re.compile(rb"\btype\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One message. `retypes`: DDL that the target runs, and that may change a type. `part`: a table with rows that an
+    ALTER TABLE was about to rewrite, with the file that it had and whether the statement had no USING. `shape`: what a
+    followed table had become, by a trigger that tells versions.
+    """
+
+    xid: int
+    retypes: bool = False
+    part: int | None = None
+    file: int = 0
+    is_plain: bool = False
+    shape: Shape | None = None
+
+
+def told(connection: psycopg.Connection[Any], slot: str, publication: str) -> tuple[Told, ...]:
+    """In the order of the stream. Errors: psycopg's own."""
+    if not can_verify(ddl_objects(connection)):
+        return ()
+    with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
+        # A slot is read up to what is on disk, and the catalog shows commits that are not there yet.
+        connection.execute("SET LOCAL synchronous_commit = local")
+        connection.execute("SELECT pg_logical_emit_message(true, 'parallel_apply', '')")
+    query = sql.SQL(statement("told")).format(slot=sql.Literal(slot), publication=sql.Literal(f'"{publication}"'))
+    found = []
+    for xid, data in connection.execute(query).fetchall():
+        message = parse_message(bytes(data))
+        if message.transactional and is_signed(connection, xid, message):
+            found.append(_parsed(xid, message.prefix, decoded(connection, message)))
+    return tuple(found)
+
+
+def _parsed(xid: int, prefix: str, content: bytes) -> Told:
+    if prefix == DDL_PREFIX:
+        return Told(xid=xid, retypes=_RETYPING.search(content) is not None)
+    if prefix == REWRITE_PREFIX:
+        sent = json.loads(content)
+        return Told(xid=xid, part=sent["part"], file=sent["file"], is_plain=sent["is_plain"])
+    if prefix == SIGHTING_PREFIX and (sent := json.loads(content))["version"] == VERSION:
+        shape = shape_of_row(sent["shape"])
+        if all(column.version for column in shape.columns.values()):
+            return Told(xid=xid, shape=shape)
+    return Told(xid=xid)
