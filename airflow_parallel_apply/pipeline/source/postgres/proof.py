@@ -34,8 +34,8 @@ _FEW_TABLES: Final = 50
 _HORIZON_STEP: Final = 100_000
 """Of transaction ids: how old the horizon of more tables may become before the log keeps all of them again."""
 _VALUES_HINT: Final = (
-    "Only where there was no USING: run once with ddl=skip instead, which takes older rows' values for unchanged. Such a "
-    "statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser ran "
+    "Only where there was no USING: run once with ddl=skip instead, which takes older rows' values for unchanged. Such "
+    "a statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser ran "
     "parallel-apply install-ddl-capture at the source before."
 )
 
