@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -67,6 +68,23 @@ def workloads(
             Path(directory), settings, names or [], lambda line: console.print(f"… {line}", highlight=False)
         ):
             print_workload(console, found)
+
+
+@app.command()
+def tables(
+    counts: Annotated[list[int] | None, typer.Argument(help="Numbers of tables; 1000 5000 by default.")] = None,
+) -> None:
+    """Each step of a pipeline with thousands of tables: statements, processor seconds of the servers and of ours."""
+    from benchmarks.tables import TABLES, measure_tables, print_tables
+
+    console = Console()
+    found = {}
+    for count in counts or TABLES:
+        with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
+            tell = partial(console.print, highlight=False)
+            tell(f"… {count:,} tables")
+            found[count] = measure_tables(Path(directory), count, tell)
+    print_tables(console, found)
 
 
 @app.command()

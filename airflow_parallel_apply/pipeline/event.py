@@ -226,24 +226,6 @@ def _column_from_json(
     )
 
 
-def latest_version(relations: Sequence[Relation], schema: str, table: str, oid: int | None) -> Relation | None:
-    """The last of these definitions that is one of a table: of that oid, or else of that name, unless it was taken from
-    a table that is called otherwise since. One that was dropped and created again counts as the same: so it is at the
-    target.
-    """
-    names: dict[int, tuple[str, str]] = {}
-    same_name: Relation | None = None
-    for relation in reversed(relations):
-        if oid is not None and relation.oid == oid:
-            return relation
-        if relation.oid is not None:
-            names.setdefault(relation.oid, (relation.schema, relation.table))
-        is_namesake = (relation.schema, relation.table) == (schema, table)
-        if same_name is None and is_namesake and names.get(relation.oid or 0, (schema, table)) == (schema, table):
-            same_name = relation
-    return same_name
-
-
 def latest_names(relations: Sequence[Relation]) -> frozenset[tuple[str, str]]:
     """Schema and name of each table that these define, as the last one of its definitions has them."""
     last = {relation.oid or relation.name: relation for relation in relations}

@@ -84,10 +84,14 @@ class Sighting:
 
 def newer(known: Sequence[Sighting], seen: Iterable[Sighting]) -> tuple[Sighting, ...]:
     """Those that differ from the last one known of their table and their moment. `known`: in the order of LSNs."""
+    of_table: dict[int, list[Sighting]] = {}
+    for sighting in known:
+        of_table.setdefault(sighting.oid, []).append(sighting)
     return tuple(
         sighting
         for sighting in seen
-        if (last := last_before(known, sighting.oid, sighting.lsn)) is None or not last.is_as(sighting)
+        if (last := last_before(of_table.get(sighting.oid, ()), sighting.oid, sighting.lsn)) is None
+        or not last.is_as(sighting)
     )
 
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.epoch import Unit
-from airflow_parallel_apply.pipeline.event import Mark, Operation, Relation, latest_version
+from airflow_parallel_apply.pipeline.event import Mark, Operation, Relation
 from airflow_parallel_apply.pipeline.line import values_of
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
+from airflow_parallel_apply.pipeline.versions import Versions
 
 MAX_SETS: Final = 16
 """More sets than this are cheaper to replay than to stage one by one."""
@@ -111,8 +112,18 @@ def outline_of(unit: Unit, log: RowReader) -> Outline:
 
 def older_version(relation: Relation, log: RowReader) -> Relation:
     """The version before, or this one where it is the first."""
-    older = [other for other in log.state().relations if other.relation_id < relation.relation_id]
-    return latest_version(older, relation.schema, relation.table, relation.oid) or relation
+    return _older_versions([relation.relation_id], log)[relation.relation_id]
+
+
+def _older_versions(numbers: Iterable[int], log: RowReader) -> dict[int, Relation]:
+    """By the id of each version the one before it, or itself where it is the first."""
+    wanted, versions, older = set(numbers), Versions(), {}
+    for relation in log.state().relations:
+        if relation.relation_id in wanted:
+            found = versions.latest(relation.schema, relation.table, relation.oid)
+            older[relation.relation_id] = found or relation
+        versions.add(relation)
+    return older
 
 
 def _redefining(unit: Unit, log: RowReader) -> set[int]:
@@ -128,11 +139,8 @@ def _redefinitions(relations: Iterable[int], unit: Unit, log: RowReader) -> Iter
     transaction.
     """
     state = log.state()
-    newer = {
-        number
-        for number in relations
-        if number >= 0 and _is_redefined(older_version(state.relation(number), log), state.relation(number))
-    }
+    older = _older_versions(relations, log)
+    newer = {number for number, before in older.items() if _is_redefined(before, state.relation(number))}
     first: dict[int, Place] = {}
     columns = ["seqno", "fragno", "relation_id"]
     for batch in log.rows(unit.after_seqno, unit.last_seqno, columns=columns) if newer else ():

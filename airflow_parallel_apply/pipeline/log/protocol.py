@@ -6,6 +6,7 @@ that lost its place is refused by the exclusive create of the next manifest, bef
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -141,6 +142,7 @@ class LogState:
     last_commit_time: datetime | None
     segments: tuple[Segment, ...]
     relations: tuple[Relation, ...]
+    """In the order of their ids."""
     purged_time: datetime | None = None
     """The greatest commit time of what was purged; None of a log that was never purged."""
     registration: str | None = None
@@ -185,9 +187,9 @@ class LogState:
 
     def relation(self, relation_id: int) -> Relation:
         """By id. `LogError` for an id that no manifest names."""
-        for relation in self.relations:
-            if relation.relation_id == relation_id:
-                return relation
+        place = bisect_left(self.relations, relation_id, key=lambda relation: relation.relation_id)
+        if place < len(self.relations) and self.relations[place].relation_id == relation_id:
+            return self.relations[place]
         raise LogError(f"no manifest defines relation {relation_id}", hint="The log was not written by one writer.")
 
 

@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.event import Relation, latest_version
+from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.beginning import as_published, with_first_rows
 from airflow_parallel_apply.pipeline.log.buffer import SegmentBuffer, pieces
 from airflow_parallel_apply.pipeline.log.compaction import choose_runs, merge, segment_name, sweep
@@ -39,6 +39,7 @@ from airflow_parallel_apply.pipeline.log.protocol import (
 )
 from airflow_parallel_apply.pipeline.log.segment import ROW_COST_BYTES, UNLINKED, remove_segment, write_segment
 from airflow_parallel_apply.pipeline.sighting import Sighting, in_order, newer
+from airflow_parallel_apply.pipeline.versions import Versions
 
 _FIRST_FILE_RATIO: Final = 0.4
 """Guess of a row file's size by what goes into it, until the first file says better."""
@@ -73,6 +74,8 @@ class DirectoryLogWriter:
         written = [segment for segment in self._view.state.segments[-1:] if segment.row_count]
         self._file_ratio = _ratio(written[0]) if written else _FIRST_FILE_RATIO
         self._passed_over: tuple[PassedOver, ...] | None = None
+        self._versions: Versions | None = None
+        self._all_sightings: tuple[Sighting, ...] | None = None
         self._forget()
         self._sweep()
 
@@ -80,10 +83,10 @@ class DirectoryLogWriter:
         return self._view.state
 
     def latest_relation(self, schema: str, table: str, oid: int | None = None) -> Relation | None:
-        return latest_version(self._known(), schema, table, oid)
+        return self._known().latest(schema, table, oid)
 
     def latest_relations(self) -> tuple[Relation, ...]:
-        return tuple({relation.oid: relation for relation in self._known() if relation.oid is not None}.values())
+        return self._known().all_latest()
 
     def relation_id(self, relation: Relation) -> tuple[int, bool]:
         latest = self.latest_relation(relation.schema, relation.table, relation.oid)
@@ -94,18 +97,27 @@ class DirectoryLogWriter:
         return self.define(relation), latest is not None and not is_as_before
 
     def define(self, relation: Relation) -> int:
-        number = 1 + max((old.relation_id for old in self._known()), default=0)
-        self._relations.append(replace(relation, relation_id=number, first_seqno=None))
-        return number
+        known = self._known()
+        defined = replace(relation, relation_id=known.last_id + 1, first_seqno=None)
+        self._relations.append(defined)
+        known.add(defined)
+        return defined.relation_id
 
     def see(self, sightings: Iterable[Sighting]) -> None:
-        self._sightings += newer(self.sightings(), sightings)
+        found = newer(self.sightings(), sightings)
+        if found:
+            self._sightings += found
+            self._all_sightings = None
 
     def sightings(self) -> tuple[Sighting, ...]:
-        return in_order((*self._view.state.sightings, *self._sightings))
+        if self._all_sightings is None:
+            self._all_sightings = in_order((*self._view.state.sightings, *self._sightings))
+        return self._all_sightings
 
-    def _known(self) -> list[Relation]:
-        return [*self._view.state.relations, *self._relations]
+    def _known(self) -> Versions:
+        if self._versions is None:
+            self._versions = Versions((*self._view.state.relations, *self._relations))
+        return self._versions
 
     def register(self, registration: str, registered_lsn: int) -> None:
         state = self._view.state
@@ -115,7 +127,9 @@ class DirectoryLogWriter:
     def append(self, rows: pa.RecordBatch, transactions: pa.RecordBatch) -> None:
         self._check_alive()
         rows = rows.select(UNLINKED.names)
-        self._relations[:] = with_first_rows(self._relations, rows)
+        if self._relations:
+            self._relations[:] = with_first_rows(self._relations, rows)
+            self._versions = None
         self._buffer.accept(rows, transactions)
         for piece, byte_count, follows in pieces(rows, self._options.buffer_bytes // _PIECES):
             self._buffer.add(piece, byte_count)
@@ -229,9 +243,11 @@ class DirectoryLogWriter:
     def _forget(self) -> None:
         self._failed = False
         self._relations: list[Relation] = []
+        self._versions = None
         self._registration = None
         self._registered_lsn = 0
         self._sightings: list[Sighting] = []
+        self._all_sightings = None
         self._released = ()
         self._adopted_server = None
         self._names: list[str] = []
@@ -346,6 +362,7 @@ class DirectoryLogWriter:
         self._names = names
         if published:
             self._view = view
+            self._versions = self._all_sightings = None
         return published
 
     def _compact(self) -> None:

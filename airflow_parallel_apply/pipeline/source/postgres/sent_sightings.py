@@ -28,6 +28,9 @@ class SentSightings:
         self._commit_lsn = -1
         self._here: dict[int, Sighting] = {}
         """Of the transaction that commits there, by table."""
+        self._known: tuple[Sighting, ...] = ()
+        self._of_table: dict[int, list[Sighting]] = {}
+        """The known ones by table."""
 
     def take(self, commit_lsn: int, content: bytes) -> None:
         """One message's. Later sightings of the table gain what it proves of older rows."""
@@ -41,11 +44,7 @@ class SentSightings:
         if commit_lsn != self._commit_lsn:
             self._commit_lsn, self._here = commit_lsn, {}
         self._here[shape.oid] = made
-        later = [
-            replace(other, fills=_merged(made, other))
-            for other in self._writer.sightings()
-            if other.oid == shape.oid and other.lsn > made.lsn
-        ]
+        later = [replace(other, fills=_merged(made, other)) for other in self._of(shape.oid) if other.lsn > made.lsn]
         self._writer.see([made])
         self._writer.see(later)
 
@@ -53,7 +52,15 @@ class SentSightings:
         """The last sighting of a table before what comes next in the transaction that commits at an LSN."""
         if commit_lsn == self._commit_lsn and oid in self._here:
             return self._here[oid]
-        return last_before(self._writer.sightings(), oid, commit_lsn)
+        return last_before(self._of(oid), oid, commit_lsn)
+
+    def _of(self, oid: int) -> list[Sighting]:
+        known = self._writer.sightings()
+        if known is not self._known:
+            self._known, self._of_table = known, {}
+            for sighting in known:
+                self._of_table.setdefault(sighting.oid, []).append(sighting)
+        return self._of_table.get(oid, [])
 
 
 def _merged(made: Sighting, other: Sighting) -> tuple[tuple[int, str, str], ...]:

@@ -1,10 +1,33 @@
 -- name: describe
+-- Triggers are looked for once for each table, by their index: with statistics of a catalog that just grew the planner
+-- reads all of them for each column.
 WITH RECURSIVE below (domain, oid, typmod) AS (
     SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'
     UNION ALL
     SELECT below.domain, t.typbasetype, greatest(below.typmod, t.typtypmod) FROM below JOIN pg_type t ON t.oid = below.oid AND t.typtype = 'd'
+), wanted AS MATERIALIZED (
+    SELECT w.ordinal, c.oid, c.relkind, c.relhasrules
+    FROM unnest(%(schemas)s::text[], %(tables)s::text[]) WITH ORDINALITY AS w(nspname, relname, ordinal)
+    JOIN pg_namespace n ON n.nspname = w.nspname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname
+), held (root, oid) AS (
+    SELECT oid, oid FROM wanted
+    UNION
+    SELECT w.oid, p.relid FROM wanted w CROSS JOIN LATERAL pg_partition_tree(w.oid) p WHERE w.relkind = 'p'
+), watched AS MATERIALIZED (
+    SELECT root, bool_or(enabled IN ('O', 'A')) AS by_others, bool_or(enabled IN ('A', 'R')) AS by_replicas
+    FROM (
+        SELECT held.root, g.enabled
+        FROM held
+        CROSS JOIN LATERAL (
+            SELECT tgenabled AS enabled FROM pg_trigger WHERE tgrelid = held.oid AND NOT tgisinternal OFFSET 0
+        ) g
+        UNION ALL
+        SELECT w.oid, r.ev_enabled FROM wanted w JOIN pg_rewrite r ON r.ev_class = w.oid
+    ) guards
+    GROUP BY root
 )
-SELECT wanted.ordinal - 1 AS index, c.oid, c.relkind::text AS kind,
+SELECT c.ordinal - 1 AS index, c.oid, c.relkind::text AS kind,
        a.attname AS column, format_type(coalesce(base.oid, a.atttypid), coalesce(base.typmod, a.atttypmod)) AS type_sql,
        format_type(coalesce(base.oid, a.atttypid), -1) AS plain_type_sql,
        coalesce(base.oid, a.atttypid)::bigint AS type_oid,
@@ -17,10 +40,8 @@ SELECT wanted.ordinal - 1 AS index, c.oid, c.relkind::text AS kind,
            SELECT FROM pg_trigger g
            WHERE g.tgrelid = c.oid AND g.tgenabled IN ('O', 'A') AND g.tgfoid <> 'unique_key_recheck'::regproc
        ) AS fires,
-       watched.by_others AS has_guards, watched.by_replicas AS fires_as_replica
-FROM unnest(%(schemas)s::text[], %(tables)s::text[]) WITH ORDINALITY AS wanted(nspname, relname, ordinal)
-JOIN pg_namespace n ON n.nspname = wanted.nspname
-JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+       coalesce(watched.by_others, false) AS has_guards, coalesce(watched.by_replicas, false) AS fires_as_replica
+FROM wanted c
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN LATERAL (
@@ -29,18 +50,8 @@ LEFT JOIN LATERAL (
 JOIN pg_type plain ON plain.oid = coalesce(base.oid, a.atttypid)
 JOIN pg_type element ON element.oid = CASE plain.typcategory WHEN 'A' THEN plain.typelem ELSE plain.oid END
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
-CROSS JOIN LATERAL (
-    SELECT coalesce(bool_or(enabled IN ('O', 'A')), false) AS by_others,
-           coalesce(bool_or(enabled IN ('A', 'R')), false) AS by_replicas
-    FROM (
-        SELECT g.tgenabled AS enabled
-        FROM (SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid) WHERE c.relkind = 'p') held
-        JOIN pg_trigger g ON g.tgrelid = held.oid AND NOT g.tgisinternal
-        UNION ALL
-        SELECT r.ev_enabled FROM pg_rewrite r WHERE r.ev_class = c.oid
-    ) guards
-) watched
-ORDER BY wanted.ordinal, a.attnum;
+LEFT JOIN watched ON watched.root = c.oid
+ORDER BY c.ordinal, a.attnum;
 
 -- name: unique_indexes
 -- Those of one partition alone are told with its table, and can be nobody's key.
