@@ -1,12 +1,12 @@
 -- name: describe
--- Triggers are looked for once for each table, by their index: with statistics of a catalog that just grew the planner
--- reads all of them for each column.
-WITH RECURSIVE below (domain, oid, typmod) AS (
-    SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'
-    UNION ALL
-    SELECT below.domain, t.typbasetype, greatest(below.typmod, t.typtypmod) FROM below JOIN pg_type t ON t.oid = below.oid AND t.typtype = 'd'
-), wanted AS MATERIALIZED (
-    SELECT w.ordinal, c.oid, c.relkind, c.relhasrules
+-- What belongs to a table is looked for by its index, which OFFSET 0 makes sure of: with statistics of a catalog that
+-- has just grown, or for one table, the planner reads all of a catalog instead, for each column even.
+WITH RECURSIVE wanted AS MATERIALIZED (
+    SELECT w.ordinal, c.oid, c.relkind, c.relhasrules OR EXISTS (
+               SELECT FROM pg_trigger g
+               WHERE g.tgrelid = c.oid AND g.tgenabled IN ('O', 'A') AND g.tgfoid <> 'unique_key_recheck'::regproc
+               OFFSET 0
+           ) AS fires
     FROM unnest(%(schemas)s::text[], %(tables)s::text[]) WITH ORDINALITY AS w(nspname, relname, ordinal)
     JOIN pg_namespace n ON n.nspname = w.nspname
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname
@@ -26,35 +26,63 @@ WITH RECURSIVE below (domain, oid, typmod) AS (
         SELECT w.oid, r.ev_enabled FROM wanted w JOIN pg_rewrite r ON r.ev_class = w.oid
     ) guards
     GROUP BY root
+), attribute AS MATERIALIZED (
+    SELECT w.ordinal, w.oid, w.relkind, w.fires, a.*
+    FROM wanted w
+    CROSS JOIN LATERAL (
+        SELECT attname, attnum, atttypid, atttypmod, attgenerated, attidentity, attnotnull, atthasdef, attcollation
+        FROM pg_attribute
+        WHERE attrelid = w.oid AND attnum > 0 AND NOT attisdropped
+        OFFSET 0
+    ) a
+), used (oid) AS MATERIALIZED (
+    SELECT DISTINCT atttypid FROM attribute
+), below (domain, oid, typmod) AS (
+    SELECT u.oid, t.typbasetype, t.typtypmod
+    FROM used u
+    CROSS JOIN LATERAL (
+        SELECT typbasetype, typtypmod FROM pg_type WHERE oid = u.oid AND typtype = 'd' OFFSET 0
+    ) t
+    UNION ALL
+    SELECT b.domain, t.typbasetype, greatest(b.typmod, t.typtypmod)
+    FROM below b
+    CROSS JOIN LATERAL (
+        SELECT typbasetype, typtypmod FROM pg_type WHERE oid = b.oid AND typtype = 'd' OFFSET 0
+    ) t
+), base AS MATERIALIZED (
+    SELECT b.domain, b.oid, b.typmod
+    FROM below b
+    CROSS JOIN LATERAL (SELECT FROM pg_type WHERE oid = b.oid AND typtype <> 'd' OFFSET 0) t
+), typing AS MATERIALIZED (
+    SELECT u.oid AS typed, base.oid, base.typmod, element.compound
+    FROM used u
+    LEFT JOIN base ON base.domain = u.oid
+    CROSS JOIN LATERAL (
+        -- A composite type, a range, or an array of these or of domains, that is not built in.
+        SELECT e.oid >= 16384 AND e.typtype IN ('c', 'd', 'r', 'm') AS compound
+        FROM pg_type plain
+        JOIN pg_type e ON e.oid = CASE plain.typcategory WHEN 'A' THEN plain.typelem ELSE plain.oid END
+        WHERE plain.oid = coalesce(base.oid, u.oid)
+        OFFSET 0
+    ) element
 )
-SELECT c.ordinal - 1 AS index, c.oid, c.relkind::text AS kind,
-       a.attname AS column, format_type(coalesce(base.oid, a.atttypid), coalesce(base.typmod, a.atttypmod)) AS type_sql,
-       format_type(coalesce(base.oid, a.atttypid), -1) AS plain_type_sql,
-       coalesce(base.oid, a.atttypid)::bigint AS type_oid,
+SELECT a.ordinal - 1 AS index, a.oid, a.relkind::text AS kind,
+       a.attname AS column, format_type(coalesce(t.oid, a.atttypid), coalesce(t.typmod, a.atttypmod)) AS type_sql,
+       format_type(coalesce(t.oid, a.atttypid), -1) AS plain_type_sql,
+       coalesce(t.oid, a.atttypid)::bigint AS type_oid,
        a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
        a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
        coalesce(NOT l.collisdeterministic, false) AS fuzzy,
-       -- A composite type, a range, or an array of these or of domains, that is not built in.
-       element.oid >= 16384 AND element.typtype IN ('c', 'd', 'r', 'm') AS compound,
-       c.relhasrules OR EXISTS (
-           SELECT FROM pg_trigger g
-           WHERE g.tgrelid = c.oid AND g.tgenabled IN ('O', 'A') AND g.tgfoid <> 'unique_key_recheck'::regproc
-       ) AS fires,
-       coalesce(watched.by_others, false) AS has_guards, coalesce(watched.by_replicas, false) AS fires_as_replica
-FROM wanted c
-JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-JOIN pg_type t ON t.oid = a.atttypid
-LEFT JOIN LATERAL (
-    SELECT b.oid, b.typmod FROM below b JOIN pg_type u ON u.oid = b.oid AND u.typtype <> 'd' WHERE b.domain = t.oid
-) base ON true
-JOIN pg_type plain ON plain.oid = coalesce(base.oid, a.atttypid)
-JOIN pg_type element ON element.oid = CASE plain.typcategory WHEN 'A' THEN plain.typelem ELSE plain.oid END
+       t.compound, a.fires, coalesce(watched.by_others, false) AS has_guards,
+       coalesce(watched.by_replicas, false) AS fires_as_replica
+FROM attribute a
+JOIN typing t ON t.typed = a.atttypid
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
-LEFT JOIN watched ON watched.root = c.oid
-ORDER BY c.ordinal, a.attnum;
+LEFT JOIN watched ON watched.root = a.oid
+ORDER BY a.ordinal, a.attnum;
 
 -- name: unique_indexes
--- Those of one partition alone are told with its table, and can be nobody's key.
+-- Those of one partition alone are told with its table, and can be nobody's key. By indexes, as in `describe`.
 WITH held AS (
     SELECT oid AS root, oid FROM unnest(%(oids)s::oid[]) AS oid
     UNION
@@ -63,41 +91,50 @@ WITH held AS (
     CROSS JOIN LATERAL pg_partition_tree(c.oid) p
     WHERE c.oid = ANY (%(oids)s::oid[]) AND c.relkind = 'p'
 )
-SELECT held.root::bigint AS oid, c.relname AS name, i.indisexclusion AS exclusion, i.indimmediate AS immediate,
-       i.indpred IS NULL AND i.indexprs IS NULL AND i.indisunique AND i.indisvalid AND held.oid = held.root AS usable,
+SELECT held.root::bigint AS oid, i.relname AS name, i.indisexclusion AS exclusion, i.indimmediate AS immediate,
+       i.is_plain AND held.oid = held.root AS usable,
        -- Of its expressions and its condition.
        ARRAY(
            SELECT r.attname::text
            FROM pg_depend d
            JOIN pg_attribute r ON r.attrelid = d.refobjid AND r.attnum = d.refobjsubid
            WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
-             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid AND d.refobjsubid > 0
+             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = held.oid AND d.refobjsubid > 0
        ) AS referenced,
-       array_agg(a.attname::text ORDER BY k.ordinal) AS columns,
-       -- Its own equality; of a method that has none of its own (WITHOUT OVERLAPS), that of the type's order.
-       array_agg((
-           SELECT format('OPERATOR(%%I.%%s)', opn.nspname, op.oprname)
-           FROM pg_opclass oc
-           JOIN pg_opclass equal ON equal.oid = CASE oc.opcmethod WHEN btree.oid THEN oc.oid ELSE (
-               SELECT usual.oid FROM pg_opclass usual
-               WHERE usual.opcmethod = btree.oid AND usual.opcdefault AND usual.opcintype = oc.opcintype
-           ) END
-           JOIN pg_amop am ON am.amopfamily = equal.opcfamily AND am.amopstrategy = 3
-                AND am.amoplefttype = equal.opcintype AND am.amoprighttype = equal.opcintype
-           JOIN pg_operator op ON op.oid = am.amopopr
-           JOIN pg_namespace opn ON opn.oid = op.oprnamespace
-           WHERE oc.oid = k.opclass
-       ) ORDER BY k.ordinal) AS operators
+       k.columns, k.operators
 FROM held
-JOIN pg_index i ON i.indrelid = held.oid
-JOIN pg_class c ON c.oid = i.indexrelid AND (held.oid = held.root OR NOT c.relispartition)
-JOIN pg_am btree ON btree.amname = 'btree'
-CROSS JOIN LATERAL unnest(i.indkey[0:i.indnkeyatts - 1], i.indclass[0:i.indnkeyatts - 1])
-     WITH ORDINALITY AS k(attnum, opclass, ordinal)
-LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-WHERE i.indisunique OR i.indisexclusion
-GROUP BY held.root, held.oid, i.indexrelid, c.relname, i.indisexclusion, i.indimmediate, usable, i.indisprimary
-ORDER BY held.root, i.indisprimary DESC, c.relname;
+CROSS JOIN LATERAL (
+    SELECT x.indexrelid, x.indkey, x.indclass, x.indnkeyatts, x.indisprimary, x.indisexclusion, x.indimmediate,
+           x.indpred IS NULL AND x.indexprs IS NULL AND x.indisunique AND x.indisvalid AS is_plain, c.relname
+    FROM pg_index x
+    JOIN pg_class c ON c.oid = x.indexrelid
+    WHERE x.indrelid = held.oid AND (x.indisunique OR x.indisexclusion)
+      AND (held.oid = held.root OR NOT c.relispartition)
+    OFFSET 0
+) i
+CROSS JOIN LATERAL (
+    SELECT array_agg((
+               SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = held.oid AND a.attnum = k.attnum
+           ) ORDER BY k.ordinal) AS columns,
+           -- Its own equality; of a method that has none of its own (WITHOUT OVERLAPS), that of the type's order.
+           array_agg((
+               SELECT format('OPERATOR(%%I.%%s)', opn.nspname, op.oprname)
+               FROM pg_opclass oc
+               JOIN pg_am btree ON btree.amname = 'btree'
+               JOIN pg_opclass equal ON equal.oid = CASE oc.opcmethod WHEN btree.oid THEN oc.oid ELSE (
+                   SELECT usual.oid FROM pg_opclass usual
+                   WHERE usual.opcmethod = btree.oid AND usual.opcdefault AND usual.opcintype = oc.opcintype
+               ) END
+               JOIN pg_amop am ON am.amopfamily = equal.opcfamily AND am.amopstrategy = 3
+                    AND am.amoplefttype = equal.opcintype AND am.amoprighttype = equal.opcintype
+               JOIN pg_operator op ON op.oid = am.amopopr
+               JOIN pg_namespace opn ON opn.oid = op.oprnamespace
+               WHERE oc.oid = k.opclass
+           ) ORDER BY k.ordinal) AS operators
+    FROM unnest(i.indkey[0:i.indnkeyatts - 1], i.indclass[0:i.indnkeyatts - 1])
+         WITH ORDINALITY AS k(attnum, opclass, ordinal)
+) k
+ORDER BY held.root, i.indisprimary DESC, i.relname;
 
 -- name: foreign_keys
 SELECT conname AS name, conrelid::bigint AS child, confrelid::bigint AS parent,
