@@ -43,8 +43,8 @@ test: java $(INSTALLED) ## The test suite, as continuous integration runs it (PY
 	@$(BIN)/python -m pytest tests -m "not long" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: test-long
-test-long: java $(INSTALLED) ## What `make test` leaves out, since each takes a minute or more
-	@$(BIN)/python -m pytest tests -m long --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
+test-long: java $(INSTALLED) ## What `make test` leaves out: what takes a minute, further variants, properties with all their examples
+	@HYPOTHESIS_THOROUGH=1 $(BIN)/python -m pytest tests -m "long or hypothesis" --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: hunt
 hunt: $(INSTALLED) ## Random histories, each run judged by one rule: green means equal (HUNT_SECONDS, HUNT_SEED, HUNT_TRIAL, HUNT_STEPS)

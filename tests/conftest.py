@@ -17,6 +17,7 @@ from xdist.scheduler import LoadFileScheduling
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.spark.layout import JAVA_VARIABLE, RUNTIME_DIR_VARIABLE
 from tests.support.databases import Databases
+from tests.support.examples import load_profile
 
 # Airflow reads its home when it is imported, which some test modules do.
 _AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="parallel-apply-airflow-"))
@@ -35,6 +36,8 @@ load_examples = False
 logging_level = WARNING
 """
 )
+
+load_profile()
 
 _SHARED: Final = {
     "tests/integration/test_awkward_tables.py": "spark",

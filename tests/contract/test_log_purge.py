@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.log.protocol import Overtaken
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.plan.bounds import boundary, last_seqno_at
 from tests.log_batches import IDENTITY, START, files_of, history
+from tests.support.examples import examples
 
 END = 2**62
 SMALL = WriterOptions(segment_file_bytes=2000, small_file_bytes=1, buffer_bytes=6000)
@@ -183,7 +184,7 @@ def test_a_purge_that_dies_leaves_a_log_that_reads_and_goes_on(
     assert seqnos(url, purged) == list(range(purged + 1, 35))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     commits=st.lists(st.integers(1, 3), min_size=1, max_size=3),
     rows=st.sampled_from([1, 3, 100]),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from tests.support.examples import examples
 from tests.support.partitioner_cases import ROUTINGS, VALUES, batches, place, row
 from tests.support.partitioners import by_letter_installed
 
@@ -25,7 +26,7 @@ def routing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield ROUTINGS[request.param]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(rows=batches())
 def test_a_rows_channel_depends_on_nothing_but_the_row(routing: Routing, rows: pa.RecordBatch) -> None:
     together = place(routing, rows)
@@ -40,7 +41,7 @@ def test_a_rows_channel_depends_on_nothing_but_the_row(routing: Routing, rows: p
             assert alone.shards[0] == together.shards[index]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(values=VALUES, number=st.sampled_from([1, 3]), seqnos=st.tuples(st.integers(0, 99), st.integers(0, 99)))
 def test_one_key_has_one_channel_whatever_its_text(
     routing: Routing, values: tuple[str, ...], number: int, seqnos: tuple[int, int]

@@ -74,7 +74,10 @@ def written(scene: Scene) -> Scene:
     variants(
         PLACES,
         seldom=[
+            "while it stages",
             "between finish and feed",
+            "between the critical transaction and its end",
+            "between positions and acknowledgement",
             "between capture and plan",
             "inside the plan's transaction",
             "between the bound and its end of capture",
@@ -106,8 +109,10 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
             "inside a modify of the queue",
         ],
         seldom=[
+            "between staging and commit",
             "between finish and feed",
             "between positions and acknowledgement",
+            "between the log's manifest and the slot",
             "inside the plan's transaction",
             "inside a modify of the queue",
         ],

@@ -44,7 +44,7 @@ COVERED = frozenset({Victim.LANE, Victim.SPARK, Victim.WORKER, Victim.TARGET, Vi
 """After these the run itself becomes green: other lanes, or the same ones, go on."""
 
 SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
-MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 8)
+MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 4)
 AWKWARD_MOMENTS = int(os.environ.get("CRASH_MOMENTS") or len(Victim))
 
 BURST = 60

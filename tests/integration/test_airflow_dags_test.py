@@ -57,6 +57,7 @@ def airflow(
     )
 
 
+@pytest.mark.long
 def test_eight_channels_complete_with_one_slot(
     airflow: Airflow,
     tmp_path: Path,

@@ -135,6 +135,7 @@ def test_a_stop_by_the_command_is_seen_in_xcom_too(pipeline: AirflowPipeline) ->
     assert pipeline.equal
 
 
+@pytest.mark.long
 def test_a_lane_marked_as_failed_ends_and_others_cover_it(pipeline: AirflowPipeline) -> None:
     pipeline.write(5001, 7000)
     run_id = pipeline.trigger(epoch_max_changes=100)

@@ -50,8 +50,20 @@ def begin(rig: Rig, *tables: str) -> None:
     rig.run()
 
 
-@pytest.mark.parametrize("recipe", FOLLOWED)
-@pytest.mark.parametrize("tables", [_PLAIN, _PARTED], ids=["plain", "partitioned"])
+@pytest.mark.parametrize(
+    ("recipe", "tables"),
+    [
+        pytest.param(
+            recipe,
+            tables,
+            id=f"{recipe}-{kind}",
+            # In `make test` every second one of either kind.
+            marks=pytest.mark.long if (number + (kind == "plain")) % 2 else (),
+        )
+        for number, recipe in enumerate(FOLLOWED)
+        for kind, tables in (("plain", _PLAIN), ("partitioned", _PARTED))
+    ],
+)
 def test_a_value_that_the_catalog_has_forgotten_is_in_what_was_sent(
     rig: Rig, recipe: str, tables: tuple[str, ...]
 ) -> None:

@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig, execute
+from tests.support.variants import variants
 
 _TABLE = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer)"
 _PARTED = (
@@ -76,7 +77,7 @@ def assert_equal(rig: Rig) -> None:
     assert comparison.equal, comparison
 
 
-@pytest.mark.parametrize("recipe", FOLLOWED)
+@pytest.mark.parametrize("recipe", variants(FOLLOWED, seldom=["a default that is set later"]))
 def test_what_older_rows_hold_in_a_new_column_is_followed_where_it_is_proven(rig: Rig, recipe: str) -> None:
     begin(rig, _TABLE)
     write(rig, FOLLOWED[recipe])
@@ -85,8 +86,20 @@ def test_what_older_rows_hold_in_a_new_column_is_followed_where_it_is_proven(rig
     assert_equal(rig)
 
 
-@pytest.mark.parametrize("recipe", UNKNOWN)
-@pytest.mark.parametrize("tables", [(_TABLE,), _PARTED], ids=["plain", "partitioned"])
+@pytest.mark.parametrize(
+    ("recipe", "tables"),
+    [
+        pytest.param(
+            recipe,
+            tables,
+            id=f"{recipe}-{kind}",
+            # In `make test` every second one of either kind.
+            marks=pytest.mark.long if (number + (kind == "plain")) % 2 else (),
+        )
+        for number, recipe in enumerate(UNKNOWN)
+        for kind, tables in (("plain", (_TABLE,)), ("partitioned", _PARTED))
+    ],
+)
 def test_what_older_rows_hold_in_a_new_column_stops_the_run_where_it_is_not(
     rig: Rig, recipe: str, tables: tuple[str, ...]
 ) -> None:

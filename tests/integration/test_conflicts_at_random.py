@@ -93,7 +93,7 @@ def test_both_sides_are_equal_after_random_conflicts(
     rig.both(*TABLES)
     rig.prepare()
     dice = random.Random(seed)
-    for _ in range(3):
+    for _ in range(2):
         write(source_dsn, dice, 150)
         rig.run()
         comparison = rig.comparison()

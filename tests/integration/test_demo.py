@@ -34,6 +34,7 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.long
 def test_it_ends_with_equal_tables_and_leaves_no_process(demo: subprocess.Popen[str], tmp_path: Path) -> None:
     text, _ = demo.communicate(timeout=280)
     assert demo.returncode == 0, text

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -157,28 +160,38 @@ def test_another_slots_log_is_never_removed(rig: Rig) -> None:
     assert [path.name for path in Path(rig.config.log_url).iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("step", range(1, 12))
 def test_a_removal_of_the_log_that_died_is_taken_up_and_never_looks_like_a_new_log(
-    rig: Rig, step: int, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    calls = 0
+    whole = shutil.copytree(rig.config.log_url, tmp_path / "whole")
+    deaths = 0
+    for step in count(1):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", _dying(at_call=step))
+            try:
+                dropped(rig, with_log=True)
+            except KeyboardInterrupt:
+                deaths += 1
+                assert log_exists(rig.config.log_url)
+            else:
+                break
+        assert dropped(rig, with_log=True).left == ()
+        assert not Path(rig.config.log_url).exists()
+        shutil.copytree(whole, rig.config.log_url)
+    assert deaths > 5
+    assert not Path(rig.config.log_url).exists()
+
+
+def _dying(*, at_call: int) -> Callable[..., None]:
+    calls = count(1)
     unlink = Path.unlink
 
     def dying(path: Path, missing_ok: bool = False) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == step:
+        if next(calls) == at_call:
             raise KeyboardInterrupt
         unlink(path, missing_ok)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", dying)
-        try:
-            dropped(rig, with_log=True)
-        except KeyboardInterrupt:
-            assert log_exists(rig.config.log_url)
-    assert dropped(rig, with_log=True).left == ()
-    assert not Path(rig.config.log_url).exists()
+    return dying
 
 
 def call(rig: Rig, *arguments: str, answer: str | None = None) -> Result:

@@ -27,14 +27,16 @@ from tests.support.rig import Rig, execute
 
 @pytest.fixture
 def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    """Five runs of one transaction each, and so five segments."""
+    """Five captures of one transaction each, and so five segments and five epochs."""
     config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=2, start=Start.EMPTY)
     made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
     made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
     made.prepare()
     for number in range(5):
         made.write(f"INSERT INTO t SELECT {number} * 100 + n, 'a' FROM generate_series(1, 10) n")
-        made.run(f"early {number}")
+        made.capture(f"early {number}")
+        plan(made.config, made.target)
+    made.run("early 4")
     return made
 
 
@@ -71,7 +73,7 @@ def test_a_pipeline_goes_on_with_its_purged_log(rig: Rig) -> None:
 def test_a_cleared_run_whose_transactions_were_purged_has_nothing_to_do(rig: Rig) -> None:
     purge(rig)
     rig.write("UPDATE t SET v = 'b'")
-    closed = rig.run("early 2")
+    closed = rig.run("early 4")
     assert closed.rows == 0
     assert not rig.comparison().equal
     rig.run()

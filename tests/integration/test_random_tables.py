@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from tests.support.examples import examples
 from tests.support.rig import Rig, execute
 
 _TEXT: Final = st.text(
@@ -90,7 +91,7 @@ def tables(draw: st.DrawFn) -> tuple[list[str], int, str]:
 
 
 @settings(
-    max_examples=12, deadline=None, derandomize=True,
+    max_examples=examples(20), deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 @given(table=tables(), data=st.data())

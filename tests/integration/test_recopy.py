@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.target.protocol import Recopied
 from tests.support.ddl_messages import ddl, install
 from tests.support.plain_rig import plain_rig
 from tests.support.rig import Rig, execute
+from tests.support.variants import variants
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_ddl_on_its_way_that_the_copy_contains_is_skipped_as_the_hint_says(rig: 
 RECREATED = "DROP TABLE t; CREATE TABLE t (id integer PRIMARY KEY, v text)"
 
 
-@pytest.mark.parametrize("is_captured", [True, False])
+@pytest.mark.parametrize("is_captured", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_ddl_from_before_a_copy_does_not_come_upon_it(rig: Rig, *, is_captured: bool) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     install(rig.source_dsn)
@@ -141,7 +142,7 @@ def test_ddl_from_before_a_copy_does_not_come_upon_it(rig: Rig, *, is_captured: 
     assert rig.rows("SELECT count(*) FROM pg_indexes WHERE indexname = 'later'") == [(1,)]
 
 
-@pytest.mark.parametrize("is_captured", [True, False])
+@pytest.mark.parametrize("is_captured", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_table_under_a_name_that_another_had_is_copied_once_the_rename_is_followed(
     rig: Rig, *, is_captured: bool
 ) -> None:
@@ -186,7 +187,9 @@ class Cut(BaseException):
     """As a kill at this line."""
 
 
-@pytest.mark.parametrize("line", ["_pass_over", "write_recopied", "require_generation"])
+@pytest.mark.parametrize(
+    "line", variants(["_pass_over", "write_recopied", "require_generation"], seldom=["_pass_over"])
+)
 def test_cut_off_at_any_line_it_is_run_again(rig: Rig, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     require_green_and_equal(rig)
     change(rig, "captured")

@@ -12,6 +12,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
+from tests.support.variants import variants
 
 SECRET = "s3cret"
 
@@ -107,7 +108,9 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+@pytest.mark.parametrize(
+    "name", variants(REFUSALS, seldom=["a domain's check", "not null", "another type", "an exclusion"])
+)
 def test_a_refusal_is_told_as_what_it_is_and_its_hint_leads_on(
     rig: Rig, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,23 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalErro
 from airflow_parallel_apply.pipeline.status import read_status
 from tests.support.rig import Rig
 
+KEYS = {
+    "integer": ["-2147483648", "0", "7"],
+    "bigint": ["-1", "9223372036854775807", "0"],
+    "text": ["''", "'a b'", "E'tab\\there\\\\'"],
+    "varchar(20)": ["'x'", "'X'", "'y  '"],
+    "char(8)": ["'x'", "'xy'", "''"],
+    "uuid": ["gen_random_uuid()", "'00000000-0000-0000-0000-000000000000'", "gen_random_uuid()"],
+    "numeric": ["1.50", "-0.001", "1e30"],
+    "numeric(12,2)": ["1.5", "2", "-3.25"],
+    "timestamp": ["'2026-01-02 03:04:05.678901'", "'infinity'", "'0044-03-15 12:00:00 BC'"],
+    "timestamptz": ["'2026-01-02 03:04:05+05'", "'-infinity'", "now()"],
+    "date": ["'2026-01-02'", "'2026-02-28'", "'infinity'"],
+    "double precision": ["0.1", "'-0'", "'infinity'"],
+    "boolean": ["true", "false"],
+    "bytea": ["'\\x00ff'", "''", "'abc'"],
+}
+
 
 @pytest.fixture(params=[pytest.param(1, marks=pytest.mark.long), 4], ids=["1 channel", "4 channels"])
 def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
@@ -55,37 +72,18 @@ def test_a_run_without_new_changes_applies_nothing_and_moves_nothing(rig: Rig) -
     assert [channel.seqno for channel in read_status(rig.target, "p").channels] == reached
 
 
-@pytest.mark.parametrize(
-    ("key_type", "keys"),
-    [
-        ("integer", ["-2147483648", "0", "7"]),
-        ("bigint", ["-1", "9223372036854775807", "0"]),
-        ("text", ["''", "'a b'", "E'tab\\there\\\\'"]),
-        ("varchar(20)", ["'x'", "'X'", "'y  '"]),
-        ("char(8)", ["'x'", "'xy'", "''"]),
-        ("uuid", ["gen_random_uuid()", "'00000000-0000-0000-0000-000000000000'", "gen_random_uuid()"]),
-        ("numeric", ["1.50", "-0.001", "1e30"]),
-        ("numeric(12,2)", ["1.5", "2", "-3.25"]),
-        ("timestamp", ["'2026-01-02 03:04:05.678901'", "'infinity'", "'0044-03-15 12:00:00 BC'"]),
-        ("timestamptz", ["'2026-01-02 03:04:05+05'", "'-infinity'", "now()"]),
-        ("date", ["'2026-01-02'", "'2026-02-28'", "'infinity'"]),
-        ("double precision", ["0.1", "'-0'", "'infinity'"]),
-        ("boolean", ["true", "false", "null::boolean is null and false is null"]),
-        ("bytea", ["'\\x00ff'", "''", "'abc'"]),
-    ],
-)
-def test_keys_of_every_type(rig: Rig, key_type: str, keys: list[str]) -> None:
-    rig.both(f"CREATE TABLE t (id {key_type} PRIMARY KEY, v text)")
+def test_keys_of_every_type(rig: Rig) -> None:
+    tables = {f"t{number}": (key_type, keys) for number, (key_type, keys) in enumerate(KEYS.items())}
+    rig.both(*(f"CREATE TABLE {table} (id {key_type} PRIMARY KEY, v text)" for table, (key_type, _) in tables.items()))
 
     def write() -> None:
-        distinct = keys[:2] if key_type == "boolean" else keys
-        for number, key in enumerate(distinct):
-            rig.write(f"INSERT INTO t VALUES ({key}, 'v{number}')")
-        rig.write(
-            "UPDATE t SET v = v || ' again'",
-            "UPDATE t SET v = NULL WHERE id = (SELECT min(id::text) FROM t)::" + key_type,
-        )
-        rig.write(f"DELETE FROM t WHERE id = (SELECT max(id::text) FROM t)::{key_type}")
+        for table, (key_type, keys) in tables.items():
+            rig.write(
+                *(f"INSERT INTO {table} VALUES ({key}, 'v{number}')" for number, key in enumerate(keys)),
+                f"UPDATE {table} SET v = v || ' again'",
+                f"UPDATE {table} SET v = NULL WHERE id = (SELECT min(id::text) FROM {table})::{key_type}",
+                f"DELETE FROM {table} WHERE id = (SELECT max(id::text) FROM {table})::{key_type}",
+            )
 
     equal_after(rig, write)
 

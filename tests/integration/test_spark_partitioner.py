@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.run import OpenedRun
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess, close_session, open_session
 from airflow_parallel_apply.spark.stage import SparkStage
+from tests.support.examples import examples
 from tests.support.partitioner_cases import RELATIONS, ROUTINGS, batches, place
 from tests.support.partitioners import by_letter_installed
 from tests.support.rig import Rig
@@ -28,7 +29,7 @@ def rows() -> pa.RecordBatch:
     """Some hundred random rows, told apart by their fragno."""
     found: list[pa.RecordBatch] = []
 
-    @settings(deadline=None, max_examples=150, database=None, derandomize=True)
+    @settings(deadline=None, max_examples=examples(150), database=None, derandomize=True)
     @given(batch=batches())
     def collect(batch: pa.RecordBatch) -> None:
         found.append(batch)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from importlib import import_module
 from importlib.resources import files
 
 import jsonschema
 from airflow.sdk.module_loading import import_string
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from airflow_parallel_apply.get_provider_info import get_provider_info
 
@@ -31,27 +29,16 @@ def test_everything_that_the_metadata_name_exists() -> None:
 
 
 def test_airflow_lists_the_provider() -> None:
-    names = {row["package_name"] for row in providers("list")}
-    assert "airflow-provider-parallel-apply" in names
+    assert "airflow-provider-parallel-apply" in ProvidersManagerTaskRuntime().providers
 
 
 def test_airflow_lists_our_connection_types_with_their_hooks() -> None:
-    found = {row["connection_type"]: row for row in providers("hooks")}
+    found = ProvidersManagerTaskRuntime().hooks
     for kind, hook in (
         ("parallel_apply", "airflow_parallel_apply.hooks.pipeline.PipelineHook"),
         ("parallel_apply_queue", "airflow_parallel_apply.hooks.queue.QueueHook"),
     ):
-        assert found[kind]["class"] == hook
-        assert found[kind]["conn_id_attribute_name"] == import_string(hook).conn_name_attr
-
-
-def providers(*arguments: str) -> list[dict[str, str]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "airflow", "providers", *arguments, "--output", "json"],
-        check=True,
-        capture_output=True,
-        text=True,
-        env=os.environ.copy(),
-    )
-    rows: list[dict[str, str]] = json.loads(done.stdout[done.stdout.index("[{") :])
-    return rows
+        shown = found[kind]
+        assert shown is not None
+        assert shown.hook_class_name == hook
+        assert shown.connection_id_attribute_name == import_string(hook).conn_name_attr

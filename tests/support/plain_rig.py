@@ -33,7 +33,7 @@ def plain_rig(source_dsn: str, target_dsn: str, directory: Path) -> Iterator[Pla
         pipeline="p",
         log_url=str(directory / "log"),
         start=Start.EMPTY,
-        channels=8,
+        channels=4,
         lanes=2,
         tables=TablePatterns(include=("public.*",)),
         epoch_max_changes=40,

@@ -30,7 +30,7 @@ def test_a_commit_right_behind_a_message_is_captured(followed: Scene, max_change
     assert [row["key"] for row in followed.rows()] == [str(number) for number in range(6)]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_nothing_around_a_commit_hides_it(followed: Scene, seed: int) -> None:
     random_ = random.Random(seed)
     committed = []

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.source.conftest import Scene, never
+from tests.support.variants import variants
 
 SETTINGS = {"shared_buffers": "16MB", "wal_writer_delay": "10ms", "max_wal_size": "64MB", "autovacuum": "off"}
 
@@ -61,7 +62,7 @@ def close(scene: Scene) -> None:
         source.close()
 
 
-@pytest.mark.parametrize("inserts", [0, 1, 18, 40])
+@pytest.mark.parametrize("inserts", [1, 18, *(pytest.param(count, marks=pytest.mark.long) for count in (0, 40))])
 def test_a_source_restored_from_a_copy_of_its_disk_is_refused(
     server: PostgresServer, captured: Scene, tmp_path: Path, inserts: int
 ) -> None:
@@ -80,7 +81,7 @@ def test_a_source_restored_from_a_copy_of_its_disk_is_refused(
     assert captured.state() == before
 
 
-@pytest.mark.parametrize("synchronous_commit", ["on", "off"])
+@pytest.mark.parametrize("synchronous_commit", variants(["on", "off"], seldom=["on"]))
 def test_a_source_that_crashed_goes_on(server: PostgresServer, captured: Scene, synchronous_commit: str) -> None:
     captured.execute(f"ALTER DATABASE postgres SET synchronous_commit = {synchronous_commit}")
     for round_ in range(1, 5):

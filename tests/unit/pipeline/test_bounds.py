@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.bounds import boundary, gap_before, last_seqno_of_run
+from tests.support.examples import examples
 from tests.support.written_log import Change, append, make_log
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,7 +45,7 @@ def written(url: str, commit_seconds: Sequence[float], cuts: Sequence[int] = ())
     return open_reader(url)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     commit_seconds=commits,
     cuts=st.lists(st.integers(1, 11), max_size=4),
@@ -64,7 +65,7 @@ def test_a_boundary_is_that_of_the_running_maximum_and_monotone(
         assert found == sorted(found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     commit_seconds=commits.filter(bool),
     cuts=st.lists(st.integers(1, 11), max_size=4),

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.event import LAST_SEQNO, NO_SEQNO
 from airflow_parallel_apply.pipeline.line import line, values_of
 from airflow_parallel_apply.pipeline.target.postgres.staging_text import staging_text
+from tests.support.examples import examples
 from tests.support.log_rows import Row, batch, clustered, key_of, relation
 
 TABLE = relation(1, "t", "k a b", key="k")
@@ -127,7 +128,7 @@ def merged(before: Rows, changes: list[NetChanges]) -> Rows:
     return table
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(history=histories(), batch_rows=st.integers(1, 20), segments=st.sets(st.integers(0, 14)), filtered=st.booleans())
 def test_net_changes_lead_where_the_single_changes_lead(
     history: History, batch_rows: int, segments: set[int], filtered: bool

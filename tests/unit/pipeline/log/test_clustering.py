@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.log.clustering import (
     MAX_GROUPS,
     cluster,
 )
+from tests.support.examples import examples
 
 MANY = GROUP_FILE_BYTES * MAX_GROUPS
 
@@ -47,7 +48,7 @@ def test_a_bucket_with_half_the_rows_is_split_and_shares_its_groups_with_no_othe
     assert all(group.first_bucket == group.last_bucket for group in hot)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.integers(0, 63), max_size=300), st.integers(0, 20))
 def test_every_row_lies_in_its_groups_range_and_rows_of_a_group_keep_their_order(
     buckets: list[int], wanted: int

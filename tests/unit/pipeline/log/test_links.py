@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from airflow_parallel_apply.pipeline.event import LAST_SEQNO, NO_SEQNO
 from airflow_parallel_apply.pipeline.log.links import link
 from tests.log_batches import Change, rows_batch
+from tests.support.examples import examples
 
 
 def linked(changes: list[Change]) -> list[tuple[int, int]]:
@@ -56,7 +57,7 @@ def needs_every_change(changes: list[Change]) -> set[tuple[int, str | None]]:
     return keys
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(histories(), st.integers(-1, 12), st.integers(-1, 12))
 def test_the_filter_on_links_keeps_the_first_and_the_last_change_of_each_key_and_nothing_else(
     changes: list[Change], first: int, second: int

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.source.postgres.numbering import Moment, settle
 from airflow_parallel_apply.pipeline.source.postgres.retyping import takes_rewrite
+from tests.support.examples import examples
 
 
 @dataclass
@@ -57,7 +58,7 @@ _CHANGES = st.lists(
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(
     changes=_CHANGES,
     moments=st.lists(st.integers(0, 10), max_size=3),

@@ -1,0 +1,23 @@
+"""How many examples of a property `make test` draws, and how many `make test-long` does."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from hypothesis import settings
+
+THOROUGH: Final = "HYPOTHESIS_THOROUGH" in os.environ
+
+_PART: Final = 4
+
+
+def examples(thorough: int) -> int:
+    """So many where the run is thorough, and a quarter of them otherwise."""
+    return thorough if THOROUGH else max(thorough // _PART, 1)
+
+
+def load_profile() -> None:
+    """For properties that say no number of their own. No deadlines: a busy machine is no defect."""
+    settings.register_profile("ours", settings(), max_examples=examples(100), deadline=None)
+    settings.load_profile("ours")
