@@ -23,7 +23,7 @@ def _declared() -> list[Requirement]:
     listed = [
         *project["dependencies"],
         *(line for extra in project["optional-dependencies"].values() for line in extra),
-        *PYPROJECT["dependency-groups"]["dev"],
+        *(line for group in PYPROJECT["dependency-groups"].values() for line in group),
         *PYPROJECT["build-system"]["requires"],
     ]
     return [Requirement(line) for line in listed]
