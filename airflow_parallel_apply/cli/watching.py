@@ -97,20 +97,16 @@ def compare(
 
     Both sides should stand still, or what is written meanwhile shows as a difference.
     """
-    from airflow_parallel_apply.pipeline.compare import TableComparison
     from airflow_parallel_apply.pipeline.compare import compare as compare_tables
-    from airflow_parallel_apply.pipeline.compare.view import comparison_json, comparison_view
+    from airflow_parallel_apply.pipeline.compare.view import UnderWay, comparison_json, comparison_view
 
     with reporting_errors():
         ends = database_at(source, "source"), database_at(target, "target")
         with Console(stderr=True).status("comparing") as spinner:
-            done: list[str] = []
-
-            def tell(table: TableComparison) -> None:
-                done.append(table.name)
-                spinner.update(f"compared {len(done)} tables, last {table.name}")
-
-            compared = compare_tables(*ends, tables.patterns(), jobs=jobs, progress=tell)
+            under_way = UnderWay(spinner.update)
+            compared = compare_tables(
+                *ends, tables.patterns(), jobs=jobs, begun=under_way.begun, progress=under_way.compared
+            )
     if as_json:
         typer.echo(json.dumps(comparison_json(compared)))
     else:

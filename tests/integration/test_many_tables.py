@@ -58,6 +58,7 @@ def test_checks_copies_and_runs_send_as_many_statements_for_many_tables_as_for_f
                 statements(rig.prepare),
                 statements(lambda rig=rig: check_pipeline(rig.config, rig.source, rig.target)),
                 statements(rig.run),
+                statements(rig.run),
             ]
         )
     for few, many in zip(*counts, strict=True):

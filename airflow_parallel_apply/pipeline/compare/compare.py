@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final
+from threading import Lock, local
+from typing import Any, Final, Self
 
 from airflow_parallel_apply.pipeline.compare.open import open_side
 from airflow_parallel_apply.pipeline.compare.protocol import ComparedSide, SourceTable, TableRefused
@@ -25,6 +27,8 @@ _MAX_BUCKETS: Final = 65_536
 _BUCKETS_LOOKED_INTO: Final = 4
 _SHOWN_DIFFERENCES: Final = 5
 _CHECKSUM_BITS: Final = 64
+_CANCEL_SECONDS: Final = 0.2
+"""Between two attempts: a thread may just have had an answer, and be about to ask for the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +90,14 @@ def compare(
     tables: TablePatterns,
     *,
     jobs: int = 4,
+    begun: Callable[[str, int], None] | None = None,
     progress: Callable[[TableComparison], None] | None = None,
 ) -> Comparison:
-    """Compare the source's tables that the patterns name, `jobs` at a time; `progress` hears of each from its thread.
+    """Compare the source's tables that the patterns name, `jobs` at a time. `begun` hears of each table, by name,
+    before it is read, and how many there are; `progress` of its result; both from its thread.
 
-    Errors: `Unavailable`, `ConfigurationError`. A table that one side lacks or forbids is a result, not an error.
+    Errors: `Unavailable`, `ConfigurationError`. A table that one side lacks or forbids is a result, not an error. Cut
+    off, by Ctrl-C too, it cancels what the servers still compute.
     """
     if jobs < 1:
         raise ConfigurationError(f"parameter jobs: {jobs} is not usable", hint="jobs takes 1 or more.")
@@ -98,14 +105,63 @@ def compare(
         found = [table for table in side.tables() if tables.matches(table.schema, table.table)]
 
     def one(table: SourceTable) -> TableComparison:
-        with open_side(source, "source") as left, open_side(target, "target") as right:
-            result = _compare_table(left, right, right.having(table))
+        left, right = pairs.mine()
+        if begun is not None:
+            begun(table.name, len(found))
+        result = _compare_table(left, right, right.having(table))
         if progress is not None:
             progress(result)
         return result
 
-    with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="compare") as pool:
-        return Comparison(tables=tuple(pool.map(one, found)))
+    with (
+        _Pairs(source, target) as pairs,
+        ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="compare") as pool,
+    ):
+        asked = [pool.submit(one, table) for table in found]
+        try:
+            ended, _ = wait(asked, return_when=FIRST_EXCEPTION)
+            for future in ended:
+                future.result()
+            return Comparison(tables=tuple(future.result() for future in asked))
+        except BaseException:
+            under_way = [future for future in asked if not future.cancel()]
+            while wait(under_way, timeout=_CANCEL_SECONDS).not_done:
+                pairs.cancel()
+            raise
+
+
+class _Pairs:
+    """A session on either side for each thread that compares. Closes them all together."""
+
+    def __init__(self, source: Endpoint, target: Endpoint) -> None:
+        self._ends = source, target
+        self._thread = local()
+        self._opened: list[ComparedSide] = []
+        self._lock = Lock()
+        self._stack = ExitStack()
+
+    def mine(self) -> tuple[ComparedSide, ComparedSide]:
+        """Those of the calling thread, opened when it first asks. Errors: `Unavailable`, `ConfigurationError`."""
+        if not hasattr(self._thread, "pair"):
+            with self._lock:
+                self._thread.pair = tuple(
+                    self._stack.enter_context(open_side(end, name))
+                    for end, name in zip(self._ends, ("source", "target"), strict=True)
+                )
+            self._opened += self._thread.pair
+        left, right = self._thread.pair
+        return left, right
+
+    def cancel(self) -> None:
+        """What all of them are asked now."""
+        for side in tuple(self._opened):
+            side.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
 
 
 def _compare_table(source: ComparedSide, target: ComparedSide, table: SourceTable) -> TableComparison:

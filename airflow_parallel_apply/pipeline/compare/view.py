@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -9,6 +11,35 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_parallel_apply.pipeline.compare.compare import Comparison, TableComparison
+
+
+class UnderWay:
+    """What a comparison is at, in one line, shown anew at each change. Threads may share it."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._lock = Lock()
+        self._reading: list[str] = []
+        self._compared = 0
+        self._tables = 0
+
+    def begun(self, name: str, of: int) -> None:
+        """A table is being read, of so many."""
+        with self._lock:
+            self._reading.append(name)
+            self._tables = of
+            self._tell()
+
+    def compared(self, table: TableComparison) -> None:
+        """One is done."""
+        with self._lock:
+            self._reading.remove(table.name)
+            self._compared += 1
+            self._tell()
+
+    def _tell(self) -> None:
+        now = f", now {', '.join(self._reading)}" if self._reading else ""
+        self._show(f"compared {self._compared:,} of {self._tables:,} tables{now}")
 
 
 def comparison_view(comparison: Comparison) -> RenderableType:

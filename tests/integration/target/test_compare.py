@@ -5,7 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.compare import Comparison, compare
+from airflow_parallel_apply.pipeline.compare import Comparison, TableComparison, compare
+from airflow_parallel_apply.pipeline.compare.view import UnderWay
 from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 
@@ -82,9 +83,15 @@ def test_null_and_empty_text_differ(sides: tuple[Endpoint, Endpoint]) -> None:
 def test_a_table_that_the_target_lacks_is_a_problem_of_that_table_only(sides: tuple[Endpoint, Endpoint]) -> None:
     run(sides[0], "CREATE TABLE gone (a int); CREATE TABLE kept (a int)")
     run(sides[1], "CREATE TABLE kept (a int)")
-    heard: list[str] = []
-    comparison = compare(*sides, TablePatterns(), progress=lambda table: heard.append(table.name))
-    assert sorted(heard) == ["public.gone", "public.kept"]
+    lines: list[str] = []
+    under_way = UnderWay(lines.append)
+    comparison = compare(*sides, TablePatterns(), jobs=1, begun=under_way.begun, progress=under_way.compared)
+    assert lines == [
+        "compared 0 of 2 tables, now public.gone",
+        "compared 1 of 2 tables",
+        "compared 1 of 2 tables, now public.kept",
+        "compared 2 of 2 tables",
+    ]
     gone, kept = comparison.tables
     assert kept.equal
     assert not gone.equal
@@ -104,3 +111,19 @@ def test_an_unreachable_side_and_a_useless_number_of_jobs_are_errors(sides: tupl
         compare(sides[0], Endpoint(conn_id="x", url="host=127.0.0.1 port=1"), TablePatterns())
     with pytest.raises(ConfigurationError, match="jobs"):
         compare(*sides, TablePatterns(), jobs=0)
+
+
+def test_a_comparison_that_is_cut_off_cancels_what_the_servers_compute(sides: tuple[Endpoint, Endpoint]) -> None:
+    """One of its tables is locked for as long as that session lives."""
+    for side in sides:
+        run(side, "CREATE TABLE a (a int); CREATE TABLE b (a int)")
+
+    def stop(table: TableComparison) -> None:
+        raise KeyboardInterrupt(table.name)
+
+    with psycopg.connect(sides[0].url) as holder:
+        holder.execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
+        holder.execute("LOCK a IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(KeyboardInterrupt, match=r"public\.b"):
+            compare(*sides, TablePatterns(), jobs=2, progress=stop)
+        holder.execute("SELECT 1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
 from airflow_parallel_apply.postgres.statements import statements
 
+_CANCEL_SECONDS: Final = 5.0
 _LOOKING: Final = {"search_path": "", "default_transaction_read_only": "on"}
 
 
@@ -60,6 +61,10 @@ class PostgresSide:
         with self._errors():
             found = self._ask("rows", table, buckets, wanted)
         return Counter({(key, digest): count for key, digest, count in found})
+
+    def cancel(self) -> None:
+        with suppress(psycopg.Error):
+            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def _rows(self, table: SourceTable) -> sql.Composed:
         found = psycopg.RawCursor(self._connection).execute(_statement("own_rows"), [table.schema, table.table])
