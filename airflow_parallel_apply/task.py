@@ -28,7 +28,7 @@ DEFAULT_TARGET: Final = "parallel_apply_target"
 DEFAULT_RETRIES: Final = 2
 DEFAULT_RETRY_DELAY: Final = timedelta(seconds=10)
 
-_CONNECTIONS: Final = ("source_conn_id", "target_conn_id", "spark_conn_id", "queue_conn_id")
+_CONNECTIONS: Final = ("source_conn_id", "target_conn_id", "spark_conn_id", "queue_conn_id", "ledger_conn_id")
 
 ERROR_KEY: Final = "error"
 """XCom of a failed task: its error in one line, for `close` to name."""
@@ -59,7 +59,7 @@ class Settings:
     target: Endpoint
     spark: SparkEndpoint
     queue: QueueEndpoint | None
-    """None: in the target's database."""
+    """None: in the ledger's database."""
 
 
 def run_identity(context: Context) -> RunIdentity:
@@ -78,13 +78,18 @@ def interval_of(start: datetime | None, end: datetime | None) -> Interval | None
 
 
 def settings(
-    values: Mapping[str, object], source_conn_id: str, target_conn_id: str, spark_conn_id: str, queue_conn_id: str
+    values: Mapping[str, object],
+    source_conn_id: str,
+    target_conn_id: str,
+    spark_conn_id: str,
+    queue_conn_id: str,
+    ledger_conn_id: str,
 ) -> Settings:
     """Build them from rendered values. Errors: `ConfigurationError`, which names the parameter or the connection."""
     return Settings(
         config=parameters.pipeline_config(values),
         source=connections.database(source_conn_id, parameter="source_conn_id"),
-        target=connections.database(target_conn_id, parameter="target_conn_id"),
+        target=connections.target(target_conn_id, ledger_conn_id),
         spark=connections.spark(spark_conn_id),
         queue=connections.pipeline_queue(queue_conn_id),
     )
@@ -98,7 +103,9 @@ class PipelineTask(BaseOperator):
     :param target_conn_id: connection of type postgres to apply to
     :param spark_conn_id: connection of type spark (a cluster's master) or spark_connect; empty: an embedded local Spark
     :param queue_conn_id: connection of type parallel_apply_queue (a queue service, or PostgreSQL) or postgres to the
-        queue that steers the pipeline; empty: in the target's database
+        queue that steers the pipeline; empty: in the ledger's database
+    :param ledger_conn_id: connection of type postgres to the database that keeps the pipeline's ledger: owner, routing,
+        run bounds, plan; empty: the target's
     :param log_url: directory of the log, seen by every worker; empty: below AIRFLOW_HOME
     :param tables: ``{"include": [...], "exclude": [...]}``, patterns over ``schema.table``
     :param start: what the first run does or finds: ``copy``, ``empty`` or ``equal``
@@ -129,6 +136,7 @@ class PipelineTask(BaseOperator):
         target_conn_id: str = DEFAULT_TARGET,
         spark_conn_id: str = "",
         queue_conn_id: str = "",
+        ledger_conn_id: str = "",
         log_url: str = "",
         tables: Mapping[str, Sequence[str]] | Sequence[str] | str | None = None,
         start: str = "",
@@ -153,6 +161,7 @@ class PipelineTask(BaseOperator):
         self.target_conn_id = target_conn_id
         self.spark_conn_id = spark_conn_id
         self.queue_conn_id = queue_conn_id
+        self.ledger_conn_id = ledger_conn_id
         self.log_url = log_url
         self.tables = tables
         self.start = start
@@ -177,7 +186,12 @@ class PipelineTask(BaseOperator):
     def settings(self) -> Settings:
         """All of it, in every task, so that a wrong one is refused before anything starts."""
         return settings(
-            self.parameters, self.source_conn_id, self.target_conn_id, self.spark_conn_id, self.queue_conn_id
+            self.parameters,
+            self.source_conn_id,
+            self.target_conn_id,
+            self.spark_conn_id,
+            self.queue_conn_id,
+            self.ledger_conn_id,
         )
 
     @property

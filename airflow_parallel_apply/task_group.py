@@ -52,7 +52,7 @@ class ParallelApply(TaskGroup):
     :param group_id: prefix of the task ids; `prefix_group_id=False` leaves them capture, route, open, apply, close
     :param pipeline: name of the pipeline; default: `group_id`
     :param queue: connection to the queue that steers the pipeline (``queue_conn_id`` of the operators, whose ``queue``
-        is the executor's); empty: in the target's database
+        is the executor's); empty: in the ledger's database
     :param until: LSN at which a run ends; empty: the end of its data interval, or, if it has none or an empty one,
         everything committed at the source when the run first opens
     :param wait: how long a run waits for changes before it is skipped
@@ -75,6 +75,7 @@ class ParallelApply(TaskGroup):
         target_conn_id: str | None = None,
         spark_conn_id: str | None = None,
         queue: str | None = None,
+        ledger_conn_id: str | None = None,
         log_url: str | None = None,
         tables: Mapping[str, Sequence[str]] | Sequence[str] | str | None = None,
         start: str | None = None,
@@ -106,6 +107,7 @@ class ParallelApply(TaskGroup):
             "target_conn_id": target_conn_id,
             "spark_conn_id": spark_conn_id,
             "queue_conn_id": queue,
+            "ledger_conn_id": ledger_conn_id,
             "log_url": log_url,
             "tables": tables,
             "start": start,

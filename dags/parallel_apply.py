@@ -72,7 +72,15 @@ PARAMS = {
         type=_OPTIONAL,
         title="Queue connection",
         description_md="A connection of type `parallel_apply_queue`, or `postgres`. "
-        "Empty: the queue is in the target's database.",
+        "Empty: the queue is in the ledger's database.",
+        section=_CONNECTIONS,
+    ),
+    "ledger_conn_id": Param(
+        "",
+        type=_OPTIONAL,
+        title="Ledger connection",
+        description_md="A connection of type **postgres** to the database that says who owns the pipeline and what is "
+        "planned. Empty: the target's.",
         section=_CONNECTIONS,
     ),
     "log_url": Param(
@@ -230,6 +238,7 @@ with DAG(
         target_conn_id="{{ params.target_conn_id }}",
         spark_conn_id="{{ params.spark_conn_id or '' }}",
         queue="{{ params.queue or '' }}",
+        ledger_conn_id="{{ params.ledger_conn_id or '' }}",
         log_url="{{ params.log_url or '' }}",
         tables="{{ params.tables | tojson }}",
         start="{{ params.start }}",

@@ -137,6 +137,14 @@ def target_dsn(target_server: PostgresServer, target_database: str) -> str:
     return target_server.dsn(target_database)
 
 
+@pytest.fixture
+def ledger_dsn(target_server: PostgresServer, target_databases: Databases) -> Iterator[str]:
+    """A third empty database, for what neither source nor target holds."""
+    name = target_databases.lend()
+    yield target_server.dsn(name)
+    target_databases.take_back(name)
+
+
 def _server(side: str) -> Iterator[PostgresServer]:
     # Not under pytest's own directory: another session's start takes the server's user the way to it.
     with TemporaryDirectory(prefix=f"parallel-apply-{side}-") as directory:

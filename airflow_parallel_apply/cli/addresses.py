@@ -5,6 +5,7 @@ Errors of all: `ConfigurationError` that says what to give; those of the connect
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
@@ -18,7 +19,7 @@ _CLUSTER_SCHEMES: Final = ("spark://", "k8s://", "yarn", "local")
 
 
 def database_at(text: str, side: str) -> Endpoint:
-    """The `source`, or the `target`."""
+    """The `source`, the `target` or the `ledger`."""
     if is_address(text):
         return named(text, f"--{side}")
     try:
@@ -26,6 +27,12 @@ def database_at(text: str, side: str) -> Endpoint:
     except ImportError as error:
         raise _no_airflow(f"--{side} {text!r} is no connection string", "postgresql://user@host:port/db") from error
     return database(text, parameter=f"--{side}")
+
+
+def target_at(text: str, ledger: str) -> Endpoint:
+    """The target, with its ledger where one is named."""
+    found = database_at(text, "target")
+    return replace(found, ledger=database_at(ledger, "ledger")) if ledger else found
 
 
 def queue_at(text: str) -> QueueEndpoint | None:

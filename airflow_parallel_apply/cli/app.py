@@ -24,6 +24,15 @@ SPARK_HELP: Final = (
 )
 SourceOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"The source: {DATABASE_HELP}")]
 TargetOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_TARGET", help=f"The target: {DATABASE_HELP}")]
+LedgerOption = Annotated[
+    str,
+    typer.Option(
+        "--ledger",
+        envvar="PARALLEL_APPLY_LEDGER",
+        help=f"The pipeline's ledger, if not in the target's database: {DATABASE_HELP}",
+        show_default="in the target",
+    ),
+]
 QueueOption = Annotated[
     str,
     typer.Option(

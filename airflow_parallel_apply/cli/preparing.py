@@ -10,8 +10,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from airflow_parallel_apply.cli.addresses import database_at, queue_at, spark_at
-from airflow_parallel_apply.cli.app import SPARK_HELP, QueueOption, SourceOption, TargetOption, app, config_of
+from airflow_parallel_apply.cli.addresses import database_at, queue_at, spark_at, target_at
+from airflow_parallel_apply.cli.app import (
+    SPARK_HELP,
+    LedgerOption,
+    QueueOption,
+    SourceOption,
+    TargetOption,
+    app,
+    config_of,
+)
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.options import (
     AsJson,
@@ -41,6 +49,7 @@ def prepare(
         str, typer.Option(envvar="PARALLEL_APPLY_SPARK", help=f"For the copy: {SPARK_HELP}; empty: a local Spark.")
     ] = "",
     queue: QueueOption = "",
+    ledger: LedgerOption = "",
 ) -> None:
     """Check both sides, then create publication, slot, log and the target's schema, and copy the rows that are there.
 
@@ -52,7 +61,7 @@ def prepare(
 
     with reporting_errors():
         config = config_of(pipeline, log_url, tables, run, routing)
-        ends = database_at(source, "source"), database_at(target, "target")
+        ends = database_at(source, "source"), target_at(target, ledger)
         with CopyBar() as bar, copier_on(spark_at(spark), config, *ends) as copier:
             copying = Copying(copier=copier, report=bar.show, cancelled=lambda: False)
             prepared = prepare_run(config, *ends, queue=queue_at(queue), copying=copying)
@@ -77,6 +86,7 @@ def check(
         str, typer.Option(envvar="PARALLEL_APPLY_SPARK", help=f"Look from its executors, too: {SPARK_HELP}.")
     ] = "",
     queue: QueueOption = "",
+    ledger: LedgerOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Look for what would stand in a run's way, on both sides and in the log; exit 1 when there is an error.
@@ -88,7 +98,7 @@ def check(
 
     with reporting_errors():
         config = config_of(pipeline, log_url, tables, run, routing)
-        ends = database_at(source, "source"), database_at(target, "target")
+        ends = database_at(source, "source"), target_at(target, ledger)
         workers = spark_at(spark)
         with Console(stderr=True).status("looking at both sides") as spinner:
 

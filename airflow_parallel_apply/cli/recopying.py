@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from airflow_parallel_apply.cli.addresses import database_at
-from airflow_parallel_apply.cli.app import SourceOption, TargetOption, app
+from airflow_parallel_apply.cli.addresses import database_at, target_at
+from airflow_parallel_apply.cli.app import LedgerOption, SourceOption, TargetOption, app
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, reporting_errors
 
@@ -27,6 +27,7 @@ def recopy(
         list[str],
         typer.Option("--table", help="A table, as schema.table, a partitioned one by its root; may be repeated."),
     ],
+    ledger: LedgerOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Replace tables' rows at the target by those of the source, while the pipeline keeps its positions, plan and log.
@@ -48,7 +49,7 @@ def recopy(
         names.append((schema, bare))
     with reporting_errors():
         config = PipelineConfig(pipeline=pipeline, log_url=log_url)
-        ends = database_at(source, "source"), database_at(target, "target")
+        ends = database_at(source, "source"), target_at(target, ledger)
         bar = Progress(
             BarColumn(),
             TextColumn("{task.description}"),

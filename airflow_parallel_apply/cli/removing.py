@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from airflow_parallel_apply.cli.addresses import database_at, queue_at
-from airflow_parallel_apply.cli.app import QueueOption, SourceOption, TargetOption, app
+from airflow_parallel_apply.cli.addresses import database_at, queue_at, target_at
+from airflow_parallel_apply.cli.app import LedgerOption, QueueOption, SourceOption, TargetOption, app
 from airflow_parallel_apply.pipeline.finding import Side
 from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, reporting_errors
 
@@ -25,6 +25,7 @@ def drop(
     force: Annotated[bool, typer.Option("--force", help="Also while a run is alive: its sessions are ended.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     queue: QueueOption = "",
+    ledger: LedgerOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Remove a pipeline: slot and publication at the source, its rows at the target, its tasks in a queue elsewhere;
@@ -40,7 +41,7 @@ def drop(
     if not yes and not _agreed(f"Remove pipeline {pipeline}? What it did not apply yet is lost for it."):
         sys.exit(1)
     with reporting_errors():
-        ends = database_at(source, "source"), database_at(target, "target")
+        ends = database_at(source, "source"), target_at(target, ledger)
         removal = drop_pipeline(pipeline, *ends, queue=queue_at(queue), log_url=log_url, with_log=log, force=force)
     if as_json:
         typer.echo(json.dumps(removal.to_json()))
@@ -63,6 +64,7 @@ def purge(
     ] = [],  # noqa: B006
     keep: Annotated[int, typer.Option(min=0, help="Keep the log's last so many transactions.")] = 0,
     keep_hours: Annotated[float, typer.Option(min=0, help="Keep what was committed within so many hours.")] = 0,
+    ledger: LedgerOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Remove from a log what every pipeline that reads it has applied, and the plans of that; runs may go on.
@@ -73,7 +75,7 @@ def purge(
     from airflow_parallel_apply.pipeline.purge import purge_log
 
     with reporting_errors():
-        ends = [database_at(target, "target"), *(database_at(other, "other-target") for other in other_target)]
+        ends = [target_at(target, ledger), *(database_at(other, "other-target") for other in other_target)]
         older_than = datetime.now(UTC) - timedelta(hours=keep_hours) if keep_hours else None
         purged = purge_log(log_url, ends, keep_transactions=keep, older_than=older_than)
     if as_json:

@@ -13,8 +13,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from airflow_parallel_apply.cli.addresses import database_at, queue_at
-from airflow_parallel_apply.cli.app import DATABASE_HELP, QueueOption, SourceOption, TargetOption, app
+from airflow_parallel_apply.cli.addresses import database_at, queue_at, target_at
+from airflow_parallel_apply.cli.app import DATABASE_HELP, LedgerOption, QueueOption, SourceOption, TargetOption, app
 from airflow_parallel_apply.pipeline.errors import RetryableError
 from airflow_parallel_apply.pipeline.options import AsJson, Pipeline, TableOptions, console, reporting_errors, spread
 from airflow_parallel_apply.queue.model import QueueUnavailable
@@ -34,6 +34,7 @@ def status(
         str | None, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"For what its slot holds back: {DATABASE_HELP}")
     ] = None,
     queue: QueueOption = "",
+    ledger: LedgerOption = "",
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option(help="Show it anew every second until Ctrl-C.")] = False,
 ) -> None:
@@ -42,7 +43,7 @@ def status(
     from airflow_parallel_apply.pipeline.status_view import status_view
 
     with reporting_errors():
-        ends = database_at(target, "target"), database_at(source, "source") if source else None
+        ends = target_at(target, ledger), database_at(source, "source") if source else None
         steered = queue_at(queue)
 
         def look() -> PipelineStatus:
@@ -120,13 +121,14 @@ def stop(
     target: TargetOption,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until every channel is stopped; 0: none.")] = 0,
     queue: QueueOption = "",
+    ledger: LedgerOption = "",
 ) -> None:
     """Stop a running pipeline cleanly: every channel at one seqno. The next run goes on from there."""
     from airflow_parallel_apply.pipeline.run import request_stop
     from airflow_parallel_apply.pipeline.status import read_status
 
     with reporting_errors():
-        endpoint = database_at(target, "target")
+        endpoint = target_at(target, ledger)
         steered = queue_at(queue)
         state = request_stop(pipeline, endpoint, queue=steered)
         typer.echo(f"stop markers are behind seqno {state.stop_seqno} in {state.channels} channels ({state.phase})")

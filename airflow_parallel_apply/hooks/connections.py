@@ -8,6 +8,7 @@ opens a connection, so a mistyped one is refused before anything starts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final, NoReturn, cast
 from urllib.parse import quote
@@ -78,6 +79,12 @@ def database(conn_id: str, *, parameter: str) -> Endpoint:
     Blocks: a trigger calls it in a thread (`asyncio.to_thread`), which works in the triggerer and under `dag.test()`.
     """
     return database_of(_connection(conn_id, parameter), parameter=parameter)
+
+
+def target(conn_id: str, ledger_conn_id: str, *, parameter: str = "target_conn_id") -> Endpoint:
+    """The database to apply to, with its ledger where one is named. Blocks, as `database` does."""
+    found = database(conn_id, parameter=parameter)
+    return replace(found, ledger=database(ledger_conn_id, parameter="ledger_conn_id")) if ledger_conn_id else found
 
 
 def spark(conn_id: str) -> SparkEndpoint:

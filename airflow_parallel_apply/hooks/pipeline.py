@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_parallel_apply.hooks.connections import DATABASE_TYPE, database, pipeline_queue
+from airflow_parallel_apply.hooks.connections import DATABASE_TYPE, pipeline_queue, target
 from airflow_parallel_apply.pipeline.config import Endpoint
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ class PipelineHook(BaseHook):
     """The source or target database of a pipeline.
 
     :param parallel_apply_conn_id: a connection of type ``parallel_apply`` or ``postgres``
-    :param queue_conn_id: a connection to the pipeline's queue, if that is not in the target's database
+    :param queue_conn_id: a connection to the pipeline's queue, if that is not in its ledger's database
+    :param ledger_conn_id: a connection to the pipeline's ledger, if that is not in the target's database
     """
 
     conn_name_attr = "parallel_apply_conn_id"
@@ -29,11 +30,17 @@ class PipelineHook(BaseHook):
     hook_name = "Parallel Apply (PostgreSQL)"
 
     def __init__(
-        self, parallel_apply_conn_id: str = default_conn_name, *, queue_conn_id: str = "", **kwargs: Any
+        self,
+        parallel_apply_conn_id: str = default_conn_name,
+        *,
+        queue_conn_id: str = "",
+        ledger_conn_id: str = "",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.parallel_apply_conn_id = parallel_apply_conn_id
         self.queue_conn_id = queue_conn_id
+        self.ledger_conn_id = ledger_conn_id
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
@@ -47,7 +54,7 @@ class PipelineHook(BaseHook):
     @property
     def endpoint(self) -> Endpoint:
         """The connection, resolved and checked by type. Errors: `ConfigurationError`."""
-        return database(self.parallel_apply_conn_id, parameter=self.conn_name_attr)
+        return target(self.parallel_apply_conn_id, self.ledger_conn_id, parameter=self.conn_name_attr)
 
     def get_conn(self) -> psycopg.Connection[tuple[Any, ...]]:
         """An open session; the caller closes it."""

@@ -80,6 +80,7 @@ class FencedTask(PipelineTask):
                 "fence.FenceTrigger",
                 pipeline=self.pipeline,
                 target_conn_id=self.target_conn_id,
+                ledger_conn_id=self.ledger_conn_id,
                 owner=run_identity(context).owner,
                 deadline=until.isoformat(),
                 reach_seqno=busy.reach_seqno,

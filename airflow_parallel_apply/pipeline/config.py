@@ -96,6 +96,13 @@ class Endpoint:
 
     conn_id: str
     url: str = field(repr=False)
+    ledger: Endpoint | None = None
+    """Of a target: where its pipelines' ledger is; None: in the target's own database."""
+
+    @property
+    def steering(self) -> Endpoint:
+        """Of a target: the database of its pipelines' ledger, and of their queue where none is named."""
+        return self.ledger or self
 
     @property
     def scheme(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -52,9 +53,12 @@ def plan(
     routing: RoutingOptions,
     epoch_max_changes: MaxChanges = 100_000,
     epoch_max_bytes: MaxBytes = 64 * 2**20,
+    ledger: Annotated[
+        str, typer.Option(envvar="PARALLEL_APPLY_LEDGER", help="The ledger's, if not in the target's database.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Extend a pipeline's plan, in its target, up to what its log has captured."""
+    """Extend a pipeline's plan, in its ledger, up to what its log has captured."""
     with reporting_errors():
         config = routing.config(
             pipeline=pipeline,
@@ -63,7 +67,8 @@ def plan(
             epoch_max_changes=epoch_max_changes,
             epoch_max_bytes=epoch_max_bytes,
         )
-        report = plan_pipeline(config, named(target, "--target"))
+        end = named(target, "--target")
+        report = plan_pipeline(config, replace(end, ledger=named(ledger, "--ledger")) if ledger else end)
     if as_json:
         typer.echo(json.dumps(report.to_json()))
     else:

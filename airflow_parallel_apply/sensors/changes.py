@@ -130,6 +130,7 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
                 parameters=self.parameters,
                 source_conn_id=self.source_conn_id,
                 target_conn_id=self.target_conn_id,
+                ledger_conn_id=self.ledger_conn_id,
                 deadline=deadline.isoformat(),
                 generation=look.generation,
                 captured_lsn=look.captured_lsn,

@@ -29,6 +29,7 @@ class ChangesTrigger(BaseTrigger):
     :param parameters: the rendered pipeline parameters
     :param source_conn_id: connection to the source
     :param target_conn_id: connection to the target
+    :param ledger_conn_id: where its ledger is; empty: there
     :param deadline: when to give up, ISO 8601
     :param generation: the pipeline's, when the task deferred
     :param captured_lsn: the log's then; None (older releases): the task is to look again
@@ -45,11 +46,13 @@ class ChangesTrigger(BaseTrigger):
         generation: int = 0,
         captured_lsn: int | None = None,
         resume: dict[str, Any] | None = None,
+        ledger_conn_id: str = "",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it without annotations
         self.parameters = parameters
         self.source_conn_id = source_conn_id
         self.target_conn_id = target_conn_id
+        self.ledger_conn_id = ledger_conn_id
         self.deadline = deadline
         self.generation = generation
         self.captured_lsn = captured_lsn
@@ -62,6 +65,7 @@ class ChangesTrigger(BaseTrigger):
                 "parameters": self.parameters,
                 "source_conn_id": self.source_conn_id,
                 "target_conn_id": self.target_conn_id,
+                "ledger_conn_id": self.ledger_conn_id,
                 "deadline": self.deadline,
                 "generation": self.generation,
                 "captured_lsn": self.captured_lsn,
@@ -97,7 +101,7 @@ class ChangesTrigger(BaseTrigger):
         return changes_since(
             pipeline_config(self.parameters),
             connections.database(self.source_conn_id, parameter="source_conn_id"),
-            connections.database(self.target_conn_id, parameter="target_conn_id"),
+            connections.target(self.target_conn_id, self.ledger_conn_id),
             Look(
                 generation=self.generation,
                 captured_lsn=self.captured_lsn,

@@ -23,14 +23,15 @@ _LOOK_AGAIN: Final = timedelta(minutes=1)
 
 
 class FenceTrigger(BaseTrigger):
-    """Poll the target until the fence is free and what goes first is applied, or until the deadline.
+    """Poll the ledger until the fence is free and what goes first is applied, or until the deadline.
 
     Its event says `free` (or that it is time to look again), `moved` (deadline reached, but other runs came and went),
     `busy` (deadline reached, with the owner) or `error` (it cannot be read), and the deadline.
     Path and arguments are wire format: deferred tasks of older releases name them.
 
     :param pipeline: whose fence
-    :param target_conn_id: where it is kept
+    :param target_conn_id: where the pipeline applies
+    :param ledger_conn_id: where its ledger is; empty: there
     :param owner: who may enter at once
     :param deadline: when to give up, ISO 8601
     :param reach_seqno: what the runs that go first apply; None: nobody goes first
@@ -48,10 +49,12 @@ class FenceTrigger(BaseTrigger):
         reach_seqno: int | None = None,
         generation: int | None = None,
         lapsed: bool = False,
+        ledger_conn_id: str = "",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it without annotations
         self.pipeline = pipeline
         self.target_conn_id = target_conn_id
+        self.ledger_conn_id = ledger_conn_id
         self.owner = owner
         self.deadline = deadline
         self.reach_seqno = reach_seqno
@@ -64,6 +67,7 @@ class FenceTrigger(BaseTrigger):
             {
                 "pipeline": self.pipeline,
                 "target_conn_id": self.target_conn_id,
+                "ledger_conn_id": self.ledger_conn_id,
                 "owner": self.owner,
                 "deadline": self.deadline,
                 "reach_seqno": self.reach_seqno,
@@ -104,7 +108,7 @@ class FenceTrigger(BaseTrigger):
     def _view(self) -> FenceView:
         from airflow_parallel_apply.pipeline.watch import fence_view
 
-        return fence_view(self.pipeline, connections.database(self.target_conn_id, parameter="target_conn_id"))
+        return fence_view(self.pipeline, connections.target(self.target_conn_id, self.ledger_conn_id))
 
     def _is_our_turn(self, view: FenceView) -> bool:
         if self.lapsed and view.lapsed_owner is not None and view.generation == self.generation:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
@@ -40,6 +41,9 @@ class Scene:
 
     def start_capture(self, run_id: str, *, fault: Fault | None = None) -> StepProcess:
         return self.steps.start(self._order("capture", run_id=run_id, fault=fault))
+
+    def start_open(self, run_id: str, *, fault: Fault | None = None) -> StepProcess:
+        return self.steps.start(self._order("open", run_id=run_id, fault=fault))
 
     def close(self, opened: run.OpenedRun) -> run.ClosedRun:
         return self.rig.close(opened)
@@ -75,7 +79,7 @@ class Scene:
 
     def _order(
         self,
-        step: str,
+        step: Literal["lane", "capture", "open"],
         *,
         run_id: str,
         opened: run.OpenedRun | None = None,
@@ -83,11 +87,12 @@ class Scene:
         fault: Fault | None = None,
     ) -> Order:
         return Order(
-            step="lane" if step == "lane" else "capture",
+            step=step,
             config=self.rig.config,
             source_dsn=self.rig.source_dsn,
             target_dsn=self.rig.target_dsn,
             queue_dsn=None if self.rig.queue is None else self.rig.queue.dsn,
+            ledger_dsn=self.rig.ledger_dsn,
             run_id=run_id,
             opened=opened,
             lane=lane,

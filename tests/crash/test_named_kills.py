@@ -36,7 +36,7 @@ PLACES = {
         at="airflow_parallel_apply.pipeline.apply.capture_turn:extend_plan", when="before", call=2
     ),
     "inside the plan's transaction": Fault(
-        at="airflow_parallel_apply.pipeline.target.postgres.plan:PlanTable._row", when="before"
+        at="airflow_parallel_apply.pipeline.ledger.postgres.plan:PlanTable._row", when="before"
     ),
     "inside a modify of the queue": Fault(
         at="airflow_parallel_apply.queue.postgres.modify:_lock", when="after", call=5

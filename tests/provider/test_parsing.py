@@ -73,7 +73,15 @@ def test_the_dag_survives_serialisation(dag: DAG) -> None:
 
 
 def test_every_pipeline_parameter_is_in_the_form(dag: DAG) -> None:
-    assert {*parameters.NAMES, "source_conn_id", "target_conn_id", "spark_conn_id", "queue", "until"} == set(dag.params)
+    assert {
+        *parameters.NAMES,
+        "source_conn_id",
+        "target_conn_id",
+        "spark_conn_id",
+        "queue",
+        "ledger_conn_id",
+        "until",
+    } == set(dag.params)
 
 
 def test_the_forms_defaults_make_a_configuration(dag: DAG) -> None:

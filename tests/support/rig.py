@@ -36,6 +36,8 @@ class Rig:
     stage: Callable[[run.OpenedRun], Stage] | None = None
     copier: Callable[[Rig], Copier] | None = None
     queue: QueueEndpoint | None = None
+    ledger_dsn: str | None = None
+    """None: the ledger is in the target's database."""
 
     @property
     def source(self) -> Endpoint:
@@ -43,7 +45,8 @@ class Rig:
 
     @property
     def target(self) -> Endpoint:
-        return Endpoint(conn_id="target", url=self.target_dsn)
+        ledger = None if self.ledger_dsn is None else Endpoint(conn_id="ledger", url=self.ledger_dsn)
+        return Endpoint(conn_id="target", url=self.target_dsn, ledger=ledger)
 
     def having(self, **changes: Any) -> Rig:
         """The same pipeline with other parameters."""

@@ -50,11 +50,12 @@ class Fault:
 class Order:
     """What to do. `session_id` None: stage without Spark."""
 
-    step: Literal["lane", "capture"]
+    step: Literal["lane", "capture", "open"]
     config: PipelineConfig
     source_dsn: str
     target_dsn: str
     queue_dsn: str | None = None
+    ledger_dsn: str | None = None
     run_id: str = ""
     opened: run.OpenedRun | None = None
     lane: int = 0
@@ -94,7 +95,8 @@ def run_step(order: Order, environment: Mapping[str, str], log: Path, reports: C
 def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]:
     config = order.config
     source = Endpoint(conn_id="source", url=order.source_dsn)
-    target = Endpoint(conn_id="target", url=order.target_dsn)
+    ledger = None if order.ledger_dsn is None else Endpoint(conn_id="ledger", url=order.ledger_dsn)
+    target = Endpoint(conn_id="target", url=order.target_dsn, ledger=ledger)
     queue = None if order.queue_dsn is None else QueueEndpoint(conn_id="queue", dsn=order.queue_dsn)
     capture_turn.STEP_CHANGES = order.step_changes  # type: ignore[misc]
     preparing.FIRST_CAPTURE_CHANGES = order.step_changes  # type: ignore[misc]
@@ -115,6 +117,9 @@ def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]
                 cancelled=lambda: bool(cancelled),
             ),
         ).to_json()
+    if order.step == "open":
+        opened = run.open_run(config, source, target, queue=queue, owner=order.run_id, run_id=order.run_id)
+        return opened.to_json()
     if order.opened is None:
         raise ValueError("a lane needs an opened run")
     return run.apply(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.errors import ConflictReason
 from airflow_parallel_apply.pipeline.interval import Interval
@@ -87,6 +88,10 @@ class Ledger(Protocol):
 
     def migrate(self) -> tuple[str, ...]:
         """Create or upgrade the ledger's tables, under a lock; says what it created."""
+        ...
+
+    def identity(self) -> str:
+        """Which server and database this is, however it is reached."""
         ...
 
     def drop(self, drop_target: Callable[[], Removal], *, force: bool) -> Removal:
@@ -235,3 +240,13 @@ class Ledger(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class LedgerConnector(Protocol):
+    """What a ledger's scheme names, where it is not in the target's own database. Made without arguments."""
+
+    def open(self, endpoint: Endpoint, pipeline: str, *, target: Callable[[], str]) -> Ledger:
+        """A ledger for one thread; connects when first used. `target`: names the target's database, which the ledger
+        keeps: a pipeline of the same name into another one is a `ConfigurationError`.
+        """
+        ...

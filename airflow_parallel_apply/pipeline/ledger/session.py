@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from airflow_parallel_apply.pipeline.epoch import Unit
-from airflow_parallel_apply.pipeline.errors import OwnershipLost
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, PipelineState
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import low_watermark
@@ -39,8 +39,28 @@ class PipelineSession:
 
     def migrate(self) -> tuple[str, ...]:
         """Create or upgrade the tables of both; says what it created."""
-        made = self.target.migrate()
-        return made if self.is_one_database else (*self.ledger.migrate(), *made)
+        if self.is_one_database:
+            return self.target.migrate()
+        if self.ledger.identity() == str(self.target.identity()):
+            raise ConfigurationError(
+                "the ledger's connection leads to the target's own database, by another address",
+                op="prepare",
+                hint="Leave ledger_conn_id (--ledger) empty: that is where the ledger is then.",
+            )
+        return (*self.ledger.migrate(), *self.target.migrate())
+
+    def state(self) -> PipelineState | None:
+        """See `Ledger.state`. Errors: `ConfigurationError` where the ledger knows nothing of a pipeline whose positions
+        the target has: to begin anew would apply what is applied.
+        """
+        found = self.ledger.state()
+        if found is None and not self.is_one_database and self.target.generation():
+            raise ConfigurationError(
+                "the target has positions of the pipeline, which its ledger in database "
+                f"{self.ledger.identity()} has lost",
+                hint="Restore the ledger's database; or remove the pipeline (parallel-apply drop), and start anew.",
+            )
+        return found
 
     def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> PipelineState:
         """Own the pipeline and all its positions under a new generation, which is above all that ledger, target and

@@ -64,7 +64,7 @@ def open_run(
         if not catch_up:
             _refuse_known_gap(log, writing, run_id)
         lease = max(config.lease, HANDOVER_LEASE)
-        former = writing.ledger.state()
+        former = writing.state()
         if former is not None:
             _wait_for_former(former, owner, goes_on)
         try:

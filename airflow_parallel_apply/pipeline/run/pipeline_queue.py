@@ -92,9 +92,9 @@ def is_in_target(state: PipelineState) -> bool:
 def open_pipeline_queue(
     target: Target, endpoint: Endpoint, queue: QueueEndpoint | None, pipeline: str
 ) -> PipelineQueue:
-    """`queue` None: in the target's database, `endpoint`, on which `target` is a session."""
+    """`queue` None: in the database of the ledger of `endpoint`, the target, on which `target` is a session."""
     if queue is None:
-        return PipelineQueue(open_queue(endpoint.url), pipeline=pipeline)
+        return PipelineQueue(open_queue(endpoint.steering.url), pipeline=pipeline)
     identity = target.identity()
     whose = f"{identity.system_identifier}/{identity.database}"
     scope = hashlib.sha256(whose.encode()).hexdigest()[:_SCOPE_LETTERS]

@@ -76,7 +76,7 @@ def _prepare(
     with ExitStack() as stack:
         reading = stack.enter_context(closing(open_source(source, config)))
         writing = stack.enter_context(closing(open_session(target, config)))
-        state = writing.ledger.state()
+        state = writing.state()
         relations = at_source = reading.relations()
         refuse(
             loop_findings(source, target, relations),
@@ -88,7 +88,7 @@ def _prepare(
         if state is None and config.start is Start.COPY:
             copying_now = stack.enter_context(_initial_copy(config, source, target, relations, copying))
             # Whoever copied until now may have come to the end just before.
-            state = writing.ledger.state()
+            state = writing.state()
             copy = copying_now if state is None else None
         first = state is None
         if state is not None:
@@ -103,7 +103,7 @@ def _prepare(
         routing = routing_of(config, writing.target.colocation(config.tables))
         check_routing(routing, relations)
         made_elsewhere = () if queue is None else tuple(f"queue: {line}" for line in prepare_queue(queue.dsn))
-        created = (*writing.migrate(), *(prepare_queue(target.url) if queue is None else ()))
+        created = (*writing.migrate(), *(prepare_queue(target.steering.url) if queue is None else ()))
         prepared = reading.prepare(copy.run if copy is not None else None, checked=at_source)
         if copy is not None:
             copy.require_finished(prepared.log_id)
@@ -149,7 +149,7 @@ def capture(
             log, writing.ledger, freeze(reading, writing.ledger, run_id=run_id, until=until, interval=interval)
         )
         rows = 0
-        owner = writing.ledger.state()
+        owner = writing.state()
         # Another run's lanes capture for themselves, and would only be in each other's way with us.
         if bounds.until_seqno is None and (owner is None or not owner.is_owned):
             steps = retrying(

@@ -7,7 +7,7 @@ else means `OwnershipLost`. Who owns the pipeline, and what is planned, the ledg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -43,6 +43,9 @@ class TargetIdentity:
 
     system_identifier: str
     database: str
+
+    def __str__(self) -> str:
+        return f"{self.database} of system {self.system_identifier}"
 
 
 class Target(Protocol):
@@ -157,8 +160,13 @@ class TargetConnector(Protocol):
     Spark's workers probe with it. Errors: `Unavailable`, `ConfigurationError`.
     """
 
-    def open(self, endpoint: Endpoint, pipeline: str, *, relations: Relations) -> Target:
-        """A target for one thread; connects when first used. `relations`: the log's."""
+    def open(
+        self, endpoint: Endpoint, pipeline: str, *, relations: Relations, ledger: Callable[[], str] | None = None
+    ) -> Target:
+        """A target for one thread; connects when first used. `relations`: the log's. `ledger`: names the database of a
+        ledger elsewhere, which the target keeps beside its positions: with another one, or with none, they can be
+        neither owned nor laid out any more (`ConfigurationError`).
+        """
         ...
 
     def open_with_ledger(

@@ -41,8 +41,9 @@ class Known:
 class Scene:
     """One pipeline, its target, and what a lane and a Spark task would do with it."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, ledger_dsn: str | None = None) -> None:
         self.dsn = dsn
+        self.ledger_dsn = ledger_dsn
         self.relations: dict[int, Relation] = {}
         self.opened: list[PipelineSession] = []
         self.session = self.another()
@@ -54,8 +55,14 @@ class Scene:
 
     def another(self) -> PipelineSession:
         session = Session(self.dsn, pipeline="demo", schema=DEFAULT_SCHEMA)
-        target = PostgresTarget(session, relations=Known(self.relations))
-        self.opened.append(PipelineSession(ledger=PostgresLedger(session), target=target, is_one_database=True))
+        if self.ledger_dsn is None:
+            ledger, other = PostgresLedger(session), None
+        else:
+            elsewhere = Session(self.ledger_dsn, pipeline="demo", schema=DEFAULT_SCHEMA)
+            ledger = PostgresLedger(elsewhere, target=lambda: str(target.identity()))
+            other = ledger.identity
+        target = PostgresTarget(session, relations=Known(self.relations), ledger=other)
+        self.opened.append(PipelineSession(ledger=ledger, target=target, is_one_database=other is None))
         return self.opened[-1]
 
     def start(self, *, channels: int = 1, owner: str = "run1") -> None:
@@ -106,6 +113,10 @@ class Scene:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             cursor = connection.execute(text)
             return cursor.fetchall() if cursor.description else []
+
+    def run_at_ledger(self, text: str) -> None:
+        with psycopg.connect(self.ledger_dsn or self.dsn, autocommit=True) as connection:
+            connection.execute(text)
 
     def staging(self) -> list[str]:
         return [str(row[0]) for row in self.run("SELECT relname FROM pg_class WHERE relname LIKE 's\\_%' ORDER BY 1")]

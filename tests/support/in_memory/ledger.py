@@ -49,6 +49,9 @@ class MemoryLedger:
     def migrate(self) -> tuple[str, ...]:
         return ()
 
+    def identity(self) -> str:
+        return "memory"
+
     def drop(self, drop_target: Callable[[], Removal], *, force: bool) -> Removal:
         if self._is_owned() and not force:
             raise FenceBusy("a run owns the pipeline")

@@ -181,7 +181,8 @@ class Recopy:
             require_generation(connection, self._writing, self._generation)
             applied_seqno = low_watermark(read_positions(connection, self._writing))
             self._pass_over(then, done, applied_seqno)
-            PostgresLedger(self._writing).note_recopied(done, above_seqno=applied_seqno)
+            ledger = PostgresLedger(self._writing) if self._holding.is_one_database else self._holding.ledger
+            ledger.note_recopied(done, above_seqno=applied_seqno)
             write_recopied(connection, self._writing, done)
         self._analyze(tables)
         return done

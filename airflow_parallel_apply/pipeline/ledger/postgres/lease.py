@@ -6,13 +6,13 @@ conditional move at the end of each commit fails for a former owner.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy, OwnershipLost
@@ -27,8 +27,10 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection, 
 class Lease:
     """One pipeline's row in `pipeline`. Leases are measured by the ledger's clock."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, target: Callable[[], str] | None) -> None:
+        """`target`: names the database of a target elsewhere; None: it is this one."""
         self._session = session
+        self._target = target
 
     def state(self) -> PipelineState | None:
         with self._session.errors("read pipeline"):
@@ -39,7 +41,7 @@ class Lease:
 
     def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str, above: int = 0) -> PipelineState:
         with self._session.transaction("acquire") as connection:
-            connection.execute(self._sql("register"), self._names(log_id=log_id))
+            connection.execute(self._sql("register"), self._names(log_id=log_id, target=self._target_name()))
             row = self._lock(connection, log_id)
             require_no_recopy(connection, self._session, row["generation"])
             if row["is_owned"] and row["owner"] != owner:
@@ -76,7 +78,7 @@ class Lease:
 
     def route(self, generation: int | None, *, log_id: str, routing: Routing, positions: RoutedPositions) -> None:
         with self._session.transaction("route") as connection:
-            connection.execute(self._sql("register"), self._names(log_id=log_id))
+            connection.execute(self._sql("register"), self._names(log_id=log_id, target=self._target_name()))
             row = self._lock(connection, log_id)
             if row["routing_digest"] == routing.digest and positions.routing_digest() == routing.digest:
                 return
@@ -99,6 +101,7 @@ class Lease:
         row = lock_pipeline(connection, self._session)
         if row is None:
             raise OwnershipLost("the pipeline was removed")
+        self._require_ours(row["ledger"], row["target"])
         if row["log_id"] != log_id:
             raise ConfigurationError(
                 f"the target has applied log {row['log_id']} so far, this is log {log_id}",
@@ -107,8 +110,34 @@ class Lease:
         return row
 
     def _found(self, connection: Connection) -> PipelineState | None:
-        cursor = connection.cursor(row_factory=class_row(PipelineState))
-        return cursor.execute(self._sql("read"), self._names()).fetchone()
+        cursor = connection.cursor(row_factory=dict_row)
+        row = cursor.execute(self._sql("read"), self._names()).fetchone()
+        if row is None:
+            return None
+        self._require_ours(row.pop("ledger"), row.pop("target"))
+        return PipelineState(**row)
+
+    def _target_name(self) -> str:
+        return "" if self._target is None else self._target()
+
+    def _require_ours(self, ledger: str, target: str) -> None:
+        """Errors: `ConfigurationError` where the row is that of positions whose ledger is elsewhere, or of another
+        target.
+        """
+        pipeline = self._session.pipeline
+        if ledger:
+            raise ConfigurationError(
+                f"the ledger of pipeline {pipeline} is in database {ledger}, not in the target's own",
+                hint="Name it: ledger_conn_id, --ledger.",
+            )
+        if target != self._target_name():
+            known = f"database {target}" if target else "the ledger's own database"
+            raise ConfigurationError(
+                f"the ledger has a pipeline {pipeline} already, into {known}",
+                hint="Give one of the two another name. After a target was moved with all its rows: UPDATE "
+                f"{self._session.schema}.pipeline SET target = '{self._target_name()}' WHERE pipeline = '{pipeline}' "
+                "at the ledger.",
+            )
 
     def _read(self, connection: Connection) -> PipelineState:
         found = self._found(connection)

@@ -2,19 +2,21 @@
 -- By its name in JSON: whoever looks before a run has upgraded an older schema finds no such column.
 SELECT pipeline, log_id, routing_digest, channels, generation, owner, lease_until, clean_stop_seqno,
        owner IS NOT NULL AND lease_until > now() AS is_owned,
-       coalesce(to_jsonb(found) ->> 'queue', '') AS queue
+       coalesce(to_jsonb(found) ->> 'queue', '') AS queue,
+       coalesce(to_jsonb(found) ->> 'ledger', '') AS ledger,
+       coalesce(to_jsonb(found) ->> 'target', '') AS target
 FROM {schema}.pipeline found
 WHERE pipeline = %(pipeline)s;
 
 -- name: lock
 SELECT pipeline, log_id, routing_digest, channels, generation, owner, lease_until, clean_stop_seqno,
-       owner IS NOT NULL AND lease_until > now() AS is_owned
+       owner IS NOT NULL AND lease_until > now() AS is_owned, ledger, target
 FROM {schema}.pipeline
 WHERE pipeline = %(pipeline)s
 FOR UPDATE;
 
 -- name: register
-INSERT INTO {schema}.pipeline (pipeline, log_id) VALUES (%(pipeline)s, %(log_id)s)
+INSERT INTO {schema}.pipeline (pipeline, log_id, target) VALUES (%(pipeline)s, %(log_id)s, %(target)s)
 ON CONFLICT (pipeline) DO NOTHING;
 
 -- name: acquire

@@ -18,18 +18,20 @@ from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, Pipel
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.removal import Removal
-from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate
+from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
 
 class PostgresLedger:
-    """See `Ledger`. `session`: the target's own where both are in one database."""
+    """See `Ledger`. `session`: the target's own where both are in one database. `target`: names the database of a
+    target elsewhere.
+    """
 
-    def __init__(self, session: Session, *, is_one_database: bool = True) -> None:
+    def __init__(self, session: Session, *, target: Callable[[], str] | None = None) -> None:
         self._session = session
-        self._is_one_database = is_one_database
-        self._lease = Lease(session)
+        self._is_one_database = target is None
+        self._lease = Lease(session, target)
         self._runs = Runs(session)
         self._plan = PlanTable(session)
 
@@ -39,6 +41,9 @@ class PostgresLedger:
 
     def migrate(self) -> tuple[str, ...]:
         return migrate(self._session)
+
+    def identity(self) -> str:
+        return str(read_identity(self._session))
 
     def drop(self, drop_target: Callable[[], Removal], *, force: bool) -> Removal:
         return drop_ledger(self._session, drop_target, force=force, is_one_database=self._is_one_database)

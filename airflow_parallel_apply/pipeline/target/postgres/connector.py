@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -30,8 +30,10 @@ _PROBE_SECONDS: Final = 10
 class PostgresConnector:
     """See `TargetConnector`."""
 
-    def open(self, endpoint: Endpoint, pipeline: str, *, relations: Relations) -> Target:
-        return PostgresTarget(_session(endpoint, pipeline), relations=relations)
+    def open(
+        self, endpoint: Endpoint, pipeline: str, *, relations: Relations, ledger: Callable[[], str] | None = None
+    ) -> Target:
+        return PostgresTarget(_session(endpoint, pipeline), relations=relations, ledger=ledger)
 
     def open_with_ledger(self, endpoint: Endpoint, pipeline: str, *, relations: Relations) -> tuple[Target, Ledger]:
         session = _session(endpoint, pipeline)

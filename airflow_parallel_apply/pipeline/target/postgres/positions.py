@@ -90,20 +90,40 @@ def move_all(connection: Connection, session: Session, unit: Unit) -> int:
     return connection.execute(session.sql("positions", "move_all"), names).rowcount
 
 
-def routed(session: Session) -> tuple[str, str, int]:
-    """Log id, routing digest and generation of the pipeline's positions; empty and 0 where it is not known here."""
+def routed(session: Session, ledger: str) -> tuple[str, int]:
+    """Routing digest and generation of the pipeline's positions; empty and 0 where it is not known here. `ledger`: the
+    database of its ledger, empty for this one. Errors: `ConfigurationError` where that is another one.
+    """
     with session.errors("read positions"):
-        row = session.connection().execute(session.sql("positions", "routed"), {"pipeline": session.pipeline})
-        found: tuple[str, str, int] | None = row.fetchone()
-    return found or ("", "", 0)
+        try:
+            query = session.connection().execute(session.sql("positions", "routed"), {"pipeline": session.pipeline})
+        except psycopg.errors.UndefinedTable:
+            return "", 0
+        found: tuple[str, int, str] | None = query.fetchone()
+        if found is None:
+            return "", 0
+        digest, generation, known = found
+        if known != ledger:
+            raise ConfigurationError(
+                f"the ledger of pipeline {session.pipeline} is {_told_ledger(known)}, not {_told_ledger(ledger)}",
+                hint="Name its own: ledger_conn_id, --ledger. After a ledger was moved with all its rows, run at the "
+                f"target: UPDATE {session.schema}.pipeline SET ledger = '{ledger}' "
+                f"WHERE pipeline = '{session.pipeline}'.",
+            )
+        return digest, generation
 
 
-def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int) -> int:
+def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int, ledger: str) -> int:
     """See `Target.lay_out`."""
     with session.transaction("route") as connection:
-        names: dict[str, Any] = {"pipeline": session.pipeline, "log_id": log_id, "generation": generation}
+        names: dict[str, Any] = {
+            "pipeline": session.pipeline,
+            "log_id": log_id,
+            "generation": generation,
+            "ledger": ledger,
+        }
         connection.execute(session.sql("positions", "register"), names)
-        _, digest, _ = routed(session)
+        digest, _ = routed(session, ledger)
         session.end_holders(None, but_token="")
         positions = read_positions(connection, session, lock=True)
         if positions and digest == routing.digest:
@@ -223,3 +243,7 @@ def _require_generation(
 
 def _listed(positions: Sequence[Position]) -> str:
     return ", ".join(f"{position.channel}: {position.seqno}" for position in positions)
+
+
+def _told_ledger(ledger: str) -> str:
+    return f"in database {ledger}" if ledger else "in the target's own database"

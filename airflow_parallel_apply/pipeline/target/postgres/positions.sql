@@ -50,10 +50,12 @@ WHERE pipeline = %(pipeline)s AND generation < %(generation)s;
 UPDATE {schema}.pipeline SET generation = %(generation)s WHERE pipeline = %(pipeline)s AND generation < %(generation)s;
 
 -- name: routed
-SELECT log_id, routing_digest, generation FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;
+SELECT found.routing_digest, found.generation, coalesce(to_jsonb(found) ->> 'ledger', '')
+FROM {schema}.pipeline found
+WHERE pipeline = %(pipeline)s;
 
 -- name: register
-INSERT INTO {schema}.pipeline (pipeline, log_id) VALUES (%(pipeline)s, %(log_id)s)
+INSERT INTO {schema}.pipeline (pipeline, log_id, ledger) VALUES (%(pipeline)s, %(log_id)s, %(ledger)s)
 ON CONFLICT (pipeline) DO NOTHING;
 
 -- name: forget

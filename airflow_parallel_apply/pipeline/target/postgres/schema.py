@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
+from airflow_parallel_apply.pipeline.target.protocol import TargetIdentity
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Of the tables below the schema; each version has a statement `upgrade_<version>`."""
 
 
@@ -16,6 +17,15 @@ def is_installed(session: Session) -> bool:
     with session.errors("read schema"):
         row = session.connection().execute(session.sql("schema", "exists"), {"schema": session.schema}).fetchone()
         return bool(row and row[1])
+
+
+def read_identity(session: Session) -> TargetIdentity:
+    """Which server and database the session is on."""
+    with session.errors("identify"):
+        row = session.connection().execute(session.sql("schema", "identity")).fetchone()
+    if row is None:
+        raise Unavailable("the database did not describe itself", op="identify")
+    return TargetIdentity(system_identifier=row[0], database=row[1])
 
 
 def migrate(session: Session) -> tuple[str, ...]:

@@ -126,3 +126,8 @@ CREATE TABLE {schema}.recopy (
     finished timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (pipeline, schema_name, table_name)
 );
+
+-- name: upgrade_8
+-- Where two databases share a pipeline, each names the other: `ledger` in the row beside the positions, `target` in the
+-- row of the ledger. Empty: both are here.
+ALTER TABLE {schema}.pipeline ADD COLUMN ledger text NOT NULL DEFAULT '', ADD COLUMN target text NOT NULL DEFAULT '';

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.epoch import Unit
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -32,7 +32,7 @@ from airflow_parallel_apply.pipeline.target.postgres.positions import (
     take,
 )
 from airflow_parallel_apply.pipeline.target.postgres.recopied import read_recopied
-from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate
+from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
 from airflow_parallel_apply.pipeline.target.postgres.steps import Steps
@@ -43,14 +43,14 @@ from airflow_parallel_apply.pipeline.target.steps import Statement, Step
 
 
 class PostgresTarget:
-    """See `Target`. `relations`: the log's. `is_one_database`: the plan is in this database, and
-    a commit looks at it in its own transaction.
+    """See `Target`. `relations`: the log's. `ledger`: names the database of a ledger elsewhere; None: the plan is in
+    this database, and a commit looks at it in its own transaction.
     """
 
-    def __init__(self, session: Session, *, relations: Relations, is_one_database: bool = True) -> None:
+    def __init__(self, session: Session, *, relations: Relations, ledger: Callable[[], str] | None = None) -> None:
         self._session = session
         self._relations = relations
-        self._is_one_database = is_one_database
+        self._ledger = ledger
 
     # --- set-up ---
     def is_installed(self) -> bool:
@@ -63,11 +63,7 @@ class PostgresTarget:
         return drop_target(self._session, force=force)
 
     def identity(self) -> TargetIdentity:
-        with self._session.errors("identify"):
-            row = self._session.connection().execute(self._session.sql("schema", "identity")).fetchone()
-        if row is None:
-            raise Unavailable("the target did not describe itself", op="identify")
-        return TargetIdentity(system_identifier=row[0], database=row[1])
+        return read_identity(self._session)
 
     def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> tuple[Finding, ...]:
         return check_target(self._session, relations, channels=channels, require_empty=require_empty)
@@ -109,16 +105,17 @@ class PostgresTarget:
         return found
 
     def generation(self) -> int:
-        return routed(self._session)[2]
+        return routed(self._session, self._ledger_name())[1]
 
     def own(self, generation: int) -> None:
         own(self._session, generation)
 
     def routing_digest(self) -> str:
-        return routed(self._session)[1]
+        return routed(self._session, self._ledger_name())[0]
 
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
-        return lay_out(self._session, log_id=log_id, routing=routing, generation=generation)
+        ledger = self._ledger_name()
+        return lay_out(self._session, log_id=log_id, routing=routing, generation=generation, ledger=ledger)
 
     def take(self, channel: int | None, *, generation: int, token: str, routing_digest: str | None = None) -> Position:
         return take(self._session, channel, generation=generation, token=token, routing_digest=routing_digest)
@@ -133,7 +130,7 @@ class PostgresTarget:
             with self._applying(unit) as connection:
                 if connection is not None:
                     Steps(connection, self._session, self._relations, unit).run(steps)
-                    if self._is_one_database:
+                    if self._ledger is None:
                         require_planned(connection, self._session, unit)
                     move(connection, self._session, unit)
         finally:
@@ -147,6 +144,9 @@ class PostgresTarget:
 
     def close(self) -> None:
         self._session.close()
+
+    def _ledger_name(self) -> str:
+        return "" if self._ledger is None else self._ledger()
 
     @contextmanager
     def _applying(self, unit: Unit) -> Iterator[Connection | None]:
