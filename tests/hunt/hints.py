@@ -158,7 +158,17 @@ class Follower:
             for finding in (checked.findings if "parallel-apply check" in hint else errors(checked.findings))
             if finding.fix and finding.side in (Side.SOURCE, Side.TARGET)
         ]
-        return "; ".join(done)
+        return "; ".join(done) or self._own(error, hint)
+
+    def _own(self, error: Exception, hint: str) -> str:
+        owned = re.search(r"must be owner of table (\w+)", str(error))
+        if owned is None or "its owner" not in hint:
+            return ""
+        paths = self._player.rig_of_owner.rows(
+            f"SELECT format('ALTER TABLE %I.%I OWNER TO plain', schemaname, tablename) FROM pg_tables "
+            f"WHERE tablename = '{owned.group(1)}'"
+        )
+        return self._execute(Side.TARGET, [path for (path,) in paths])
 
     def _parameters(self, error: Exception, hint: str) -> str:
         """`Run with ddl=apply`: for this run."""

@@ -23,7 +23,7 @@ ORDER BY 2, 3
 """
 _SENT: Final = """
 SELECT attname FROM pg_attribute
-WHERE attrelid = %s AND attname = ANY(%s) AND attgenerated = '' AND attidentity = '' ORDER BY attnum DESC LIMIT 1
+WHERE attrelid = %s AND attname = ANY(%s) AND attgenerated = '' AND attidentity = '' ORDER BY attnum DESC
 """
 _SETTINGS: Final = "SET datestyle = iso; SET intervalstyle = postgres; SET timezone = 'UTC'; SET bytea_output = hex"
 
@@ -59,15 +59,16 @@ def tell_definitions(dsn: str, schemas: tuple[str, ...]) -> None:
     """Write a row of each table as it is, where the table lets itself be updated."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         for oid, schema, name, _, columns in _tables(connection, schemas):
-            sent = connection.execute(_SENT, [oid, columns]).fetchone()
-            if sent is None:
+            sent = [sql.Identifier(column) for (column,) in connection.execute(_SENT, [oid, columns])]
+            if not sent:
                 continue
             update = sql.SQL("UPDATE {0} SET {1} = {1} WHERE ctid = (SELECT min(ctid) FROM {0})")
             # Of a table that takes no updates; one with a key takes them.
-            insert = sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM {0} LIMIT 1")
+            insert = sql.SQL("INSERT INTO {0} ({2}) SELECT {2} FROM {0} LIMIT 1")
             for query in (update, insert):
                 with suppress(psycopg.Error):
-                    connection.execute(query.format(sql.Identifier(schema, name), sql.Identifier(sent[0])))
+                    table = sql.Identifier(schema, name)
+                    connection.execute(query.format(table, sent[0], sql.SQL(", ").join(sent)))
                     break
 
 

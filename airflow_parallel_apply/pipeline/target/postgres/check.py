@@ -22,10 +22,15 @@ from airflow_parallel_apply.pipeline.finding import (
 )
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
-from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import MOST_COLUMNS
+from airflow_parallel_apply.pipeline.target.postgres.standing import (
+    about,
+    guard_findings,
+    privilege_findings,
+    table_name,
+)
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
 from airflow_parallel_apply.postgres.filled import filled
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
@@ -94,8 +99,8 @@ def find_trouble(
             findings += _column_findings(table)
             findings += _type_findings(table)
             findings += _key_findings(table, channels)
-        findings += _privilege_findings(connection, session, tables, server["role"])
-        findings += _guard_findings(connection, session, tables, server["role"])
+        findings += privilege_findings(connection, session, tables, server["role"])
+        findings += guard_findings(connection, session, tables, server["role"])
         if require_empty and not errors(findings):
             findings += _row_findings(connection, tables)
     return tuple(findings)
@@ -167,7 +172,7 @@ def _missing(connection: Connection, relation: Relation) -> Finding:
         "Columns and key only; a first run with create_tables makes all of it. If it was there and was dropped, its "
         "rows are gone, too: restore it, or start anew."
     )
-    return _about(relation, f"{relation.name} is missing", *fix, note=note)
+    return about(relation, f"{relation.name} is missing", *fix, note=note)
 
 
 def _width_findings(relation: Relation, table: TargetTable | None) -> Iterator[Finding]:
@@ -176,9 +181,9 @@ def _width_findings(relation: Relation, table: TargetTable | None) -> Iterator[F
         columns += len(inexact_columns(table))
     note = "Leave it out with an exclude pattern."
     if not columns:
-        yield _about(relation, f"{relation.name} has no columns that the source sends", note=note)
+        yield about(relation, f"{relation.name} has no columns that the source sends", note=note)
     elif columns > MOST_COLUMNS:
-        yield _about(
+        yield about(
             relation,
             f"{relation.name} has {columns} columns, those of other types than the source's twice, and "
             f"staging has room for {MOST_COLUMNS}",
@@ -187,10 +192,10 @@ def _width_findings(relation: Relation, table: TargetTable | None) -> Iterator[F
 
 
 def _column_findings(table: TargetTable) -> Iterator[Finding]:
-    name, target = table.relation.name, _name(table)
+    name, target = table.relation.name, table_name(table)
     sent = {column.name: column for column in table.relation.columns}
     for missing in table.missing_columns:
-        yield _about(
+        yield about(
             table.relation,
             f"{name} lacks the column {missing}",
             f"ALTER TABLE {target} ADD COLUMN {quoted(missing)} {sent[missing].type_name}",
@@ -198,7 +203,7 @@ def _column_findings(table: TargetTable) -> Iterator[Finding]:
         )
     for column in table.columns.values():
         if column.needs_value and column.name not in sent:
-            yield _about(
+            yield about(
                 table.relation,
                 f"{name} demands a value for the column {column.name}, which the source does not have",
                 f"ALTER TABLE {target} ALTER COLUMN {quoted(column.name)} DROP NOT NULL",
@@ -207,7 +212,7 @@ def _column_findings(table: TargetTable) -> Iterator[Finding]:
             )
         if column.generated and column.name in sent:
             is_wrong = column.name in table.overruled_columns
-            yield _about(
+            yield about(
                 table.relation,
                 f"{name} computes the column {column.name}, so the source's values of it are not stored",
                 f"ALTER TABLE {target} ALTER COLUMN {quoted(column.name)} DROP EXPRESSION",
@@ -218,7 +223,7 @@ def _column_findings(table: TargetTable) -> Iterator[Finding]:
                 else "Right as it is: the source computes it, too.",
             )
     for uncomputed in table.uncomputed_columns:
-        yield _about(
+        yield about(
             table.relation,
             f"{name} has the column {uncomputed} as an ordinary one, and the source computes it and does not send it",
             f"ALTER TABLE {target} DROP COLUMN {quoted(uncomputed)}",
@@ -235,7 +240,7 @@ def _type_findings(table: TargetTable) -> Iterator[Finding]:
         fits = _FITS.get(fit(column.type_name, found.type_sql))
         if fits is not None:
             severity, what, note = fits
-            yield _about(
+            yield about(
                 table.relation,
                 f"{table.relation.name} has the column {column.name} as {found.type_sql}, which {what} "
                 f"{column.type_name}",
@@ -251,116 +256,29 @@ def _key_findings(table: TargetTable, channels: int) -> Iterator[Finding]:
     key = [column.name for column in table.relation.columns if column.key]
     if key and table.key_index is None:
         columns = ", ".join(quoted(column) for column in key)
-        yield _about(
+        yield about(
             table.relation,
             f"{name} has no unique index over exactly the source's key ({', '.join(key)})",
-            f"CREATE UNIQUE INDEX ON {_name(table)} ({columns})",
+            f"CREATE UNIQUE INDEX ON {table_name(table)} ({columns})",
         )
     if channels == 1:
         return
     for column in key:
         if column in table.columns and table.columns[column].fuzzy:
-            yield _about(
+            yield about(
                 table.relation,
                 f"{name} has a nondeterministic collation on the key column {column}: only with channels=1",
-                f"ALTER TABLE {_name(table)} ALTER COLUMN {quoted(column)} TYPE {table.columns[column].type_sql} "
+                f"ALTER TABLE {table_name(table)} ALTER COLUMN {quoted(column)} TYPE {table.columns[column].type_sql} "
                 'COLLATE "default"',
                 column=column,
-            )
-
-
-def _privilege_findings(
-    connection: Connection, session: Session, tables: Sequence[TargetTable], role: str
-) -> Iterator[Finding]:
-    oids = [table.oid for table in tables]
-    rows = connection.execute(session.sql("tables", "missing_privileges"), {"oids": oids})
-    missing: dict[int, list[str]] = {}
-    for number, privilege in rows:
-        missing.setdefault(number, []).append(privilege)
-    for number, privileges in missing.items():
-        table = tables[number]
-        on_table = [privilege for privilege in privileges if " " not in privilege]
-        fix = [f"GRANT {', '.join(on_table)} ON TABLE {_name(table)} TO {quoted(role)}"] if on_table else []
-        if len(on_table) < len(privileges):
-            fix.append(f"GRANT USAGE ON SCHEMA {quoted(table.relation.schema)} TO {quoted(role)}")
-        yield _about(
-            table.relation,
-            f"{table.relation.name}: the role has no privilege {', '.join(privileges)}",
-            *fix,
-            note="As the tables' owner.",
-        )
-
-
-def _guard_findings(
-    connection: Connection, session: Session, tables: Sequence[TargetTable], role: str
-) -> Iterator[Finding]:
-    """Row security, triggers, rules, and foreign keys where the role may not apply as a replica does."""
-    as_replica = may_be_replica(connection, session)
-    cursor = connection.cursor(row_factory=dict_row)
-    cursor.execute(session.sql("check", "guards"), {"oids": [table.oid for table in tables]})
-    grant = f"GRANT SET ON PARAMETER session_replication_role TO {quoted(role)}"
-    for row in cursor.fetchall():
-        table = tables[row["index"]]
-        name = table.relation.name
-        if row["row_security"]:
-            yield _about(
-                table.relation,
-                f"{name} has row security, which hides or refuses rows for role {role}",
-                f"ALTER ROLE {quoted(role)} BYPASSRLS",
-                note="As a superuser.",
-            )
-        watching = [*row["triggers"], *row["rules"], *row["foreign_keys"]]
-        if watching and not as_replica:
-            yield _about(
-                table.relation,
-                f"{name} has triggers, rules or foreign keys ({', '.join(watching)}), and role {role} may not set "
-                "session_replication_role: they act on applied rows, too",
-                grant,
-                severity=Severity.WARNING,
-                note="As a superuser.",
-            )
-        always = [("trigger", each) for each in row["always_triggers"]] + [
-            ("rule", each) for each in row["always_rules"]
-        ]
-        for kind, each in always:
-            yield _about(
-                table.relation,
-                f"{name} has the {kind} {each}, which acts on applied rows, too",
-                f"ALTER TABLE {_name(table)} ENABLE {kind.upper()} {quoted(each)}",
-                severity=Severity.WARNING,
-                note="Right as it is where it leaves the source's columns as they are: else a run stops.",
             )
 
 
 def _row_findings(connection: Connection, tables: Sequence[TargetTable]) -> Iterator[Finding]:
     for table, has_rows in zip(tables, filled(connection, [table.identifier for table in tables]), strict=True):
         if has_rows:
-            yield _about(
+            yield about(
                 table.relation,
                 f"{table.relation.name} has rows, where the first run is to find none",
                 note="Empty it, or use another start.",
             )
-
-
-def _about(
-    relation: Relation,
-    what: str,
-    *fix: str,
-    column: str | None = None,
-    severity: Severity = Severity.ERROR,
-    note: str = "",
-) -> Finding:
-    return Finding(
-        severity=severity,
-        side=Side.TARGET,
-        where=relation.name,
-        is_table=True,
-        column=column,
-        what=what,
-        fix=fix,
-        note=note,
-    )
-
-
-def _name(table: TargetTable) -> str:
-    return quoted(table.relation.schema, table.relation.table)

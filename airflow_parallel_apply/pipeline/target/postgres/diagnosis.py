@@ -52,8 +52,8 @@ _HINTS: Final = {
     "session_replication_role.",
     sqlstate.NOT_NULL_VIOLATION: "The target demands a value that the source has none for.",
     sqlstate.INSUFFICIENT_PRIVILEGE: "Grant the privilege to the role of the target connection; where it "
-    "must be the owner, "
-    "`parallel-apply check --ddl apply` has the command.",
+    "must be the owner, `parallel-apply check --ddl apply` has the command, but of what is followed no more: make the "
+    "role its owner.",
     sqlstate.UNDEFINED_TABLE: "Create the table in the target, or exclude it from the pipeline.",
     sqlstate.UNDEFINED_COLUMN: "Add the column to the target's table.",
     sqlstate.READ_ONLY_TRANSACTION: "Connect to the primary, not to a standby.",

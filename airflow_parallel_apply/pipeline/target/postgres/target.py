@@ -35,6 +35,7 @@ from airflow_parallel_apply.pipeline.target.postgres.recopied import read_recopi
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
+from airflow_parallel_apply.pipeline.target.postgres.standing import standing_findings
 from airflow_parallel_apply.pipeline.target.postgres.steps import Steps
 from airflow_parallel_apply.pipeline.target.postgres.ties import find_ties
 from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
@@ -81,7 +82,10 @@ class PostgresTarget:
 
     def ddl_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
         with self._session.transaction("check") as connection:
-            return owner_findings(connection, self._session, relations)
+            return (
+                *owner_findings(connection, self._session, relations),
+                *standing_findings(connection, self._session, relations),
+            )
 
     def nested_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
         return nested_findings(self._session, [(relation.schema, relation.table) for relation in relations])

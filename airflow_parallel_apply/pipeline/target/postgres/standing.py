@@ -1,0 +1,114 @@
+"""What a check says of the target's tables whatever their columns: privileges, and what acts on applied rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from psycopg.rows import dict_row
+
+from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
+from airflow_parallel_apply.postgres.quoting import quoted
+
+
+def standing_findings(connection: Connection, session: Session, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+    """Of tables whose columns DDL on its way may change. Those that are missing are left out."""
+    (role,) = connection.execute("SELECT current_user").fetchone() or ("",)
+    tables = [table for table in find_tables(connection, relations, schema=session.schema) if table is not None]
+    return (
+        *privilege_findings(connection, session, tables, role),
+        *guard_findings(connection, session, tables, role),
+    )
+
+
+def privilege_findings(
+    connection: Connection, session: Session, tables: Sequence[TargetTable], role: str
+) -> Iterator[Finding]:
+    """What the role may not do with the tables."""
+    oids = [table.oid for table in tables]
+    rows = connection.execute(session.sql("tables", "missing_privileges"), {"oids": oids})
+    missing: dict[int, list[str]] = {}
+    for number, privilege in rows:
+        missing.setdefault(number, []).append(privilege)
+    for number, privileges in missing.items():
+        table = tables[number]
+        on_table = [privilege for privilege in privileges if " " not in privilege]
+        fix = [f"GRANT {', '.join(on_table)} ON TABLE {table_name(table)} TO {quoted(role)}"] if on_table else []
+        if len(on_table) < len(privileges):
+            fix.append(f"GRANT USAGE ON SCHEMA {quoted(table.relation.schema)} TO {quoted(role)}")
+        yield about(
+            table.relation,
+            f"{table.relation.name}: the role has no privilege {', '.join(privileges)}",
+            *fix,
+            note="As the tables' owner.",
+        )
+
+
+def guard_findings(
+    connection: Connection, session: Session, tables: Sequence[TargetTable], role: str
+) -> Iterator[Finding]:
+    """Row security, triggers, rules, and foreign keys where the role may not apply as a replica does."""
+    as_replica = may_be_replica(connection, session)
+    cursor = connection.cursor(row_factory=dict_row)
+    cursor.execute(session.sql("check", "guards"), {"oids": [table.oid for table in tables]})
+    grant = f"GRANT SET ON PARAMETER session_replication_role TO {quoted(role)}"
+    for row in cursor.fetchall():
+        table = tables[row["index"]]
+        name = table.relation.name
+        if row["row_security"]:
+            yield about(
+                table.relation,
+                f"{name} has row security, which hides or refuses rows for role {role}",
+                f"ALTER ROLE {quoted(role)} BYPASSRLS",
+                note="As a superuser.",
+            )
+        watching = [*row["triggers"], *row["rules"], *row["foreign_keys"]]
+        if watching and not as_replica:
+            yield about(
+                table.relation,
+                f"{name} has triggers, rules or foreign keys ({', '.join(watching)}), and role {role} may not set "
+                "session_replication_role: they act on applied rows, too",
+                grant,
+                severity=Severity.WARNING,
+                note="As a superuser.",
+            )
+        always = [("trigger", each) for each in row["always_triggers"]] + [
+            ("rule", each) for each in row["always_rules"]
+        ]
+        for kind, each in always:
+            yield about(
+                table.relation,
+                f"{name} has the {kind} {each}, which acts on applied rows, too",
+                f"ALTER TABLE {table_name(table)} ENABLE {kind.upper()} {quoted(each)}",
+                severity=Severity.WARNING,
+                note="Right as it is where it leaves the source's columns as they are: else a run stops.",
+            )
+
+
+def about(
+    relation: Relation,
+    what: str,
+    *fix: str,
+    column: str | None = None,
+    severity: Severity = Severity.ERROR,
+    note: str = "",
+) -> Finding:
+    """Of a table, or a column of it."""
+    return Finding(
+        severity=severity,
+        side=Side.TARGET,
+        where=relation.name,
+        is_table=True,
+        column=column,
+        what=what,
+        fix=fix,
+        note=note,
+    )
+
+
+def table_name(table: TargetTable) -> str:
+    """Quoted, with its schema."""
+    return quoted(table.relation.schema, table.relation.table)
