@@ -75,6 +75,10 @@ def acting_target(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     """Triggers and rules that turn rows away, and a constraint that the source does not have."""
     table = dice.choice(tables)
     kind = dice.choice(("INSERT", "UPDATE", "DELETE"))
+    keyless = [one for one in tables if not any("KEY" in text or "UNIQUE" in text for text in one.create)]
+    if keyless and dice.random() < 0.5:
+        # Whose rows nothing but a count misses.
+        table, kind = dice.choice(keyless), "INSERT"
     always = dice.choice(("", "ALWAYS "))
     body = "BEGIN RETURN NULL; END"
     trigger = (

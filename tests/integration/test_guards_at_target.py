@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.plain_rig import PlainRig, plain_rig
@@ -328,3 +329,13 @@ def test_rows_that_a_policy_hides_are_no_missing_rows(plain: PlainRig) -> None:
     execute(owner, f"ALTER ROLE {psycopg.conninfo.conninfo_to_dict(rig.target_dsn)['user']} BYPASSRLS")
     rig.run()
     assert rig.rows("SELECT DISTINCT v FROM t") == [("new",)]
+
+
+def test_what_acts_on_applied_rows_is_told_while_columns_may_change(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    rig.run()
+    execute(rig.target_dsn, "CREATE RULE swallow AS ON INSERT TO t DO INSTEAD NOTHING")
+    execute(rig.target_dsn, "ALTER TABLE t ENABLE ALWAYS RULE swallow")
+    found = check_pipeline(rig.config, rig.source, rig.target).findings
+    assert ('ALTER TABLE "public"."t" ENABLE RULE "swallow"',) in [finding.fix for finding in found]
