@@ -86,7 +86,9 @@ class RunOptions:
     ] = Start.COPY
     create_tables: Annotated[
         bool,
-        typer.Option("--create-tables", help="With start copy: make tables that the target lacks as the source has."),
+        typer.Option(
+            "--create-tables", help="With start copy: create tables that the target lacks, as the source has them."
+        ),
     ] = False
     ddl: Annotated[
         DdlPolicy,

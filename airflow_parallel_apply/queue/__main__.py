@@ -70,7 +70,7 @@ Schema = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-Limit = Annotated[int | None, typer.Option(min=0, help="At most so many.", show_default="all")]
+Limit = Annotated[int | None, typer.Option(min=0, help="At most this many.", show_default="all")]
 
 
 @app.command()
@@ -91,12 +91,12 @@ def migrate(dsn: Dsn, schema: Schema = "parallel_apply", as_json: AsJson = False
 @app.command()
 def queues(
     dsn: Dsn,
-    prefix: Annotated[list[str] | None, typer.Option(help="Queues that start so; may be repeated.")] = None,
+    prefix: Annotated[list[str] | None, typer.Option(help="Beginning of queues' names; may be repeated.")] = None,
     limit: Limit = None,
     schema: Schema = "parallel_apply",
     as_json: AsJson = False,
 ) -> None:
-    """Name the queues that have tasks, a line each."""
+    """Name the queues that have tasks, one in each line."""
     with _opened(dsn, schema) as queue:
         names = [found.queue for found in queue.queue_stats(prefix=prefix or (), limit=limit)]
     if as_json:
@@ -110,7 +110,7 @@ def queues(
 def stats(
     dsn: Dsn,
     queues: Annotated[list[str] | None, typer.Argument(help="Names of queues.", show_default="all")] = None,
-    prefix: Annotated[list[str] | None, typer.Option(help="Queues that start so; may be repeated.")] = None,
+    prefix: Annotated[list[str] | None, typer.Option(help="Beginning of queues' names; may be repeated.")] = None,
     limit: Limit = None,
     schema: Schema = "parallel_apply",
     as_json: AsJson = False,
@@ -148,10 +148,10 @@ def tasks(
 
 @app.command()
 def serve(
-    data: Annotated[Path, typer.Option(help="Directory that the queue is kept in; made when it is missing.")],
+    data: Annotated[Path, typer.Option(help="Directory that keeps the queue; created if it is missing.")],
     listen: Annotated[str, typer.Option(help="host:port; port 0: any free one.")] = "127.0.0.1:0",
     ready_file: Annotated[
-        Path | None, typer.Option(help="Written when it serves: address, url, pid, metrics_port as JSON.")
+        Path | None, typer.Option(help="File written once it serves: address, url, pid, metrics_port as JSON.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
@@ -160,9 +160,9 @@ def serve(
     ] = None,
     token_file: Annotated[Path | None, typer.Option(help="File with the token that callers must show.")] = None,
     metrics: Annotated[str | None, typer.Option(help="host:port of Prometheus metrics.", show_default="none")] = None,
-    max_message_bytes: Annotated[int, typer.Option(min=1, help="Of one call.")] = 16 * 2**20,
-    max_value_bytes: Annotated[int, typer.Option(min=1, help="Of one task's value, as JSON.")] = 2**20,
-    max_queue_tasks: Annotated[int, typer.Option(min=1, help="Of one queue; more are refused.")] = 10_000_000,
+    max_message_bytes: Annotated[int, typer.Option(min=1, help="Limit of one call.")] = 16 * 2**20,
+    max_value_bytes: Annotated[int, typer.Option(min=1, help="Limit of one task's value, as JSON.")] = 2**20,
+    max_queue_tasks: Annotated[int, typer.Option(min=1, help="Limit of one queue; more are rejected.")] = 10_000_000,
 ) -> None:
     """Serve the queue in a data directory over gRPC, until SIGTERM. Beyond loopback only with TLS and a token."""
     # Late: the other commands need no gRPC.
@@ -194,7 +194,7 @@ def serve(
 
 @app.command()
 def snapshot(dsn: Dsn) -> None:
-    """Let a service take a snapshot now, and remove the log that it makes superfluous."""
+    """Make a service take a snapshot now, and remove the part of its log that is no longer needed."""
     with _opened(dsn, "parallel_apply") as queue:
         take = getattr(queue, "snapshot", None)
         if take is None:
