@@ -19,7 +19,7 @@ from airflow_parallel_apply.hooks import connections, parameters
 from airflow_parallel_apply.owner import owner_of
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
-from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 from airflow_parallel_apply.spark.endpoint import SparkEndpoint
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.job import build_job

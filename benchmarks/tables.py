@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.status import read_status
 from benchmarks.world import SERVER_SETTINGS
 from tests.support.rig import Rig
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.event import BUCKET_COUNT
-from airflow_parallel_apply.pipeline.line import line, lines, values_of
 from airflow_parallel_apply.pipeline.log import LogIdentity
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.model.copy_text import line, lines, values_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -20,7 +20,7 @@ from airflow_parallel_apply.cli.app import (
     app,
     config_of,
 )
-from airflow_parallel_apply.pipeline.finding import Finding
+from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.options import (
     AsJson,
     LogUrl,

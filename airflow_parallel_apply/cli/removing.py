@@ -11,7 +11,7 @@ import typer
 
 from airflow_parallel_apply.cli.addresses import database_at, queue_at, target_at
 from airflow_parallel_apply.cli.app import LedgerOption, QueueOption, SourceOption, TargetOption, app
-from airflow_parallel_apply.pipeline.finding import Side
+from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, reporting_errors
 
 
@@ -34,7 +34,7 @@ def drop(
     The tables that it follows stay as they are, on both sides. What is gone already is fine; of a side that cannot be
     reached the commands are printed.
     """
-    from airflow_parallel_apply.pipeline.drop import drop_pipeline
+    from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 
     if log and log_url is None:
         raise typer.BadParameter("--log needs --log-url")
@@ -72,7 +72,7 @@ def purge(
     Refused when a pipeline that reads the log is not at one of the targets. Files go ten minutes later, with the next
     capture or purge, so that nobody who still scans them is disturbed.
     """
-    from airflow_parallel_apply.pipeline.purge import purge_log
+    from airflow_parallel_apply.pipeline.admin.purge import purge_log
 
     with reporting_errors():
         ends = [target_at(target, ledger), *(database_at(other, "other-target") for other in other_target)]

@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.options import AsJson, Pipeline, TableOptio
 from airflow_parallel_apply.queue.model import QueueUnavailable
 
 if TYPE_CHECKING:
-    from airflow_parallel_apply.pipeline.status import PipelineStatus
+    from airflow_parallel_apply.pipeline.admin.status import PipelineStatus
 
 _WATCH_SECONDS: Final = 1.0
 
@@ -39,8 +39,8 @@ def status(
     watch: Annotated[bool, typer.Option(help="Show it anew every second until Ctrl-C.")] = False,
 ) -> None:
     """Per channel: committed seqno, lag, state and what it waits for; below it warnings of slot, log and disk."""
-    from airflow_parallel_apply.pipeline.status import read_status
-    from airflow_parallel_apply.pipeline.status_view import status_view
+    from airflow_parallel_apply.pipeline.admin.status import read_status
+    from airflow_parallel_apply.pipeline.admin.status_view import status_view
 
     with reporting_errors():
         ends = target_at(target, ledger), database_at(source, "source") if source else None
@@ -60,7 +60,7 @@ def status(
 
 def _watch(first: PipelineStatus, look: Callable[[], PipelineStatus], *, as_json: bool) -> Never:
     """Every second, until Ctrl-C. A server that is away for a while is said so, and asked again."""
-    from airflow_parallel_apply.pipeline.status_view import Rates, status_view
+    from airflow_parallel_apply.pipeline.admin.status_view import Rates, status_view
 
     rates, shown = Rates(), first
     with Live(auto_refresh=False, console=Console(stderr=as_json)) as live:
@@ -124,8 +124,8 @@ def stop(
     ledger: LedgerOption = "",
 ) -> None:
     """Stop a running pipeline cleanly: every channel at one seqno. The next run goes on from there."""
+    from airflow_parallel_apply.pipeline.admin.status import read_status
     from airflow_parallel_apply.pipeline.run import request_stop
-    from airflow_parallel_apply.pipeline.status import read_status
 
     with reporting_errors():
         endpoint = target_at(target, ledger)

@@ -30,11 +30,11 @@ from airflow_parallel_apply.demo.settings import (
     TARGET_CONNECTION,
     DemoSettings,
 )
+from airflow_parallel_apply.pipeline.admin.status import PipelineStatus, read_status
 from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.run import prepare
-from airflow_parallel_apply.pipeline.status import PipelineStatus, read_status
 from airflow_parallel_apply.spark.layout import IDLE_VARIABLE, RUNTIME_DIR_VARIABLE, ServerSettings
 from airflow_parallel_apply.spark.server import connect_server, stop_server
 

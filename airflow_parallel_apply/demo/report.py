@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_parallel_apply.demo.airflow_api import TaskInstance
+from airflow_parallel_apply.pipeline.admin.status import PipelineStatus
 from airflow_parallel_apply.pipeline.compare import TableComparison
-from airflow_parallel_apply.pipeline.status import PipelineStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 if TYPE_CHECKING:
     import psycopg
 
+    from airflow_parallel_apply.pipeline.admin.status import PipelineStatus
     from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState
-    from airflow_parallel_apply.pipeline.status import PipelineStatus
 
 
 class PipelineHook(BaseHook):
@@ -77,7 +77,7 @@ class PipelineHook(BaseHook):
 
     def status(self, pipeline: str, *, log_url: str | None = None) -> PipelineStatus:
         """The progress of a pipeline into this database, by channel."""
-        from airflow_parallel_apply.pipeline.status import read_status
+        from airflow_parallel_apply.pipeline.admin.status import read_status
 
         return read_status(self.endpoint, pipeline, log_url, queue=pipeline_queue(self.queue_conn_id))
 

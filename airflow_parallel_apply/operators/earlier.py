@@ -20,7 +20,7 @@ from typing import Any, Final
 from airflow.sdk import Context, DagRunState
 
 from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead
-from airflow_parallel_apply.pipeline.interval import Interval, moment
+from airflow_parallel_apply.pipeline.model.interval import Interval, moment
 from airflow_parallel_apply.task import interval_of
 
 _MOST_RUNS: Final = 2000

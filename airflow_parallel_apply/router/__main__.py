@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from airflow_parallel_apply.pipeline.event import NO_SEQNO
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.options import (
     AsJson,
     LogUrl,

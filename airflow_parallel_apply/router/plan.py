@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.epoch import EpochKind
 from airflow_parallel_apply.pipeline.errors import FenceBusy
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.model.epoch import EpochKind
 from airflow_parallel_apply.pipeline.partition.open import routing_of
-from airflow_parallel_apply.pipeline.plan.book import Planned, extend_plan
+from airflow_parallel_apply.pipeline.plan.extend import Planned, extend_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

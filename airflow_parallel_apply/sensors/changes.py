@@ -14,11 +14,11 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_parallel_apply.deferral import trigger
 from airflow_parallel_apply.hooks import parameters
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
-from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.task import PipelineTask, interval_of
 
 if TYPE_CHECKING:
-    from airflow_parallel_apply.pipeline.watch import Look
+    from airflow_parallel_apply.pipeline.admin.watch import Look
 
 DEFAULT_WAIT: Final = timedelta(seconds=10)
 _GRACE: Final = timedelta(minutes=5)
@@ -83,7 +83,7 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
         return None if self.until else interval_of(context.get("data_interval_start"), context.get("data_interval_end"))
 
     def _is_past(self, interval: Interval) -> bool:
-        from airflow_parallel_apply.pipeline.watch import source_is_past
+        from airflow_parallel_apply.pipeline.admin.watch import source_is_past
 
         told = self.settings()
         return source_is_past(told.config, told.source, interval.end)
@@ -103,7 +103,7 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
         return self._wait(look, until)
 
     def _look(self, interval: Interval | None) -> Look:
-        from airflow_parallel_apply.pipeline.watch import look_for_changes
+        from airflow_parallel_apply.pipeline.admin.watch import look_for_changes
 
         told = self.settings()
         return look_for_changes(told.config, told.source, told.target, interval=interval)

@@ -34,10 +34,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import LAST_SEQNO
-from airflow_parallel_apply.pipeline.line import lists
 from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
+from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO
+from airflow_parallel_apply.pipeline.model.copy_text import lists
 from airflow_parallel_apply.spark.schemas import LISTED, SOURCE_SCHEMA
 
 NAME: Final = "parallel_apply_log"

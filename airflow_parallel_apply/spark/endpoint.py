@@ -11,7 +11,7 @@ from airflow_parallel_apply.spark.cluster import Cluster
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.copy.protocol import Copier
-    from airflow_parallel_apply.pipeline.finding import Finding
+    from airflow_parallel_apply.pipeline.model.finding import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

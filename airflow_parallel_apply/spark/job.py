@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
-from airflow_parallel_apply.pipeline.epoch import Unit
-from airflow_parallel_apply.pipeline.event import Operation
+from airflow_parallel_apply.pipeline.model.change import Operation
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.store.protocol import Branch
 from airflow_parallel_apply.spark.access import column_functions, filter_counts
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA, LOG_SCHEMA

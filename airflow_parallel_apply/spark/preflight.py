@@ -24,9 +24,9 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.check.directory import nearest, probe
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding, refuse
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.open import log_exists
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding, refuse
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA

@@ -11,9 +11,9 @@ from typing import Any, Final
 from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.log import LogReader, open_reader
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.spark.access import SparkAccess

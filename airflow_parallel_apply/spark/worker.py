@@ -17,8 +17,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.loading import Loaded, Loader
 from airflow_parallel_apply.spark.faults import pack, unpack
 

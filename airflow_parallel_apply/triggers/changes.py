@@ -93,8 +93,8 @@ class ChangesTrigger(BaseTrigger):
         yield TriggerEvent({"status": "available", "reason": reason, "deadline": self.deadline})
 
     def _look(self) -> str | None:
+        from airflow_parallel_apply.pipeline.admin.watch import Look, changes_since
         from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
-        from airflow_parallel_apply.pipeline.watch import Look, changes_since
 
         if self.captured_lsn is None:
             return "a task of an older release waits"

@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.triggers.waiting import is_final
 
 if TYPE_CHECKING:
-    from airflow_parallel_apply.pipeline.watch import FenceView
+    from airflow_parallel_apply.pipeline.admin.watch import FenceView
 
 _POLL_SECONDS: Final = 2.0
 _LOOK_AGAIN: Final = timedelta(minutes=1)
@@ -106,7 +106,7 @@ class FenceTrigger(BaseTrigger):
                 return
 
     def _view(self) -> FenceView:
-        from airflow_parallel_apply.pipeline.watch import fence_view
+        from airflow_parallel_apply.pipeline.admin.watch import fence_view
 
         return fence_view(self.pipeline, connections.target(self.target_conn_id, self.ledger_conn_id))
 

@@ -61,7 +61,7 @@ class SourceTimeTrigger(BaseTrigger):
         yield TriggerEvent({"status": "past" if past else "early"})
 
     def _look(self) -> bool | None:
-        from airflow_parallel_apply.pipeline.watch import source_is_past
+        from airflow_parallel_apply.pipeline.admin.watch import source_is_past
 
         source = connections.database(self.source_conn_id, parameter="source_conn_id")
         time = datetime.fromisoformat(self.time)

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError
-from airflow_parallel_apply.pipeline.event import Column, Relation
 from airflow_parallel_apply.pipeline.log import (
     WriterOptions,
     create_log,
@@ -24,6 +23,7 @@ from airflow_parallel_apply.pipeline.log import (
 from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from tests.log_batches import (
     IDENTITY,
     START,

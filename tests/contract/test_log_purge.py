@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log import WriterOptions, create_log, directory, open_reader, open_writer
-from airflow_parallel_apply.pipeline.log.protocol import Overtaken
+from airflow_parallel_apply.pipeline.log.protocol import WriterFenced
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.plan.bounds import boundary, last_seqno_at
 from tests.log_batches import IDENTITY, START, files_of, history
@@ -134,13 +134,13 @@ def test_of_a_purge_and_a_capture_at_once_one_is_refused_and_nothing_is_lost(url
     purging, capturing = open_writer(url), open_writer(url)
     capturing.append(*history(30, 5))
     purging.purge(14)
-    with pytest.raises(Overtaken):
+    with pytest.raises(WriterFenced):
         capturing.commit(40)
     late = open_writer(url)
     again = open_writer(url)
     again.append(*history(30, 5))
     again.commit(40)
-    with pytest.raises(Overtaken):
+    with pytest.raises(WriterFenced):
         late.purge(25)
     assert seqnos(url, 9) == list(range(10, 35))
 

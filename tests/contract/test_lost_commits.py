@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.config import QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import Phase, StopReason
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.plan.book import extend_plan
+from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from tests.contract.test_coordinate import history, rows
 from tests.support.generation import Generation
 from tests.support.queue_service import ServedQueue

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_parallel_apply.pipeline.config import StoreName
-from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason, Unit
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Reason, Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.store.protocol import Store
 from tests.support.written_log import Change, append, make_log

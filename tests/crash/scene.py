@@ -12,7 +12,7 @@ from typing import Literal
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.position import Position
+from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.spark.layout import server_layout
 from tests.support.rig import Rig

@@ -19,7 +19,7 @@ from tests.crash.scene import Scene, spark_processes, wait_until
 from tests.support.rig import execute
 from tests.support.step_process import Fault
 
-COPY = "airflow_parallel_apply.pipeline.copy"
+COPY = "airflow_parallel_apply.pipeline.copy.postgres"
 ROWS = 40_000
 LARGE_ROWS = int(os.environ.get("COPY_ROWS") or 5_000_000)
 

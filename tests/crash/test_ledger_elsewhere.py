@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_parallel_apply.pipeline.drop import drop_pipeline
+from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
+from airflow_parallel_apply.pipeline.admin.purge import purge_log
+from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.purge import purge_log
-from airflow_parallel_apply.pipeline.status import read_status
 from tests.crash.scene import Scene
 from tests.support.rig import execute
 from tests.support.step_process import Fault

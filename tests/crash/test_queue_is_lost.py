@@ -19,7 +19,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
-from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.model.position import low_watermark
 from tests.crash.scene import Scene, wait_until
 from tests.support.queue_service import ServiceProcess
 from tests.support.step_process import Fault

@@ -20,7 +20,7 @@ import pytest
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, QueueEndpoint, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
-from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.run import ClosedRun, OpenedRun
 from airflow_parallel_apply.pipeline.target.open import open_target
 from tests.crash.scene import wait_until

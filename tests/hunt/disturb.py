@@ -18,10 +18,10 @@ from unittest import mock
 import psycopg
 
 from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.admin.purge import purge_log
 from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
-from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
-from airflow_parallel_apply.pipeline.purge import purge_log
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.router.plan import plan
 from tests.hunt.hints import LAPSE
 from tests.hunt.meanwhile import PACKAGE, Died, arrived

@@ -13,7 +13,7 @@ import typer.testing
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.finding import Side, errors
+from airflow_parallel_apply.pipeline.model.finding import Side, errors
 from tests.support.rig import execute
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ import pytest
 from airflow_parallel_apply.demo.airflow import AirflowOptions, AirflowServices
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.status import read_status
 from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
 from tests.support.rig import Rig, execute
 

@@ -13,10 +13,10 @@ import pytest
 
 from airflow_parallel_apply.demo.history import create_tables, load_tables, run_transactions
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.run import prepare
-from airflow_parallel_apply.pipeline.status import read_status
 from airflow_parallel_apply.queue import open_queue
 from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.spark.server import ServerLease

@@ -14,13 +14,13 @@ from psycopg.conninfo import make_conninfo
 from rich.console import Console
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.admin.watch import fence_view
 from airflow_parallel_apply.pipeline.check import Checked, check_pipeline
 from airflow_parallel_apply.pipeline.check.view import check_view
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.run import open_run
-from airflow_parallel_apply.pipeline.watch import fence_view
 from tests.support.rig import Rig, execute
 from tests.support.troubles import ROLE, TROUBLES
 from tests.support.variants import variants

@@ -10,9 +10,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.event import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.partition.key import buckets
 from airflow_parallel_apply.pipeline.target.postgres import target as target_module
 from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_rig, require_equal

@@ -20,6 +20,9 @@ from rich.console import Console
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.admin.status import read_status
+from airflow_parallel_apply.pipeline.admin.status_view import status_view
+from airflow_parallel_apply.pipeline.admin.watch import fence_view
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres import load, parts
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, CopyOrder, CopyProgress
@@ -30,9 +33,6 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
-from airflow_parallel_apply.pipeline.status import read_status
-from airflow_parallel_apply.pipeline.status_view import status_view
-from airflow_parallel_apply.pipeline.watch import fence_view
 from tests.support.copying import AWKWARD, FILLED, copying_rig, left_at_source, require_equal
 from tests.support.local_copier import LocalCopier
 from tests.support.rig import Rig, execute

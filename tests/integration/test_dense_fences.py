@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import FatalError
-from airflow_parallel_apply.pipeline.position import Position
+from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.pipeline.target.steps import Step

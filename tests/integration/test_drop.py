@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
-from airflow_parallel_apply.pipeline.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.errors import FenceBusy, LogError, ParallelApplyError
-from airflow_parallel_apply.pipeline.finding import Side
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.log.remove import remove_log
-from airflow_parallel_apply.pipeline.removal import Removal
+from airflow_parallel_apply.pipeline.model.finding import Side
+from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.queue.model import QueueError
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig, execute

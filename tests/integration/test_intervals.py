@@ -15,15 +15,15 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.admin.watch import fence_view, look_for_changes, source_is_past
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead, Unavailable
-from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.source.open import open_source
-from airflow_parallel_apply.pipeline.watch import fence_view, look_for_changes, source_is_past
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig
 

@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.admin.purge import Purged, purge_log
+from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.purge import Purged, purge_log
-from airflow_parallel_apply.pipeline.status import read_status
 from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.router.__main__ import app as router
 from airflow_parallel_apply.router.plan import plan

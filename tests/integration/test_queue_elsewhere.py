@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
+from airflow_parallel_apply.pipeline.admin.purge import purge_log
+from airflow_parallel_apply.pipeline.admin.status import ChannelState, PipelineStatus, read_status
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import QueueEndpoint
-from airflow_parallel_apply.pipeline.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.finding import Severity, Side
-from airflow_parallel_apply.pipeline.purge import purge_log
+from airflow_parallel_apply.pipeline.model.finding import Severity, Side
 from airflow_parallel_apply.pipeline.run import OpenedRun, request_stop
-from airflow_parallel_apply.pipeline.status import ChannelState, PipelineStatus, read_status
 from airflow_parallel_apply.queue import QueueStats, QueueUnavailable, open_queue
 from tests.support.eight_channels import UNIQUE, conflicts, make_rig, require_equal
 from tests.support.queue_service import ServedQueue

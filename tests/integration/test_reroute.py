@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, PlanError, TargetError
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.router.plan import plan
 from tests.support.local_stage import LocalStage

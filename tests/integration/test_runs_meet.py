@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline import run
+from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
-from airflow_parallel_apply.pipeline.position import Position
+from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.source.open import open_source
-from airflow_parallel_apply.pipeline.status import read_status
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig, execute
 

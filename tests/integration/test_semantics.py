@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, TargetError
-from airflow_parallel_apply.pipeline.status import read_status
 from tests.support.rig import Rig
 
 KEYS = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_parallel_apply.pipeline.admin.watch import changes_since, look_for_changes
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from airflow_parallel_apply.pipeline.watch import changes_since, look_for_changes
 from tests.support.rig import Rig
 
 

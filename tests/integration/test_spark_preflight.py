@@ -15,7 +15,7 @@ from airflow_parallel_apply.operators.spark import check_workers
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.finding import Side
+from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.spark import preflight
 from airflow_parallel_apply.spark.endpoint import SparkEndpoint
 from airflow_parallel_apply.spark.preflight import worker_findings

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from airflow_parallel_apply.operators import earlier
 from airflow_parallel_apply.operators.earlier import first_missing, wait_or_refuse
 from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead
-from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.task import interval_of
 from airflow_parallel_apply.triggers import FenceTrigger, SourceTimeTrigger
 from tests.provider.conftest import REPOSITORY

@@ -11,8 +11,8 @@ import pendulum
 import pytest
 from airflow.sdk.module_loading import import_string
 
+from airflow_parallel_apply.pipeline.admin.watch import Look
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
-from airflow_parallel_apply.pipeline.watch import Look
 from airflow_parallel_apply.triggers import ChangesTrigger, FenceTrigger
 from tests.provider.fakes import FakePipeline
 

@@ -40,7 +40,7 @@ from airflow_parallel_apply.hooks import connections
 from airflow_parallel_apply.operators.fence import FencedTask
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
 from airflow_parallel_apply.sensors import ChangesAvailableSensor, QueueEmptySensor
-from airflow_parallel_apply.pipeline.watch import Look
+from airflow_parallel_apply.pipeline.admin.watch import Look
 
 def asked(conn_id):
     if conn_id == "shop":

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from airflow_parallel_apply.demo.airflow import AirflowServices
+from airflow_parallel_apply.pipeline.admin.status import PipelineStatus, read_status
 from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.run import prepare
-from airflow_parallel_apply.pipeline.status import PipelineStatus, read_status
 from tests.support.rig import execute
 
 DAGS: Final = Path(__file__).parents[2] / "dags"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.lane import Lane
-from airflow_parallel_apply.pipeline.apply.parts import LaneParts
+from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
+from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
@@ -18,9 +18,9 @@ from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, P
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.plan.book import extend_plan
-from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.pipeline_queue import open_pipeline_queue
 from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.queue.open import prepare_queue
@@ -93,14 +93,14 @@ class Generation:
         claimant, session = f"lane {number}", self.open_session()
         report = LaneReport(lane=number, generation=self.names.generation)
         renewing = self.open_session()
-        with Keeper(
+        with LeaseRenewer(
             self.queue,
             claimant=claimant,
             lease=self.config.lease,
             renew_fence=lambda: renewing.ledger.renew_lease(self.names.generation, self.config.lease),
             on_lost=lambda what: None,
-        ) as keeper:
-            parts = LaneParts(
+        ) as renewer:
+            context = LaneContext(
                 config=self.config,
                 routing=session.ledger.routing(),
                 claimant=claimant,
@@ -109,11 +109,11 @@ class Generation:
                 log=open_reader(self.config.log_url),
                 store=LogStore(open_reader(self.config.log_url)),
                 stage=LocalStage(self.config.log_url, self.endpoint),
-                keeper=keeper,
+                renewer=renewer,
                 signals=LaneSignals(stop_requested=stop_requested, cancelled=cancelled, report=lambda report: None),
                 report=report,
             )
-            Lane(parts, lane=number, background_failure=lambda: None).run()
+            Lane(context, lane=number, background_failure=lambda: None).run()
         session.close()
         renewing.close()
         return report

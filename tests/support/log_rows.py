@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.event import LAST_SEQNO, NO_SEQNO, Column, Relation
-from airflow_parallel_apply.pipeline.line import line
 from airflow_parallel_apply.pipeline.log.schema import ROWS
+from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Column, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import line
 from tests.log_batches import bitmap
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from airflow_parallel_apply.pipeline.event import Column, Relation
-from airflow_parallel_apply.pipeline.line import line
 from airflow_parallel_apply.pipeline.log.schema import ROWS
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import line
 from airflow_parallel_apply.pipeline.partition.key import KeyKind, buckets, canonical, join, keyless_buckets
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.protocol import Placement

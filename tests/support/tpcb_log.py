@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.event import Column, Relation
-from airflow_parallel_apply.pipeline.line import lines
 from airflow_parallel_apply.pipeline.log import open_writer
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import lines
 from airflow_parallel_apply.pipeline.partition.key import buckets, keyless_buckets
 from tests.support.written_log import make_log
 

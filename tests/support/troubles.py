@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_parallel_apply.pipeline.finding import Severity
+from airflow_parallel_apply.pipeline.model.finding import Severity
 
 ROLE = "checked role"
 

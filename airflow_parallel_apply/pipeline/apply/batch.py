@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
-from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.queue.model import Task
 

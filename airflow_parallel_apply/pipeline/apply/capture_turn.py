@@ -14,7 +14,7 @@ from contextlib import closing
 from datetime import timedelta
 from typing import Final
 
-from airflow_parallel_apply.pipeline.apply.keeper import Keeper
+from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.config import PipelineConfig
@@ -24,8 +24,8 @@ from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, Pa
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.plan.book import extend_plan
 from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_of_run
+from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Source
 from airflow_parallel_apply.queue.model import Change, DependencyError, Task
 
@@ -50,7 +50,7 @@ class CaptureTurns:
         session: PipelineSession,
         log: LogReader,
         coordinator: Coordinator,
-        keeper: Keeper,
+        renewer: LeaseRenewer,
         report: LaneReport,
     ) -> None:
         self._config = config
@@ -61,7 +61,7 @@ class CaptureTurns:
         self._session = session
         self._log = log
         self._coordinator = coordinator
-        self._keeper = keeper
+        self._renewer = renewer
         self._report = report
         self._ended = threading.Event()
         self._failure: ParallelApplyError | None = None
@@ -97,7 +97,7 @@ class CaptureTurns:
             _logger.exception("capture ended")
             self._failure = ParallelApplyError(f"capture failed: {error}", op=CAPTURE_ROLE)
         finally:
-            self._keeper.hold(CAPTURE_ROLE, None)
+            self._renewer.hold(CAPTURE_ROLE, None)
             if self._source is not None:
                 self._source.close()
 
@@ -115,7 +115,7 @@ class CaptureTurns:
         task = retrying(claim, on_retry=self._tell)
         if task is None:
             return
-        self._keeper.hold(CAPTURE_ROLE, task)
+        self._renewer.hold(CAPTURE_ROLE, task)
         try:
             retrying(self._read, on_retry=self._tell)
         except FatalError as error:
@@ -123,7 +123,7 @@ class CaptureTurns:
         except (DependencyError, OwnershipLost) as error:
             _logger.warning("lost the capture turn: %s", error)
         finally:
-            self._keeper.hold(CAPTURE_ROLE, None)
+            self._renewer.hold(CAPTURE_ROLE, None)
 
     def _read(self) -> None:
         if self._source is None:
@@ -142,7 +142,7 @@ class CaptureTurns:
                 if is_done:
                     # The end of an interval may show long before everything that was committed since is captured.
                     break
-        self._keeper.exchange(CAPTURE_ROLE, self._delete if is_done else self._give_back)
+        self._renewer.exchange(CAPTURE_ROLE, self._delete if is_done else self._give_back)
         self._coordinator.feed()
 
     def _make_known(self, step: CaptureStep) -> bool:
@@ -183,7 +183,7 @@ class CaptureTurns:
         def fail(task: Task) -> None:
             self._coordinator.fail(task, failure)
 
-        self._keeper.exchange(CAPTURE_ROLE, fail)
+        self._renewer.exchange(CAPTURE_ROLE, fail)
 
     def _tell(self, error: BaseException) -> None:
         self._report.retries += 1

@@ -23,15 +23,15 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.apply.batch import new_token
 from airflow_parallel_apply.pipeline.apply.channel_rows import tied_rows
-from airflow_parallel_apply.pipeline.apply.parts import LaneParts
+from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.serial import is_single, serial_parts, serial_steps, single_transactions
 from airflow_parallel_apply.pipeline.coordinate.state import MergePoint, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import SerialWork, is_merge
-from airflow_parallel_apply.pipeline.epoch import EpochKind, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.log.held import HeldRows
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
-from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
+from airflow_parallel_apply.pipeline.model.epoch import EpochKind, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Step
 from airflow_parallel_apply.queue.model import Task
 
@@ -43,8 +43,8 @@ _EPOCHS_AT_ONCE: Final = 256
 class Fences:
     """Serves the queue `serial` for one lane."""
 
-    def __init__(self, parts: LaneParts) -> None:
-        self._parts = parts
+    def __init__(self, context: LaneContext) -> None:
+        self._context = context
 
     def serve(self, task: Task) -> None:
         """Apply it and let the channels go on; a failure is marked in the queue, once."""
@@ -52,26 +52,26 @@ class Fences:
             self._serve_merge()
         else:
             self._serve_critical(SerialWork.of_task(task))
-        self._parts.retrying(self._parts.coordinator.feed)
+        self._context.retrying(self._context.coordinator.feed)
 
     # --- critical transactions ---
 
     def _serve_critical(self, work: SerialWork) -> None:
         try:
-            self._parts.retrying(lambda: self._apply_critical(work))
+            self._context.retrying(lambda: self._apply_critical(work))
         except FatalError as error:
             self._fail_here(error)
             return
-        self._parts.report.serial_units += 1
-        self._parts.report.rows += work.rows
-        self._parts.exchange(self._parts.coordinator.finish_serial)
+        self._context.report.serial_units += 1
+        self._context.report.rows += work.rows
+        self._context.exchange(self._context.coordinator.finish_serial)
 
     def _apply_critical(self, work: SerialWork) -> None:
         """Become every channel's owner, then apply what is left of the unit. A former claimant may have committed some
         of its parts: all positions moved together, so the slowest tells.
         """
         token = new_token()
-        slowest = self._parts.take(None, token)
+        slowest = self._context.take(None, token)
         after = slowest.seqno
         if after < work.first_seqno - 1:
             raise OwnershipLost(
@@ -83,7 +83,7 @@ class Fences:
             token=token, after_seqno=after, last_seqno=work.last_seqno, row_count=work.rows, epoch=work.epoch
         )
         # Several transactions in one unit are few and small.
-        log = self._parts.log if is_single(left) else HeldRows(self._parts.log, after, work.last_seqno)
+        log = self._context.log if is_single(left) else HeldRows(self._context.log, after, work.last_seqno)
         for part in serial_parts(left, log):
             try:
                 self._commit_critical(part, log)
@@ -94,46 +94,46 @@ class Fences:
                 _logger.warning("several transactions were refused as one, going on one by one: %s", error)
                 for transaction in transactions:
                     self._commit_critical(transaction, log)
-        self._parts.target.leave()
+        self._context.target.leave()
 
     def _commit_critical(self, unit: Unit, log: RowReader) -> None:
         """Stage outside any transaction, then one transaction for all of it."""
-        with self._parts.report.time("stage"):
-            steps = serial_steps(unit, log, self._parts.stage, self._parts.config.ddl)
-        with self._parts.report.time("commit"):
+        with self._context.report.time("stage"):
+            steps = serial_steps(unit, log, self._context.stage, self._context.config.ddl)
+        with self._context.report.time("commit"):
             try:
-                self._parts.session.commit(unit, steps)
+                self._context.session.commit(unit, steps)
             except TargetError:
                 if not any(isinstance(step, Merge) for step in steps):
                     raise
                 # All channels stand at one seqno, so an exact replay is right whatever the target checks.
-                self._parts.target.discard(unit.token)
-                exact = serial_steps(unit, log, self._parts.stage, self._parts.config.ddl, exactly=True)
-                self._parts.session.commit(unit, exact)
-                self._parts.report.replayed_units += 1
+                self._context.target.discard(unit.token)
+                exact = serial_steps(unit, log, self._context.stage, self._context.config.ddl, exactly=True)
+                self._context.session.commit(unit, exact)
+                self._context.report.replayed_units += 1
 
     # --- merge points ---
 
     def _serve_merge(self) -> None:
-        point = self._parts.retrying(self._parts.coordinator.state).merging
+        point = self._context.retrying(self._context.coordinator.state).merging
         if point is None:
             raise OwnershipLost("the merge point was closed by another lane", op="merge")
         try:
-            reached = self._parts.retrying(lambda: self._merge(point))
+            reached = self._context.retrying(lambda: self._merge(point))
         except FatalError as error:
             self._fail_here(error)
             return
 
         def close(held: Task) -> None:
-            self._parts.coordinator.merge_points.close(held, reached)
+            self._context.coordinator.merge_points.close(held, reached)
 
-        self._parts.exchange(close)
+        self._context.exchange(close)
 
     def _merge(self, point: MergePoint) -> int:
         """Bring all channels to one seqno, which is returned: nothing is left to do where a former claimant did it."""
         token = new_token()
-        self._parts.take(None, token)
-        positions = self._parts.target.positions()
+        self._context.take(None, token)
+        positions = self._context.target.positions()
         highest = max(position.seqno for position in positions)
         last_seqno = max(highest, point.until_seqno)
         unit = self._merge_unit(positions, last_seqno, token)
@@ -147,25 +147,25 @@ class Fences:
         try:
             self._commit_merge(unit, steps, point)
         except TargetError as error:
-            if highest == last_seqno and not self._parts.routing.ties:
+            if highest == last_seqno and not self._context.routing.ties:
                 raise
             _logger.warning("the merge was refused, replaying what may be: %s", error)
-            self._parts.target.discard(token)
+            self._context.target.discard(token)
             self._commit_merge(unit, self._replaying(unit, positions, highest), point)
-            self._parts.target.discard(token)
-            self._parts.report.replayed_units += 1
-        self._parts.target.leave()
-        self._parts.report.merge_points += 1
-        self._parts.report.rows += unit.row_count
+            self._context.target.discard(token)
+            self._context.report.replayed_units += 1
+        self._context.target.leave()
+        self._context.report.merge_points += 1
+        self._context.report.rows += unit.row_count
         return last_seqno
 
     def _commit_merge(self, unit: Unit, steps: Sequence[Step], point: MergePoint) -> None:
-        with self._parts.report.time("commit"):
-            self._parts.session.commit(unit, steps)
+        with self._context.report.time("commit"):
+            self._context.session.commit(unit, steps)
         self._count(point, unit.last_seqno)
 
     def _count(self, point: MergePoint, seqno: int) -> None:
-        self._parts.ledger.count_conflict(reason=point.reason, table=point.table, seqno=seqno)
+        self._context.ledger.count_conflict(reason=point.reason, table=point.table, seqno=seqno)
 
     def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int) -> list[Step]:
         """Merge up to the furthest channel, then replay what is left of the unit. Tied tables are replayed, not merged:
@@ -178,7 +178,7 @@ class Fences:
             loose = tuple(table for table in staged.tables if table.relation_id not in self._tied)
             steps.append(Merge(replace(staged, tables=loose)))
             if self._tied:
-                steps.append(Replay(lambda: tied_rows(self._parts.log, first, self._tied)))
+                steps.append(Replay(lambda: tied_rows(self._context.log, first, self._tied)))
         if highest < unit.last_seqno:
             steps.append(Replay(self._rows(highest, unit.last_seqno)))
         return steps
@@ -186,21 +186,21 @@ class Fences:
     @property
     def _tied(self) -> frozenset[int]:
         """Ids of all definitions of tied tables."""
-        names = {name for tables in self._parts.routing.ties for name in tables}
-        return frozenset(found.relation_id for found in self._parts.log.state().relations if found.name in names)
+        names = {name for tables in self._context.routing.ties for name in tables}
+        return frozenset(found.relation_id for found in self._context.log.state().relations if found.name in names)
 
     def _staged(self, unit: Unit) -> StagedUnit:
-        with self._parts.report.time("stage"):
-            return self._parts.stage.stage(unit)
+        with self._context.report.time("stage"):
+            return self._context.stage.stage(unit)
 
     def _rows(self, after_seqno: int, last_seqno: int) -> Callable[[], Iterator[pa.RecordBatch]]:
-        return lambda: self._parts.log.rows(after_seqno, last_seqno, in_order=True)
+        return lambda: self._context.log.rows(after_seqno, last_seqno, in_order=True)
 
     def _merge_unit(self, positions: Sequence[Position], last_seqno: int, token: str) -> Unit:
         """All channels' rows, each channel's behind its own position."""
         after = [position.seqno for position in positions]
         rows, number, ending = 0, -1, -1
-        while epochs := self._parts.ledger.epochs(after_number=number, above_seqno=min(after), limit=_EPOCHS_AT_ONCE):
+        while epochs := self._context.ledger.epochs(after_number=number, above_seqno=min(after), limit=_EPOCHS_AT_ONCE):
             for epoch in epochs:
                 if epoch.first_seqno <= last_seqno:
                     ending = epoch.number
@@ -223,26 +223,26 @@ class Fences:
 
     def _unit(self, *, token: str, after_seqno: int, last_seqno: int, row_count: int, epoch: int) -> Unit:
         return Unit(
-            pipeline=self._parts.config.pipeline,
-            generation=self._parts.names.generation,
+            pipeline=self._context.config.pipeline,
+            generation=self._context.names.generation,
             channel=None,
-            channels=self._parts.config.channels,
+            channels=self._context.config.channels,
             token=token,
             after_seqno=after_seqno,
             last_seqno=last_seqno,
             row_count=row_count,
-            routing=self._parts.routing,
+            routing=self._context.routing,
             epoch=epoch,
         )
 
     def _fail_here(self, error: FatalError) -> None:
         """Mark it in the queue, at the least seqno that is not applied."""
-        seqno = low_watermark(self._parts.retrying(self._parts.target.positions)) + 1
-        error.at(pipeline=self._parts.config.pipeline, seqno=seqno)
-        failure = UnitFailure(seqno=seqno, channel=None, message=error.telling(self._parts.config.error_values))
+        seqno = low_watermark(self._context.retrying(self._context.target.positions)) + 1
+        error.at(pipeline=self._context.config.pipeline, seqno=seqno)
+        failure = UnitFailure(seqno=seqno, channel=None, message=error.telling(self._context.config.error_values))
         _logger.error("%s", failure.message)
 
         def fail(held: Task) -> None:
-            self._parts.coordinator.fail(held, failure)
+            self._context.coordinator.fail(held, failure)
 
-        self._parts.exchange(fail)
+        self._context.exchange(fail)

@@ -16,10 +16,10 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
-from airflow_parallel_apply.pipeline.apply.branches import Branches
+from airflow_parallel_apply.pipeline.apply.channel_apply import ChannelApply
 from airflow_parallel_apply.pipeline.apply.fences import Fences
-from airflow_parallel_apply.pipeline.apply.keeper import CLAIM
-from airflow_parallel_apply.pipeline.apply.parts import LaneParts
+from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
+from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled
 from airflow_parallel_apply.pipeline.coordinate.state import Phase, StopReason
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind
@@ -42,66 +42,66 @@ class Lane:
     """One lane's main thread. `background_failure` tells of its capture turns."""
 
     def __init__(
-        self, parts: LaneParts, *, lane: int, background_failure: Callable[[], ParallelApplyError | None]
+        self, context: LaneContext, *, lane: int, background_failure: Callable[[], ParallelApplyError | None]
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._background_failure = background_failure
-        self._fences = Fences(parts)
-        self._branches = Branches(parts, self._check)
-        count = parts.config.channels
-        self._own_first = [parts.names.channel((lane + offset) % count) for offset in range(count)]
+        self._fences = Fences(context)
+        self._branches = ChannelApply(context, self._check)
+        count = context.config.channels
+        self._own_first = [context.names.channel((lane + offset) % count) for offset in range(count)]
         self._pause = _FIRST_PAUSE
         self._idle_count = 0
 
     def run(self) -> None:
         """Work until every stop marker is acknowledged, or a failure leaves nothing to hand out."""
         try:
-            self._parts.retrying(self._require_generation)
+            self._context.retrying(self._require_generation)
             while True:
                 self._check()
-                state = self._parts.retrying(self._parts.coordinator.state)
+                state = self._context.retrying(self._context.coordinator.state)
                 if state.phase is Phase.DRAINED:
-                    self._parts.report.stop_seqno = state.stop_seqno
-                    self._parts.report.stop_asked = state.stop_reason is StopReason.ASKED
+                    self._context.report.stop_seqno = state.stop_seqno
+                    self._context.report.stop_asked = state.stop_reason is StopReason.ASKED
                     return
                 if state.merging is not None:
-                    self._parts.retrying(self._parts.coordinator.merge_points.gather)
-                task = self._parts.retrying(self._claim)
+                    self._context.retrying(self._context.coordinator.merge_points.gather)
+                task = self._context.retrying(self._claim)
                 if task is not None:
                     self._pause, self._idle_count = _FIRST_PAUSE, 0
                     self._serve(task)
-                elif state.phase is Phase.FAILED and not self._parts.retrying(self._may_come_free):
+                elif state.phase is Phase.FAILED and not self._context.retrying(self._may_come_free):
                     return
                 else:
                     self._pause = min(2 * self._pause, _LONGEST_PAUSE)
                     # Whoever finished last may have died before it fed the channels.
-                    self._parts.retrying(self._parts.coordinator.feed)
+                    self._context.retrying(self._context.coordinator.feed)
                     self._recover_sometimes()
         finally:
-            self._parts.keeper.hold(CLAIM, None)
+            self._context.renewer.hold(CLAIM, None)
             self._branches.close()
 
     def _recover_sometimes(self) -> None:
         """A target that lost commits may leave channels behind whose queues are empty: nothing else would tell."""
         self._idle_count += 1
         if self._idle_count % _IDLE_LOOKS == 0:
-            self._parts.retrying(self._parts.coordinator.recover)
+            self._context.retrying(self._context.coordinator.recover)
 
     # --- claiming ---
 
     def _claim(self) -> Task | None:
-        with self._parts.report.time("idle"):
-            first = [self._parts.names.serial], self._own_first[:1]
+        with self._context.report.time("idle"):
+            first = [self._context.names.serial], self._own_first[:1]
             for queues in first:
-                task = self._parts.queue.try_claim(
-                    queues, claimant=self._parts.claimant, lease=self._parts.config.lease
+                task = self._context.queue.try_claim(
+                    queues, claimant=self._context.claimant, lease=self._context.config.lease
                 )
                 if task is not None:
                     return task
-            return self._parts.queue.claim(
-                [self._parts.names.serial, *self._own_first],
-                claimant=self._parts.claimant,
-                lease=self._parts.config.lease,
+            return self._context.queue.claim(
+                [self._context.names.serial, *self._own_first],
+                claimant=self._context.claimant,
+                lease=self._context.config.lease,
                 timeout=self._pause,
                 # The last stop marker to go brings no task, but the end.
                 wake=self._own_first,
@@ -111,74 +111,74 @@ class Lane:
         """Whether some queue's head is claimable, or held under a lease that ends."""
         heads = [
             head
-            for queue in (self._parts.names.serial, *self._own_first)
-            for head in self._parts.queue.tasks(queue, limit=1)
+            for queue in (self._context.names.serial, *self._own_first)
+            for head in self._context.queue.tasks(queue, limit=1)
         ]
         return any(head.at < PARKED for head in heads)
 
     def _check(self) -> None:
-        if self._parts.signals.cancelled():
-            raise Cancelled("the lane was cancelled", op="apply", pipeline=self._parts.config.pipeline)
+        if self._context.signals.cancelled():
+            raise Cancelled("the lane was cancelled", op="apply", pipeline=self._context.config.pipeline)
         failure = self._background_failure()
         if failure is not None:
             raise failure
-        if self._parts.signals.stop_requested():
-            self._parts.retrying(self._parts.coordinator.request_stop)
+        if self._context.signals.stop_requested():
+            self._context.retrying(self._context.coordinator.request_stop)
 
     def _require_generation(self) -> None:
-        state = self._parts.ledger.state()
-        generation = self._parts.names.generation
+        state = self._context.ledger.state()
+        generation = self._context.names.generation
         if state is None or state.generation != generation:
             found = None if state is None else state.generation
-            raise generation_over(self._parts.config.pipeline, generation, found=found)
+            raise generation_over(self._context.config.pipeline, generation, found=found)
 
     # --- serving ---
 
     def _serve(self, task: Task) -> None:
-        self._parts.keeper.hold(CLAIM, task)
+        self._context.renewer.hold(CLAIM, task)
         try:
-            if task.queue == self._parts.names.serial:
+            if task.queue == self._context.names.serial:
                 self._fences.serve(task)
                 return
             work = ChannelWork.of_task(task)
-            self._parts.report.channels.add(work.channel)
-            state = self._parts.retrying(self._parts.coordinator.state)
+            self._context.report.channels.add(work.channel)
+            state = self._context.retrying(self._context.coordinator.state)
             if state.fails_below(work.first_seqno):
-                self._parts.exchange(self._parts.coordinator.park)
+                self._context.exchange(self._context.coordinator.park)
             elif work.kind is Kind.FENCE:
-                self._parts.exchange(self._parts.coordinator.arrive)
+                self._context.exchange(self._context.coordinator.arrive)
             elif state.merging is not None:
-                self._parts.exchange(self._parts.coordinator.merge_points.join)
+                self._context.exchange(self._context.coordinator.merge_points.join)
             elif work.kind is Kind.STOP:
                 self._serve_stop(work)
             else:
-                self._parts.retrying(lambda: self._branches.serve(work.channel))
+                self._context.retrying(lambda: self._branches.serve(work.channel))
         except (DependencyError, OwnershipLost) as error:
             # Somebody took the claim over, after a stall of ours; the generation itself is checked by the next read.
             _logger.warning("lost a claim, going on: %s", error)
             self._give_back()
-            self._parts.retrying(self._require_generation)
-            self._parts.retrying(self._parts.coordinator.recover)
+            self._context.retrying(self._require_generation)
+            self._context.retrying(self._context.coordinator.recover)
         except BaseException:
             self._give_back()
             raise
         finally:
-            self._parts.keeper.hold(CLAIM, None)
-            self._parts.signals.report(self._parts.report)
+            self._context.renewer.hold(CLAIM, None)
+            self._context.signals.report(self._context.report)
 
     def _give_back(self) -> None:
         """What the lane holds comes free now instead of at its lease's end, where that can still be said."""
         with suppress(DependencyError, OwnershipLost, QueueError):
-            self._parts.keeper.exchange(CLAIM, self._parts.coordinator.give_back)
+            self._context.renewer.exchange(CLAIM, self._context.coordinator.give_back)
 
     def _serve_stop(self, work: ChannelWork) -> None:
         """Acknowledge that the channel's position is at the stop's seqno."""
-        self._parts.retrying(lambda: self._branches.require_stopped(work))
+        self._context.retrying(lambda: self._branches.require_stopped(work))
 
         def acknowledge(marker: Task) -> None:
-            self._parts.coordinator.acknowledge(marker, work.channel)
+            self._context.coordinator.acknowledge(marker, work.channel)
 
-        self._parts.exchange(acknowledge)
+        self._context.exchange(acknowledge)
 
 
 def generation_over(pipeline: str, generation: int, *, found: int | None = None) -> OwnershipLost:

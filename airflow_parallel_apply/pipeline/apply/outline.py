@@ -9,10 +9,10 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.epoch import Unit
-from airflow_parallel_apply.pipeline.event import Mark, Operation, Relation
-from airflow_parallel_apply.pipeline.line import values_of
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
+from airflow_parallel_apply.pipeline.model.change import Mark, Operation, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import values_of
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.versions import Versions
 
 MAX_SETS: Final = 16

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError
-from airflow_parallel_apply.pipeline.event import NO_SEQNO, Operation, Relation
-from airflow_parallel_apply.pipeline.line import line, line_widths, values_of
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Operation, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import line, line_widths, values_of
 
 Codes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 from airflow_parallel_apply.pipeline.apply.outline import MAX_SETS, Break, Place, older_version, outline_of
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import PlanError
-from airflow_parallel_apply.pipeline.event import Mark, Operation
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
+from airflow_parallel_apply.pipeline.model.change import Mark, Operation
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
 _REPLAY_ROWS: Final = 500

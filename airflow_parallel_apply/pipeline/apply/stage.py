@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 
 
 class Stage(Protocol):

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 
 PROBE_PREFIX: Final = ".parallel-apply-check-"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
-from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
+from airflow_parallel_apply.pipeline.model.change import Relation
 
 
 def expected_at_target(config: PipelineConfig, relations: Sequence[Relation]) -> tuple[Relation, ...]:

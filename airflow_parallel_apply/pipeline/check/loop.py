@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.source.open import published_at
 from airflow_parallel_apply.pipeline.target.open import logs_applied_at
 

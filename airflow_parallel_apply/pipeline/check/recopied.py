@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 

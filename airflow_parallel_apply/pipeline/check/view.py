@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_parallel_apply.pipeline.check.check import Checked
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, sentence
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, sentence
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow"}
 _HEADINGS = {

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from airflow_parallel_apply.pipeline.coordinate.cell import MAX_RACES, StateCell, moves_too_fast, refuses_others
 from airflow_parallel_apply.pipeline.coordinate.feeding import Feeder, FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.merge_points import MergePoints
 from airflow_parallel_apply.pipeline.coordinate.recovery import Recovery, Replan
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, UnitFailure
+from airflow_parallel_apply.pipeline.coordinate.state_task import MAX_RACES, StateTask, moves_too_fast, refuses_others
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind, Names, SerialWork
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
@@ -46,9 +46,13 @@ class Coordinator:
         self._claimant = claimant
         limits = limits or FeedLimits()
         self._feeder = Feeder(session, names, limits)
-        self._cell = StateCell(queue, names, claimant=claimant, revive=None if revive is None else lambda: revive(self))
-        self.merge_points = MergePoints(queue, session, names, self._cell, claimant=claimant, limit_bytes=limits.bytes_)
-        self._recovery = Recovery(queue, session, names, self._cell, claimant=claimant, replan=replan)
+        self._state_task = StateTask(
+            queue, names, claimant=claimant, revive=None if revive is None else lambda: revive(self)
+        )
+        self.merge_points = MergePoints(
+            queue, session, names, self._state_task, claimant=claimant, limit_bytes=limits.bytes_
+        )
+        self._recovery = Recovery(queue, session, names, self._state_task, claimant=claimant, replan=replan)
 
     def seed(self, state: CoordinatorState, *, capture: bool) -> None:
         """Make the generation's tasks; `capture` where the source's backlog is not in the log yet."""
@@ -75,15 +79,15 @@ class Coordinator:
 
     def state(self) -> CoordinatorState:
         """As it is now. `OwnershipLost` when the generation's tasks are gone for good."""
-        return self._cell.read()[1]
+        return self._state_task.read()[1]
 
     def feed(self) -> CoordinatorState:
         """Put planned epochs into the channels' queues, up to the limits, and stop markers behind the last one."""
-        return self._cell.move(self._feeder.fed)
+        return self._state_task.move(self._feeder.fed)
 
     def settle(self, until_seqno: int) -> CoordinatorState:
         """The run's bound is in the log: `until_seqno` is its last seqno."""
-        return self._cell.move(lambda state: (replace(state, until_seqno=until_seqno), []))
+        return self._state_task.move(lambda state: (replace(state, until_seqno=until_seqno), []))
 
     def request_stop(self) -> CoordinatorState:
         """Put a stop marker behind what is fed, in every channel at the same seqno; no-op when one is there."""
@@ -91,7 +95,7 @@ class Coordinator:
         def stop(state: CoordinatorState) -> tuple[CoordinatorState, list[Insert]]:
             return (state, []) if state.phase is not Phase.RUNNING else self._feeder.stopped(state)
 
-        return self._cell.move(stop)
+        return self._state_task.move(stop)
 
     def acknowledge(self, marker: Task, channel: int) -> CoordinatorState:
         """A channel stands at its stop marker. `OwnershipLost` where another one does not any more, though it was
@@ -105,7 +109,7 @@ class Coordinator:
                 raise OwnershipLost(f"the target has lost commits: not all channels are at seqno {seqno} any more")
             return after, []
 
-        return self._cell.move(step, delete=[marker.ref])
+        return self._state_task.move(step, delete=[marker.ref])
 
     def recover(self) -> bool:
         """Start over from positions and plan where the queue's tasks do not fit them: the target has lost commits that
@@ -121,7 +125,7 @@ class Coordinator:
         parked = Change(
             ref=task.ref, value=task.value, at=PARKED, claimed=False, attempt=task.attempt + 1, err=failure.message
         )
-        return self._cell.move(lambda state: (state.fail(failure), []), change=[parked])
+        return self._state_task.move(lambda state: (state.fail(failure), []), change=[parked])
 
     def park(self, task: Task) -> None:
         """Put back a head that starts above the failure: nobody may take it in this generation."""
@@ -143,7 +147,7 @@ class Coordinator:
             if not then:
                 self.queue.modify(claimant=self._claimant, delete=done)
                 return None
-            kept, state = self._cell.read()
+            kept, state = self._state_task.read()
             if state.holds_up(ChannelWork.of_task(task).first_seqno for task in then):
                 then = ()
                 continue

@@ -16,9 +16,9 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import (
     Names,
     SerialWork,
 )
-from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
-from airflow_parallel_apply.pipeline.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind
+from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.queue.model import Insert
 
 

@@ -16,18 +16,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from airflow_parallel_apply.pipeline.coordinate.cell import (
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint
+from airflow_parallel_apply.pipeline.coordinate.state_task import (
     MAX_RACES,
-    StateCell,
+    StateTask,
     moved,
     moves_too_fast,
     refuses_others,
 )
-from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names, merge_task
-from airflow_parallel_apply.pipeline.epoch import EpochKind
 from airflow_parallel_apply.pipeline.errors import Conflict, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
+from airflow_parallel_apply.pipeline.model.epoch import EpochKind
 from airflow_parallel_apply.queue.model import Change, DependencyError, Insert, Task
 from airflow_parallel_apply.queue.protocol import Queue
 
@@ -39,12 +39,19 @@ class MergePoints:
     """Those of one generation. Not thread-safe where `session` is not."""
 
     def __init__(
-        self, queue: Queue, session: PipelineSession, names: Names, cell: StateCell, *, claimant: str, limit_bytes: int
+        self,
+        queue: Queue,
+        session: PipelineSession,
+        names: Names,
+        state_task: StateTask,
+        *,
+        claimant: str,
+        limit_bytes: int,
     ) -> None:
         self._queue = queue
         self._session = session
         self._names = names
-        self._cell = cell
+        self._state_task = state_task
         self._claimant = claimant
         self._limit_bytes = limit_bytes
 
@@ -68,12 +75,12 @@ class MergePoints:
             )
             return state.merge(point, is_dense=is_dense), []
 
-        self._cell.move(step, change=[_parked(head)])
+        self._state_task.move(step, change=[_parked(head)])
 
     def join(self, head: Task) -> None:
         """Park a channel's head until the merge point is closed; give it back where it is closed already."""
         for _ in range(MAX_RACES):
-            task, state = self._cell.read()
+            task, state = self._state_task.read()
             if state.merging is None:
                 self._queue.modify(claimant=self._claimant, change=[_freed(head)])
                 return
@@ -88,7 +95,7 @@ class MergePoints:
 
     def gather(self) -> None:
         """Hand the merge point out if no channel is under way any more; else nothing: whoever is under way will try."""
-        task, state = self._cell.read()
+        task, state = self._state_task.read()
         if state.merging is None or self._is_pointless(state, state.merging):
             return
         if self._queue.tasks(self._names.serial, limit=1):
@@ -113,7 +120,7 @@ class MergePoints:
         Errors: `OwnershipLost` or `DependencyError` when another lane has closed it.
         """
         for _ in range(MAX_RACES):
-            kept, state = self._cell.read()
+            kept, state = self._state_task.read()
             if state.merging is None:
                 raise OwnershipLost("another lane has closed the merge point", op="merge")
             heads = self._heads(state)

@@ -15,12 +15,12 @@ import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final
 
-from airflow_parallel_apply.pipeline.coordinate.cell import MAX_RACES, StateCell, moved, moves_too_fast
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
+from airflow_parallel_apply.pipeline.coordinate.state_task import MAX_RACES, StateTask, moved, moves_too_fast
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind, Names, SerialWork, is_merge
-from airflow_parallel_apply.pipeline.epoch import Epoch
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
-from airflow_parallel_apply.pipeline.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.model.epoch import Epoch
+from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.queue.model import DependencyError, FailureReason, Task
 from airflow_parallel_apply.queue.protocol import Queue
 
@@ -40,7 +40,7 @@ class Recovery:
         queue: Queue,
         session: PipelineSession,
         names: Names,
-        cell: StateCell,
+        state_task: StateTask,
         *,
         claimant: str,
         replan: Replan | None,
@@ -48,7 +48,7 @@ class Recovery:
         self._queue = queue
         self._session = session
         self._names = names
-        self._cell = cell
+        self._state_task = state_task
         self._claimant = claimant
         self._replan = replan
 
@@ -59,7 +59,7 @@ class Recovery:
         """
         held: set[object] = set()
         for _ in range(MAX_RACES):
-            kept, state = self._cell.read()
+            kept, state = self._state_task.read()
             if state.phase is Phase.DRAINED:
                 return False
             tasks = self._tasks(state)

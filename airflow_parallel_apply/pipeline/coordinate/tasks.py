@@ -21,7 +21,7 @@ from uuid import UUID, uuid5
 
 import pendulum
 
-from airflow_parallel_apply.pipeline.epoch import Epoch
+from airflow_parallel_apply.pipeline.model.epoch import Epoch
 from airflow_parallel_apply.queue.model import Insert, Task, TaskId
 
 PARKED: Final = pendulum.datetime(9000, 1, 1)

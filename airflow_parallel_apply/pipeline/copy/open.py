@@ -14,8 +14,8 @@ from airflow_parallel_apply.pipeline.copy.protocol import (
     RecopyProgress,
 )
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
 PAIRS: Final = frozenset({(POSTGRESQL, POSTGRESQL)})

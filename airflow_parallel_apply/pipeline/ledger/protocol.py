@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.errors import ConflictReason
-from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
+from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.position import Position
+from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.position import Position
-from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
 

@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, PipelineState
+from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.position import low_watermark
+from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.position import low_watermark
-from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.pipeline.target.steps import Step
 

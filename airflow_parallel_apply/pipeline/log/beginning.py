@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.event import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 
 
 def with_first_rows(relations: Sequence[Relation], rows: pa.RecordBatch) -> list[Relation]:

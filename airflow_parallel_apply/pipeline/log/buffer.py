@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.event import Operation
 from airflow_parallel_apply.pipeline.log.options import rows_memory_bytes
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED, Span
+from airflow_parallel_apply.pipeline.model.change import Operation
 
 _FIRST_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

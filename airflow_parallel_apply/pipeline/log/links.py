@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.event import LAST_SEQNO, NO_SEQNO, Operation
+from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation
 
 Int64s = npt.NDArray[np.int64]
 

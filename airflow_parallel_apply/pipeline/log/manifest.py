@@ -20,7 +20,6 @@ from typing import Any, Final, NamedTuple
 import xxhash
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.event import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.log.directory import RESTORE, LogDirectory, file_errors
 from airflow_parallel_apply.pipeline.log.protocol import (
     LOG_FORMAT,
@@ -31,7 +30,8 @@ from airflow_parallel_apply.pipeline.log.protocol import (
     RowGroup,
     Segment,
 )
-from airflow_parallel_apply.pipeline.sighting import Sighting, in_order, still_needed
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.model.sighting import Sighting, in_order, still_needed
 
 _HEAD: Final = b'{"checksum":"'
 _MIDDLE: Final = b'","body":'

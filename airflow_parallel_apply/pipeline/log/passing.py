@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_parallel_apply.pipeline.event import NO_SEQNO
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
 from airflow_parallel_apply.pipeline.log.protocol import Segment
 from airflow_parallel_apply.pipeline.log.segment import (
@@ -19,6 +18,7 @@ from airflow_parallel_apply.pipeline.log.segment import (
     verify_segment,
     write_segment,
 )
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 
 
 def last_seqno_below(directory: LogDirectory, segments: Sequence[Segment], lsn: int) -> int:

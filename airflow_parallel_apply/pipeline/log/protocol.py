@@ -15,11 +15,11 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.sighting import Sighting
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.sighting import Sighting
 
 
-class Overtaken(LogError):
+class WriterFenced(LogError):
     """Another writer published first: open a new writer and begin anew behind what it wrote."""
 
 
@@ -285,8 +285,8 @@ class LogWriter(Protocol):
         ...
 
     def commit(self, captured_lsn: int, resume: ResumePoint | None = None) -> LogState:
-        """Sync what was appended and publish it with one manifest; `resume` None keeps the last one. `Overtaken` when
-        another writer was faster: then nothing of ours is visible, and the slot must not move.
+        """Sync what was appended and publish it with one manifest; `resume` None keeps the last one.
+        `WriterFenced` when another writer was faster: then nothing of ours is visible, and the slot must not move.
         """
         ...
 
@@ -309,7 +309,7 @@ class LogWriter(Protocol):
 
     def purge(self, through_seqno: int, *, older_than: datetime | None = None) -> tuple[Segment, ...]:
         """Forget the leading segments whose transactions all lie at or below a seqno, and were all committed before a
-        time; says which. One manifest makes it so, and law 7's grace holds for their files. `Overtaken` as `commit`.
+        time; says which. One manifest makes it so, and law 7's grace holds for their files. `WriterFenced` as `commit`.
 
         The caller has asked every reader, and knows that their positions are on disk.
         """

@@ -15,7 +15,7 @@ Rows (file `<name>.rows.parquet`), clustered by bucket range into row groups, in
 | key_order | 64-bit order-preserving prefix of the key: sorts about as the target's index does, never decides equality |
 | previous_seqno | the seqno of the change before this one on the same key in this segment, NO_SEQNO if none |
 | next_seqno | likewise of the change after it, LAST_SEQNO if none |
-| values | the source's text of every column, in the relation's order, as one line (`pipeline.line`). DELETE and KEY_LEFT: key columns only, others NULL (all, where a table is a multiset of rows). TRUNCATE: "cascade" and "restart_identity" where given. MESSAGE: prefix, content |
+| values | the source's text of every column, in the relation's order, as one line (`model.copy_text`). DELETE and KEY_LEFT: key columns only, others NULL (all, where a table is a multiset of rows). TRUNCATE: "cascade" and "restart_identity" where given. MESSAGE: prefix, content |
 | unsent | one character a column, "1" where the value was not sent (unchanged TOAST): keep the old row's; null when all were |
 | old_key | KEY_ARRIVED only: a line of the old key's columns, in key order; of a multiset the old row |
 

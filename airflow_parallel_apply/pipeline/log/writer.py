@@ -20,7 +20,6 @@ from typing import Final
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.beginning import as_published, with_first_rows
 from airflow_parallel_apply.pipeline.log.buffer import SegmentBuffer, pieces
 from airflow_parallel_apply.pipeline.log.compaction import choose_runs, merge, segment_name, sweep
@@ -32,13 +31,14 @@ from airflow_parallel_apply.pipeline.log.protocol import (
     KEY_ORDER_VERSION,
     LogIdentity,
     LogState,
-    Overtaken,
     PassedOver,
     ResumePoint,
     Segment,
+    WriterFenced,
 )
 from airflow_parallel_apply.pipeline.log.segment import ROW_COST_BYTES, UNLINKED, remove_segment, write_segment
-from airflow_parallel_apply.pipeline.sighting import Sighting, in_order, newer
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.sighting import Sighting, in_order, newer
 from airflow_parallel_apply.pipeline.versions import Versions
 
 _FIRST_FILE_RATIO: Final = 0.4
@@ -262,10 +262,10 @@ class DirectoryLogWriter:
         if self._failed:
             raise LogError("rows of this writer were lost when a segment could not be written", hint="Abandon them.")
 
-    def _refuse(self) -> Overtaken:
+    def _refuse(self) -> WriterFenced:
         self._refused = f"another writer published version {self._view.version + 1} of {self._directory.root} first"
         self.abandon()
-        return Overtaken(
+        return WriterFenced(
             self._refused,
             op="commit",
             hint="Only one capture may run for a log; nothing of this one was published, and its slot must not move.",

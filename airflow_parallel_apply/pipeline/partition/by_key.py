@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
 from airflow_parallel_apply.pipeline.partition.protocol import Placement
 from airflow_parallel_apply.pipeline.partition.routing import Routing

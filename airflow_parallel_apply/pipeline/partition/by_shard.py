@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from airflow_parallel_apply.pipeline.event import BUCKET_COUNT, Relation
-from airflow_parallel_apply.pipeline.line import lists
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import lists
 from airflow_parallel_apply.pipeline.partition.channel import channel_of
 from airflow_parallel_apply.pipeline.partition.evaluate import in_arrow, in_sql, text_sql, unusable
 from airflow_parallel_apply.pipeline.partition.expression import Expression, parse

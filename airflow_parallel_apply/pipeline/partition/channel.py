@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from airflow_parallel_apply.pipeline.event import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 
 
 def bucket_range(channel: int, channels: int) -> tuple[int, int]:

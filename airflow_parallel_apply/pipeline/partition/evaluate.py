@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.line import ESCAPES, NULL, PLACEHOLDER, SEPARATOR
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.copy_text import ESCAPES, NULL, PLACEHOLDER, SEPARATOR
 from airflow_parallel_apply.pipeline.partition.expression import (
     ColumnText,
     Concatenation,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from airflow_parallel_apply.pipeline.event import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 
 SEED: Final = 42
 """Spark SQL's."""

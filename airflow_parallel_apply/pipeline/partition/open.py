@@ -18,8 +18,8 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.config import PartitionerName, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, hint_of
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, hint_of
 from airflow_parallel_apply.pipeline.partition.by_key import ByKey
 from airflow_parallel_apply.pipeline.partition.by_shard import ByShard
 from airflow_parallel_apply.pipeline.partition.protocol import Partitioner

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.model.change import Relation
 
 Numbers = npt.NDArray[np.int64]
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.partition.channel import channel_of
 from airflow_parallel_apply.pipeline.partition.key import table_bucket
 from airflow_parallel_apply.pipeline.partition.protocol import Partitioner, Placement

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.epoch import Epoch, Reason
-from airflow_parallel_apply.pipeline.event import Mark, Operation
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.log.schema import WIDTH
+from airflow_parallel_apply.pipeline.model.change import Mark, Operation
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, Reason
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.protocol import CRITICAL, UNKNOWN, Partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from airflow_parallel_apply.pipeline.epoch import EpochKind, Reason
+from airflow_parallel_apply.pipeline.model.epoch import EpochKind, Reason
 
 _SMALL_ROWS: Final = 2_000
 """What lies between two fences and has no more rows is replayed by one lane sooner than the channels drain for it."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 
 from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, CaptureTurns
-from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.lane import Lane, generation_over
-from airflow_parallel_apply.pipeline.apply.parts import LaneParts
+from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
+from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
@@ -59,8 +59,8 @@ def apply(
             if what != CAPTURE_ROLE:
                 stage.cancel()
 
-        keeper = stack.enter_context(
-            Keeper(
+        renewer = stack.enter_context(
+            LeaseRenewer(
                 tasks.queue,
                 claimant=claimant,
                 lease=config.lease,
@@ -80,7 +80,7 @@ def apply(
             session=sessions[1],
             log=open_reader(config.log_url),
             coordinator=coordinator(sessions[1]),
-            keeper=keeper,
+            renewer=renewer,
             report=report,
         )
 
@@ -91,7 +91,7 @@ def apply(
 
         turns.start()
         stack.callback(turns.stop)
-        parts = LaneParts(
+        context = LaneContext(
             config=config,
             routing=sessions[0].ledger.routing(),
             claimant=claimant,
@@ -100,11 +100,11 @@ def apply(
             log=log,
             store=open_store(config.store, log),
             stage=stage,
-            keeper=keeper,
+            renewer=renewer,
             signals=signals,
             report=report,
         )
-        Lane(parts, lane=lane, background_failure=background_failure).run()
+        Lane(context, lane=lane, background_failure=background_failure).run()
         # Nobody renews until close comes, which may wait for a slot.
         with suppress(ParallelApplyError):
             sessions[0].ledger.renew_lease(opened.generation, max(config.lease, HANDOVER_LEASE))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from airflow_parallel_apply.pipeline.config import parse_lsn
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, GapAhead, Unavailable
-from airflow_parallel_apply.pipeline.interval import Interval, moment
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, RunBounds
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.model.interval import Interval, moment
+from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.plan.bounds import Gap, gap_before, last_seqno_of_run
-from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.pipeline.target.protocol import Target
 

@@ -9,18 +9,18 @@ from datetime import timedelta
 
 import pendulum
 
-from airflow_parallel_apply.pipeline.apply.keeper import Keeper
+from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.errors import FenceBusy, ParallelApplyError
-from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.partition.open import routing_of
-from airflow_parallel_apply.pipeline.plan.book import extend_plan
-from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.bounds import freeze, gap_ahead, refuse_gap, settle, stopped_at
 from airflow_parallel_apply.pipeline.run.checking import check_run
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, is_in_target, open_pipeline_queue
@@ -132,7 +132,7 @@ def _kept_fence(
 
     with (
         closing(open_session(target, config)) as renewing,
-        Keeper(
+        LeaseRenewer(
             queue,
             claimant=claimant_of("open"),
             lease=lease,

@@ -15,11 +15,11 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Que
 from airflow_parallel_apply.pipeline.copy.open import open_first_copy
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, FirstCopy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import refuse
-from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.readers import register_reader
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import refuse
+from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
 from airflow_parallel_apply.pipeline.run.bounds import freeze, settle
 from airflow_parallel_apply.pipeline.run.checking import require_place_for_log, tell

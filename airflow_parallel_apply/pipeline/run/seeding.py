@@ -17,8 +17,8 @@ from airflow_parallel_apply.pipeline.coordinate.recovery import Replan
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.plan.book import extend_plan
-from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.model.position import low_watermark
+from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 

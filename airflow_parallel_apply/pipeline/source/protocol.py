@@ -9,10 +9,10 @@ from typing import Protocol
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import Unavailable
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace
-from airflow_parallel_apply.pipeline.removal import Removal
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import Finding
+from airflow_parallel_apply.pipeline.model.removal import Removal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

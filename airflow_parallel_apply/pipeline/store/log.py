@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader, Segment
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.protocol import Branch, StoreStats

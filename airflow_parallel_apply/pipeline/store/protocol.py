@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

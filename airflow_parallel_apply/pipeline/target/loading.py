@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.epoch import StagedTable
+from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

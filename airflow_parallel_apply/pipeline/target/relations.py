@@ -6,9 +6,9 @@ from collections.abc import Collection
 from typing import Protocol
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import Relation, latest_names
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader, LogState
+from airflow_parallel_apply.pipeline.model.change import Relation, latest_names
 
 
 class Relations(Protocol):

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.epoch import StagedUnit
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
 
 
 @dataclass(frozen=True, slots=True)

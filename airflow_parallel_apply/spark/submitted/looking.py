@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.spark.classic import ClassicAccess
 from airflow_parallel_apply.spark.cluster import Cluster
 from airflow_parallel_apply.spark.preflight import session_findings

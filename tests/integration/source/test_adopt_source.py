@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
-from airflow_parallel_apply.pipeline.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError
-from airflow_parallel_apply.pipeline.finding import Side
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
+from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.source.postgres.adoption import adopt_source, release_slot
 from tests.support.rig import Rig, execute
 

@@ -12,8 +12,8 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource, first_run
-from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record
 from airflow_parallel_apply.pipeline.source.postgres.first_run import FirstRun
+from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from tests.integration.source.conftest import Scene
 
@@ -72,9 +72,9 @@ def test_a_first_run_that_died_anywhere_is_taken_up_by_the_next(
     def crash(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    set_record = Belongings.set_record
+    set_record = PipelineObjects.set_record
 
-    def crash_at_record(self: Belongings, record: Record) -> None:
+    def crash_at_record(self: PipelineObjects, record: Record) -> None:
         nonlocal calls
         calls += 1
         if calls == int(point[-1]):
@@ -83,7 +83,7 @@ def test_a_first_run_that_died_anywhere_is_taken_up_by_the_next(
 
     with monkeypatch.context() as patch:
         if point.startswith("set_record"):
-            patch.setattr(Belongings, "set_record", crash_at_record)
+            patch.setattr(PipelineObjects, "set_record", crash_at_record)
         elif point == "_create_slot":
             patch.setattr(FirstRun, "_create_slot", crash)
         elif point == "create_log":

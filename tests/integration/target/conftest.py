@@ -8,10 +8,10 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.epoch import StagedUnit, Unit
-from airflow_parallel_apply.pipeline.event import Relation, latest_names
 from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
+from airflow_parallel_apply.pipeline.model.change import Relation, latest_names
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
 from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, TargetError, Unavailable
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
 from tests.integration.target.conftest import CLAIM, Scene
 from tests.support.log_rows import Row, clustered

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.target.steps import Replay
 from tests.integration.target.conftest import Scene
 from tests.support.log_rows import Row, in_order

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
     FenceBusy,
@@ -17,9 +16,10 @@ from airflow_parallel_apply.pipeline.errors import (
     PlanError,
     RetryableError,
 )
-from airflow_parallel_apply.pipeline.interval import Interval
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Reason
+from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.target.postgres.schema import VERSION
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.integration.target.conftest import LEASE, Scene

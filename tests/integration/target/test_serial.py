@@ -9,9 +9,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import ConflictReason, LogError, OwnershipLost, PlanError, TargetError
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Statement, Truncate
 from tests.integration.target.conftest import Scene
 from tests.support.log_rows import Row, in_order

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Unit
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ConflictReason, FenceBusy, OwnershipLost
-from airflow_parallel_apply.pipeline.event import NO_SEQNO
-from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, PipelineState, RoutedPositions, RunBounds
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Unit
+from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.position import Position, low_watermark
-from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
 Clock = Callable[[], datetime]

@@ -16,11 +16,11 @@ from typing import Any, Final
 import pytest
 import tenacity
 
-from airflow_parallel_apply.pipeline.apply import branches as branches_module
+from airflow_parallel_apply.pipeline.apply import channel_apply as branches_module
 from airflow_parallel_apply.pipeline.apply import retry as retry_module
-from airflow_parallel_apply.pipeline.apply.keeper import Keeper
 from airflow_parallel_apply.pipeline.apply.lane import Lane
-from airflow_parallel_apply.pipeline.apply.parts import LaneParts
+from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
+from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.config import PipelineConfig
@@ -28,12 +28,12 @@ from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
-from airflow_parallel_apply.pipeline.epoch import EpochKind, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
+from airflow_parallel_apply.pipeline.model.epoch import EpochKind, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.plan.book import extend_plan
-from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue
 from airflow_parallel_apply.pipeline.run.seeding import seeded_state
 from airflow_parallel_apply.pipeline.store.log import LogStore
@@ -86,7 +86,7 @@ class Queue(MemoryQueue):
         return super().tasks(queue, **options)
 
 
-class StillKeeper(Keeper):
+class StillKeeper(LeaseRenewer):
     """Renews when it is told to. A renewal waits while the lane is inside an exchange, as that of a thread does."""
 
     is_exchanging = False
@@ -287,7 +287,7 @@ class MemoryPipeline:
         )
         self.keepers[actor] = keeper
         with closing(self._session(lambda: began.get("claim"))) as session:
-            parts = LaneParts(
+            parts = LaneContext(
                 config=self.config,
                 routing=session.ledger.routing(),
                 claimant=claimant,

@@ -13,7 +13,6 @@ from itertools import count
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
-from airflow_parallel_apply.pipeline.epoch import StagedTable, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.errors import (
     Conflict,
     LogError,
@@ -22,12 +21,13 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
-from airflow_parallel_apply.pipeline.event import NO_SEQNO, Operation, Relation
-from airflow_parallel_apply.pipeline.finding import Finding
-from airflow_parallel_apply.pipeline.line import values_of
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Operation, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import values_of
+from airflow_parallel_apply.pipeline.model.epoch import StagedTable, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.finding import Finding
+from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
+from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.position import Position, all_equal, low_watermark
-from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Step, Truncate
 

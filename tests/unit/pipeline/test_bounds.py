@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.plan.bounds import boundary, gap_before, last_seqno_of_run
 from tests.support.examples import examples
 from tests.support.written_log import Change, append, make_log

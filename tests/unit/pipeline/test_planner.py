@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_parallel_apply.pipeline.epoch import EpochKind, Reason
-from airflow_parallel_apply.pipeline.event import NO_SEQNO, Mark, Relation
 from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogState
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Mark, Relation
+from airflow_parallel_apply.pipeline.model.epoch import EpochKind, Reason
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
 from airflow_parallel_apply.pipeline.partition.key import buckets as buckets_of
 from airflow_parallel_apply.pipeline.partition.routing import Routing

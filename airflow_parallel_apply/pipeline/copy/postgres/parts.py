@@ -13,7 +13,7 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.copy.protocol import CopyPart
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.postgres.statements import statements
 
 PART_BYTES: Final = 64 * 2**20

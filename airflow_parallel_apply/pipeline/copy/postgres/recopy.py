@@ -38,16 +38,16 @@ from airflow_parallel_apply.pipeline.copy.postgres.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.postgres.record import TEXT_PER_BYTE, empty_tables
 from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import Mark, Relation, latest_names
-from airflow_parallel_apply.pipeline.finding import refuse
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
-from airflow_parallel_apply.pipeline.log.protocol import Overtaken, PassedOver
+from airflow_parallel_apply.pipeline.log.protocol import PassedOver, WriterFenced
 from airflow_parallel_apply.pipeline.log.readers import read_readers
-from airflow_parallel_apply.pipeline.position import all_equal, low_watermark
+from airflow_parallel_apply.pipeline.model.change import Mark, Relation, latest_names
+from airflow_parallel_apply.pipeline.model.finding import refuse
+from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.source.postgres.recopying import Recopying, TablesThen
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
@@ -298,7 +298,7 @@ class Recopy:
             try:
                 writer.commit(captured_lsn)
                 return
-            except Overtaken:
+            except WriterFenced:
                 # A capture went on, which needs no owner.
                 tries += 1
                 if tries == _PUBLISH_TRIES:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from airflow_parallel_apply.pipeline.errors import FenceBusy
 from airflow_parallel_apply.pipeline.ledger.postgres.lease import lock_pipeline
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
-from airflow_parallel_apply.pipeline.removal import Removal
+from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_unused_schema
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
 from airflow_parallel_apply.pipeline.target.postgres.session import Session

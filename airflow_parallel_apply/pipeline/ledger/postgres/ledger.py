@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from airflow_parallel_apply.pipeline.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.errors import ConflictReason
-from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.ledger.postgres.conflicts import count_conflict, read_conflicts
 from airflow_parallel_apply.pipeline.ledger.postgres.drop import drop_ledger
 from airflow_parallel_apply.pipeline.ledger.postgres.lease import Lease
@@ -15,9 +13,11 @@ from airflow_parallel_apply.pipeline.ledger.postgres.plan import PlanTable
 from airflow_parallel_apply.pipeline.ledger.postgres.recopied import hold_recopy
 from airflow_parallel_apply.pipeline.ledger.postgres.runs import Runs
 from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, PipelineState, RoutedPositions, RunBounds
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
+from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.position import Position
+from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.position import Position
-from airflow_parallel_apply.pipeline.removal import Removal
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.protocol import Recopied

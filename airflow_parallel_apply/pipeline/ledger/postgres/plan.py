@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from psycopg.types.json import Jsonb
 
-from airflow_parallel_apply.pipeline.epoch import Epoch, EpochKind, Reason, Unit
 from airflow_parallel_apply.pipeline.ledger.postgres.lease import lock_pipeline, require_owner
 from airflow_parallel_apply.pipeline.ledger.postgres.recopied import knows_recopied
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
-from airflow_parallel_apply.pipeline.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Reason, Unit
+from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.target.postgres.recopied import write_recopied
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.protocol import Recopied

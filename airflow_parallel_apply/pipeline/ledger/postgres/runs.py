@@ -7,9 +7,9 @@ from datetime import datetime
 from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
+from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 

@@ -21,8 +21,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogState
-from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Server
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
+from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Server
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
 from airflow_parallel_apply.pipeline.source.postgres.proof import prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
@@ -56,8 +56,8 @@ class Adoption:
 def adopt_source(endpoint: Endpoint, config: PipelineConfig) -> Adoption:
     """Record the server as the log's source. Does nothing where it is that already, but for the proof.
 
-    Errors: `SourceError` for what the server lacks, `LogError`, `ConfigurationError`, `Unavailable`; `Overtaken` when a
-    capture went on meanwhile. Nothing is changed by any of them.
+    Errors: `SourceError` for what the server lacks, `LogError`, `ConfigurationError`, `Unavailable`; `WriterFenced`
+    when a capture went on meanwhile. Nothing is changed by any of them.
     """
     with _session(endpoint, config) as session, session.errors("adopt-source"):
         return _Adopting(session, config).adopt()
@@ -83,7 +83,7 @@ class _Adopting:
         self._config = config
         name = slot_name(config.pipeline)
         self._slot = Slot(session, name=name, publication=name)
-        self._mine = Belongings(
+        self._mine = PipelineObjects(
             session=session, slot=self._slot, publication=name, pipeline=config.pipeline, log_url=config.log_url
         )
 

@@ -12,9 +12,9 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.partition.key import KeyKind, key_kind
-from airflow_parallel_apply.pipeline.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.history import settle_numbers, with_fills
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireColumn, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable

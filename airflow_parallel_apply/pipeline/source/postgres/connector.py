@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.finding import Finding
-from airflow_parallel_apply.pipeline.removal import Removal
+from airflow_parallel_apply.pipeline.model.finding import Finding
+from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import install_ddl_capture
 from airflow_parallel_apply.pipeline.source.postgres.drop import drop_commands, drop_source
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text

@@ -11,8 +11,8 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.finding import Side
-from airflow_parallel_apply.pipeline.removal import Leftover, Removal
+from airflow_parallel_apply.pipeline.model.finding import Side
+from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatch, watch_name
 from airflow_parallel_apply.postgres.quoting import quoted

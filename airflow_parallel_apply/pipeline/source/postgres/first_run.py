@@ -1,4 +1,4 @@
-"""The first run's work at a PostgreSQL source: publication, slot, copy, log, in the order of `belongings`."""
+"""The first run's work at a PostgreSQL source: publication, slot, copy, log, in the order of `objects`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, ResumePoint
-from airflow_parallel_apply.pipeline.sighting import Sighting
-from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record, Server
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
     describe_now,
@@ -27,6 +26,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
 )
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
+from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.shape import look, published
@@ -41,7 +41,7 @@ WITH_GENERATED: Final = "publish_generated_columns = stored"
 class FirstRun:
     """One attempt, or one that takes up after an attempt that died. Its methods raise the drivers' errors, too."""
 
-    belongings: Belongings
+    objects: PipelineObjects
     config: PipelineConfig
     followed: Sequence[SourceTable]
     copy: Callable[[Snapshot], None] | None
@@ -66,7 +66,7 @@ class FirstRun:
                 "is to be copied, and this step cannot copy", "Run the task capture, or use another start."
             )
         self.require_rows()
-        mine = self.belongings
+        mine = self.objects
         identity = mine.first_log(server, record)
         if mine.slot.state() is not None:
             mine.slot.drop()
@@ -89,7 +89,7 @@ class FirstRun:
 
     def _publish(self, identity: LogIdentity) -> None:
         """In one transaction, so that a publication without our comment is always somebody else's."""
-        connection, publication = self._catalog(), sql.Identifier(self.belongings.publication)
+        connection, publication = self._catalog(), sql.Identifier(self.objects.publication)
         with connection.transaction():
             connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(publication))
             connection.execute(
@@ -99,12 +99,12 @@ class FirstRun:
                     sql.SQL(", " + WITH_GENERATED if any(table.generated for table in self.followed) else ""),
                 )
             )
-            self.belongings.set_record(Record(log_id=identity.log_id, is_ready=False))
+            self.objects.set_record(Record(log_id=identity.log_id, is_ready=False))
             self._watch_partitions(connection)
 
     def _watch_partitions(self, connection: psycopg.Connection[Any]) -> None:
         """Before there is a slot, which reads the publications as they were when its changes were made."""
-        publication = self.belongings.publication
+        publication = self.objects.publication
         unwatch(connection, publication)
         watch(connection, publication, observe(connection, publication).registered())
 
@@ -114,15 +114,15 @@ class FirstRun:
         Its snapshot shows the tables exactly as they were then: a row in there is never captured, so either there is
         none, or it is copied. So do the definitions come from there, which its first changes are read with.
         """
-        session, slot = self.belongings.session, self.belongings.slot
+        session, slot = self.objects.session, self.objects.slot
         # Who says that both sides are equal need not be able to read the tables.
         held_tables = [] if self.config.start is Start.EQUAL else self.followed
         with held(session, held_tables), new_slot(session, slot.name) as moment:
             try:
                 with seen(session, moment.snapshot) as connection:
                     relations = self._definitions(connection)
-                    registration = observe(connection, self.belongings.publication).registration()
-                    oids = published(connection, self.belongings.publication)
+                    registration = observe(connection, self.objects.publication).registration()
+                    oids = published(connection, self.objects.publication)
                     sightings = [sighting for sighting, _ in look(connection, oids, lsn=moment.lsn)]
                     if self.config.start is Start.EMPTY:
                         self._require_empty(connection)
@@ -136,7 +136,7 @@ class FirstRun:
 
     def _definitions(self, connection: psycopg.Connection[Any]) -> tuple[Relation, ...]:
         """What the stream begins with. `SourceChanged` where it is not what was listed and checked."""
-        mine = self.belongings
+        mine = self.objects
         listed_then = matching(list_tables(connection, mine.publication), self.config.tables)
         relations = describe_now(connection, mine.publication, listed_then)
         then, now = {table.oid: table.name for table in listed_then}, {table.oid: table.name for table in self.followed}
@@ -163,7 +163,7 @@ class FirstRun:
         sightings: Sequence[Sighting],
         start_lsn: int,
     ) -> None:
-        mine = self.belongings
+        mine = self.objects
         if mine.slot.state() is None:
             raise mine.missing(f"slot {mine.slot.name} went while it was made")
         if not log_exists(mine.log_url):
@@ -180,11 +180,11 @@ class FirstRun:
         it: the publication says that this one did not come to its end.
         """
         with suppress(psycopg.Error):
-            self.belongings.slot.drop()
+            self.objects.slot.drop()
             if isinstance(error, ConfigurationError):
-                publication = sql.Identifier(self.belongings.publication)
+                publication = sql.Identifier(self.objects.publication)
                 self._catalog().execute(sql.SQL("DROP PUBLICATION {}").format(publication))
-                unwatch(self._catalog(), self.belongings.publication)
+                unwatch(self._catalog(), self.objects.publication)
 
     def _require_empty(self, connection: psycopg.Connection[Any]) -> None:
         names = with_rows(connection, self.followed)
@@ -195,8 +195,8 @@ class FirstRun:
             )
 
     def _wrong(self, what: str, hint: str) -> ConfigurationError:
-        place = self.belongings.session.place
+        place = self.objects.session.place
         return ConfigurationError(f"the source {place} {what}", op="prepare", pipeline=self.config.pipeline, hint=hint)
 
     def _catalog(self) -> psycopg.Connection[Any]:
-        return self.belongings.session.catalog()
+        return self.objects.session.catalog()

@@ -1,7 +1,7 @@
 """What is proven of a relation message's columns at its own moment: their numbers, and what older rows hold in them.
 
 The catalog is asked later. What it says is taken for what was then only where nothing can have happened in between, by
-the last sighting before the message (`pipeline/sighting.py`) and by the log's last definition.
+the last sighting before the message (`pipeline/model/sighting.py`) and by the log's last definition.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.sighting import Sighting
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.numbering import Moment, settle
 from airflow_parallel_apply.pipeline.source.postgres.retyping import takes_rewrite
 from airflow_parallel_apply.pipeline.source.postgres.session import statement

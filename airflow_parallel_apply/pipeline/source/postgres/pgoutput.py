@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.event import Mark, Operation
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
+from airflow_parallel_apply.pipeline.model.change import Mark, Operation
 from airflow_parallel_apply.pipeline.source.postgres.cells import Wire
 from airflow_parallel_apply.pipeline.source.postgres.descriptions import Together, described_for
 from airflow_parallel_apply.pipeline.source.postgres.messages import (

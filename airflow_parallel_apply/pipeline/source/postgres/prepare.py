@@ -12,11 +12,10 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side, errors, new_finding, refuse
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
-from airflow_parallel_apply.pipeline.log.protocol import Overtaken
-from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Record, Server
+from airflow_parallel_apply.pipeline.log.protocol import WriterFenced
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, errors, new_finding, refuse
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
     list_tables,
@@ -28,6 +27,7 @@ from airflow_parallel_apply.pipeline.source.postgres.check import server_finding
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED, FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.history import look_again
 from airflow_parallel_apply.pipeline.source.postgres.moment import LOCK_TIMEOUT
+from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, Registration
@@ -63,7 +63,7 @@ class Preparation:
     def run(self) -> Prepared:
         """Idempotent, from wherever an earlier one ended. Two at once: the second waits, bounded."""
         connection = self.session.catalog()
-        mine = self._belongings()
+        mine = self._objects()
         server = mine.server()
         with self.locked(connection):
             tables = list_tables(connection, self.publication)
@@ -96,7 +96,7 @@ class Preparation:
     def check(self) -> tuple[Finding, ...]:
         """What would stand in the way of `run` now. Reads only, takes no lock."""
         connection = self.session.catalog()
-        mine = self._belongings()
+        mine = self._objects()
         server = mine.server()
         tables = list_tables(connection, self.publication)
         followed = matching(tables, self.config.tables)
@@ -116,7 +116,7 @@ class Preparation:
             return (*findings, self._as_finding(error))
         return findings
 
-    def _prove(self, mine: Belongings, record: Record) -> None:
+    def _prove(self, mine: PipelineObjects, record: Record) -> None:
         """That the log gets all that happened to the tables; register them as they are. Errors: `SourceError`."""
         registration = self._proof(mine).require(self.config, "prepare")
         self._tell_renamed(mine, record, registration)
@@ -130,12 +130,12 @@ class Preparation:
             writer.register(registration.to_text(), 0)
             connection = self.session.catalog()
             writer.see(look_again(connection, published(connection, self.publication), writer.sightings()))
-            with suppress(Overtaken):
+            with suppress(WriterFenced):
                 writer.commit(writer.state().captured_lsn)
                 return
         raise Unavailable("other captures go on with the log all the time", op="prepare", hint="It is tried again.")
 
-    def _tell_renamed(self, mine: Belongings, record: Record, registration: Registration) -> None:
+    def _tell_renamed(self, mine: PipelineObjects, record: Record, registration: Registration) -> None:
         """Before they are registered as they are now: what a crash leaves untold is told by the next run. A table may
         have its former name again, and a row in the log under another.
         """
@@ -149,7 +149,7 @@ class Preparation:
                 mine.set_record(record)
                 tell_renamed(connection, oids)
 
-    def _proof(self, mine: Belongings) -> Proof:
+    def _proof(self, mine: PipelineObjects) -> Proof:
         registered = open_reader(self.config.log_url).state().registration
         connection = self.session.catalog()
         registration = (
@@ -160,8 +160,8 @@ class Preparation:
         )
         return prove(connection, mine.slot.name, self.publication, self.config, registration)
 
-    def _belongings(self) -> Belongings:
-        return Belongings(
+    def _objects(self) -> PipelineObjects:
+        return PipelineObjects(
             session=self.session,
             slot=self.slot,
             publication=self.publication,
@@ -169,8 +169,8 @@ class Preparation:
             log_url=self.config.log_url,
         )
 
-    def _first_run(self, mine: Belongings, followed: Sequence[SourceTable]) -> FirstRun:
-        return FirstRun(belongings=mine, config=self.config, followed=followed, copy=self.copy, checked=self.checked)
+    def _first_run(self, mine: PipelineObjects, followed: Sequence[SourceTable]) -> FirstRun:
+        return FirstRun(objects=mine, config=self.config, followed=followed, copy=self.copy, checked=self.checked)
 
     def _as_finding(self, error: FatalError) -> Finding:
         """What only the publication's record, the slot or the log can tell."""
@@ -179,7 +179,11 @@ class Preparation:
         return Finding(severity=Severity.ERROR, side=side, where=where, what=error.message, note=error.hint or "")
 
     def _findings(
-        self, connection: psycopg.Connection[Any], mine: Belongings, server: Server, followed: Sequence[SourceTable]
+        self,
+        connection: psycopg.Connection[Any],
+        mine: PipelineObjects,
+        server: Server,
+        followed: Sequence[SourceTable],
     ) -> tuple[Finding, ...]:
         return (
             *self._pooler_findings(),
@@ -212,7 +216,7 @@ class Preparation:
                 connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [key])
 
     def _follow(
-        self, connection: psycopg.Connection[Any], mine: Belongings, record: Record, tables: Sequence[SourceTable]
+        self, connection: psycopg.Connection[Any], mine: PipelineObjects, record: Record, tables: Sequence[SourceTable]
     ) -> list[str]:
         """Tables that are new. Writers are held off for the moment, so that no row falls between. The comment is
         written in the same transaction: what a crash leaves unregistered is known as ours by that.

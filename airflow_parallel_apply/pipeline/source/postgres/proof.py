@@ -17,7 +17,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.finding import Finding, Side, new_finding
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.catalog import listed
 from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe, unborn
 from airflow_parallel_apply.pipeline.source.postgres.registration import (

@@ -12,10 +12,9 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import errors, hint_of
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.source.postgres.belongings import Belongings, Server
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import errors, hint_of
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
     describe_now,
@@ -26,6 +25,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
 from airflow_parallel_apply.pipeline.source.postgres.check import table_findings
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
+from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Server
 from airflow_parallel_apply.pipeline.source.postgres.observed import registered_anew
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
 from airflow_parallel_apply.pipeline.source.postgres.renaming import still_under
@@ -61,7 +61,7 @@ class Recopying:
         self._names = tuple(dict.fromkeys(names))
         self._publication = slot_name(config.pipeline)
         slot = Slot(session, name=self._publication, publication=self._publication)
-        self._mine = Belongings(
+        self._mine = PipelineObjects(
             session=session,
             slot=slot,
             publication=self._publication,

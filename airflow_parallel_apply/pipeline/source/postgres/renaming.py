@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import psycopg
 
-from airflow_parallel_apply.pipeline.event import Relation, Renaming
 from airflow_parallel_apply.pipeline.log.protocol import LogWriter
+from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
 from airflow_parallel_apply.pipeline.source.postgres.session import statement

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.event import Operation, Relation
-from airflow_parallel_apply.pipeline.line import lines
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
+from airflow_parallel_apply.pipeline.model.change import Operation, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import lines
 from airflow_parallel_apply.pipeline.partition.key import (
     KeyKind,
     buckets,

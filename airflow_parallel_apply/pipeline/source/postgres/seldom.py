@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from airflow_parallel_apply.pipeline.event import Operation
+from airflow_parallel_apply.pipeline.model.change import Operation
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
 
 

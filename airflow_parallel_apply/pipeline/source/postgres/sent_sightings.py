@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from airflow_parallel_apply.pipeline.log.protocol import LogWriter
-from airflow_parallel_apply.pipeline.sighting import Sighting, last_before
+from airflow_parallel_apply.pipeline.model.sighting import Sighting, last_before
 from airflow_parallel_apply.pipeline.source.postgres.history import fills_of_rows, new_numbers, with_proven
 from airflow_parallel_apply.pipeline.source.postgres.shape import shape_of_row
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import psycopg
 
-from airflow_parallel_apply.pipeline.sighting import Sighting
+from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import captures_ddl
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from psycopg.rows import dict_row
 
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 
 _LITTLE_LEFT_BYTES: Final = 2**30

@@ -26,10 +26,10 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import Finding
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader, open_writer, sync_manifests
-from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogState, LogWriter, Overtaken
+from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogState, LogWriter, WriterFenced
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     describe,
     describe_now,
@@ -214,9 +214,9 @@ class PostgresSource:
         try:
             with self._session.errors(op):
                 yield
-        except (SourceError, Overtaken) as error:
+        except (SourceError, WriterFenced) as error:
             log = open_reader(self._config.log_url)
-            if isinstance(error, Overtaken) or log.state().place != known():
+            if isinstance(error, WriterFenced) or log.state().place != known():
                 raise Unavailable(
                     f"another capture went on with log {log.identity.log_id} meanwhile",
                     op=op,

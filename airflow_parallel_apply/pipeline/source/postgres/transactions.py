@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.event import Mark
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
+from airflow_parallel_apply.pipeline.model.change import Mark
 from airflow_parallel_apply.pipeline.source.postgres.cells import Wire
 from airflow_parallel_apply.pipeline.source.postgres.resume import POSTGRES_EPOCH_MICROSECONDS
 

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from airflow_parallel_apply.pipeline.event import Operation
+from airflow_parallel_apply.pipeline.model.change import Operation
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.event import Relation
-from airflow_parallel_apply.pipeline.finding import (
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import (
     Finding,
     Severity,
     Side,

@@ -9,11 +9,11 @@ from typing import Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.epoch import Unit
 from airflow_parallel_apply.pipeline.errors import Unavailable
-from airflow_parallel_apply.pipeline.event import Relation
 from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.target.loading import Loader
 from airflow_parallel_apply.pipeline.target.postgres.applied import applied_logs
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_commands

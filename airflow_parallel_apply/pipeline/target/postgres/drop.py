@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.finding import Side
-from airflow_parallel_apply.pipeline.removal import Leftover, Removal
+from airflow_parallel_apply.pipeline.model.finding import Side
+from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_foreign_staging

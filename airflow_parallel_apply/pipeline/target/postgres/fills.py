@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.event import Column, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 
 

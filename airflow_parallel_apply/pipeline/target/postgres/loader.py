@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.apply.reduce import DELETE, INSERT, UPDATE, NetChanges, Numbers, Reducer
-from airflow_parallel_apply.pipeline.epoch import StagedTable
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, Unavailable
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.loading import Loaded
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import copy_line, translate
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns, require_exact

@@ -12,8 +12,8 @@ from graphlib import CycleError, TopologicalSorter
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from airflow_parallel_apply.pipeline.epoch import StagedTable
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.postgres.guards import changed_rows
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, UNSENT_COLUMN

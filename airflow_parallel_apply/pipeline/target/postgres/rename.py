@@ -8,7 +8,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
-from airflow_parallel_apply.pipeline.event import Renaming
+from airflow_parallel_apply.pipeline.model.change import Renaming
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 
 Name = tuple[str, str]

@@ -14,8 +14,8 @@ import psycopg
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, TargetError
-from airflow_parallel_apply.pipeline.event import Operation, Relation
-from airflow_parallel_apply.pipeline.line import values_of
+from airflow_parallel_apply.pipeline.model.change import Operation, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, Reached, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.exact import find_unlike, inexact_columns, unlike

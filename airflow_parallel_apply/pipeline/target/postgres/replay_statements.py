@@ -11,7 +11,7 @@ from itertools import count, islice
 
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.event import Operation
+from airflow_parallel_apply.pipeline.model.change import Operation
 from airflow_parallel_apply.pipeline.target.postgres.cascades import ActingKey
 from airflow_parallel_apply.pipeline.target.postgres.multiset import image
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable

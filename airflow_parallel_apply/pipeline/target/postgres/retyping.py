@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_parallel_apply.pipeline.event import Relation
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_cast_by_text
 from airflow_parallel_apply.postgres.quoting import quoted
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.apply.reduce import NetChanges
-from airflow_parallel_apply.pipeline.line import NULL, SEPARATOR
+from airflow_parallel_apply.pipeline.model.copy_text import NULL, SEPARATOR
 
 
 def staging_text(changes: NetChanges, again: Sequence[int] = (), *, with_unsent: bool) -> memoryview:

@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_parallel_apply.pipeline.event import LAST_SEQNO, NO_SEQNO
 from airflow_parallel_apply.pipeline.log.links import link
+from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO
 from tests.log_batches import Change, rows_batch
 from tests.support.examples import examples
 

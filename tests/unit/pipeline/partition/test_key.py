@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_parallel_apply.pipeline.event import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.partition.key import (
     KeyKind,
     buckets,

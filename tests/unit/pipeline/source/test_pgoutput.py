@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.event import Column, Relation
-from airflow_parallel_apply.pipeline.line import line_widths
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import line_widths
 from airflow_parallel_apply.pipeline.partition.key import KeyKind
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireMessage, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder

@@ -8,8 +8,8 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.source.open import source_connector
 
 MUCH_WAL_BYTES: Final = 2 * 2**30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_parallel_apply.pipeline.finding import Side
+from airflow_parallel_apply.pipeline.model.finding import Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

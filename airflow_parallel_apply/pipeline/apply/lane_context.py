@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from airflow_parallel_apply.pipeline.apply.keeper import CLAIM, Keeper
+from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM, LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled, LaneSignals
@@ -18,8 +18,8 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.position import Position
 from airflow_parallel_apply.pipeline.store.protocol import Store
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import Task
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneParts:
-    """Of one lane. `keeper` holds its claim under the role `CLAIM`."""
+class LaneContext:
+    """Of one lane. `renewer` holds its claim under the role `CLAIM`."""
 
     config: PipelineConfig
     routing: Routing
@@ -42,7 +42,7 @@ class LaneParts:
     log: LogReader
     store: Store
     stage: Stage
-    keeper: Keeper
+    renewer: LeaseRenewer
     signals: LaneSignals
     report: LaneReport
 
@@ -72,14 +72,14 @@ class LaneParts:
 
     def exchange(self, step: Callable[[Task], Task | None]) -> Task | None:
         """Run `step` on the claimed task's newest version, and hold what it returns instead."""
-        return self.retrying(lambda: self.keeper.exchange(CLAIM, step))
+        return self.retrying(lambda: self.renewer.exchange(CLAIM, step))
 
     def take(self, channel: int | None, token: str) -> Position:
         """Own a channel (None: all) under a new token, if the claim is this lane's still: one that stood still, or lost
         its sessions to the next holder, must not take them back from it. As `Target.take`; errors: `DependencyError`
         and `OwnershipLost` where the claim is another's.
         """
-        self.keeper.exchange(CLAIM, self._renewed)
+        self.renewer.exchange(CLAIM, self._renewed)
         return self.target.take(
             channel, generation=self.names.generation, token=token, routing_digest=self.routing.digest
         )

@@ -22,9 +22,9 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailab
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
-from airflow_parallel_apply.pipeline.log.protocol import Overtaken, Segment
+from airflow_parallel_apply.pipeline.log.protocol import Segment, WriterFenced
 from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, read_readers, reader_path
-from airflow_parallel_apply.pipeline.position import low_watermark
+from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.target.open import open_target
 
@@ -145,7 +145,7 @@ def _purge_segments(log_url: str, through: int, older_than: datetime | None) -> 
     for _ in range(_TRIES):
         try:
             return open_writer(log_url).purge(through, older_than=older_than)
-        except Overtaken:
+        except WriterFenced:
             continue
     raise Unavailable(
         f"captures kept publishing to the log {log_url} meanwhile", op="purge", hint="Try again in a moment."

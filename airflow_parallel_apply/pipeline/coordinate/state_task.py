@@ -17,7 +17,7 @@ MAX_RACES: Final = 200
 Step = Callable[[CoordinatorState], tuple[CoordinatorState, list[Insert]]]
 
 
-class StateCell:
+class StateTask:
     """One generation's state. As thread-safe as the queue, and as `revive`.
 
     `revive`: called when the task is not there; puts the generation's tasks there anew, or raises.

@@ -10,25 +10,25 @@ from typing import Any, cast
 
 import pendulum
 
+from airflow_parallel_apply.pipeline.admin.status_warnings import (
+    MUCH_WAL_BYTES,
+    disk_warnings,
+    slot_warnings,
+    torn_warnings,
+)
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, Phase, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names
 from airflow_parallel_apply.pipeline.copy.open import read_progress
 from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.event import NO_SEQNO
-from airflow_parallel_apply.pipeline.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, PipelineState
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
-from airflow_parallel_apply.pipeline.status_warnings import (
-    MUCH_WAL_BYTES,
-    disk_warnings,
-    slot_warnings,
-    torn_warnings,
-)
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import QueueUnavailable, Task
 from airflow_parallel_apply.queue.protocol import Queue

@@ -12,13 +12,13 @@ from contextlib import closing, suppress
 
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import FenceBusy, LogError, ParallelApplyError
-from airflow_parallel_apply.pipeline.finding import Side
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.log.readers import forget_reader, read_readers
 from airflow_parallel_apply.pipeline.log.remove import remove_log
-from airflow_parallel_apply.pipeline.removal import Leftover, Removal
+from airflow_parallel_apply.pipeline.model.finding import Side
+from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import reader_entry
 from airflow_parallel_apply.pipeline.source.open import source_connector

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from airflow_parallel_apply.pipeline.finding import Severity, Side
-from airflow_parallel_apply.pipeline.status import ChannelState, PipelineStatus
+from airflow_parallel_apply.pipeline.admin.status import ChannelState, PipelineStatus
+from airflow_parallel_apply.pipeline.model.finding import Severity, Side
 
 _STYLES = {
     ChannelState.APPLYING: "green",

@@ -1,4 +1,4 @@
-"""Keeping the plan: extend what the ledger has planned up to what the log has captured."""
+"""Extending the plan: from what the ledger has planned up to what the log has captured."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.epoch import Epoch
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.model.epoch import Epoch
+from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.plan.planner import plan_epochs
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
-from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.store.open import open_store
 
 _WINDOW_TRANSACTIONS: Final = 1_000_000

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.line import line, line_widths, lines, lists, values_of
+from airflow_parallel_apply.pipeline.model.copy_text import line, line_widths, lines, lists, values_of
 
 # No text of PostgreSQL has a zero byte.
 _TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0") | st.sampled_from("\\\t\n\rNtnr"))

@@ -11,14 +11,14 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.open import is_copying
 from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION
 from airflow_parallel_apply.pipeline.errors import LogError, SourceError
-from airflow_parallel_apply.pipeline.event import NO_SEQNO
-from airflow_parallel_apply.pipeline.interval import Interval
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogReader, ResumePoint
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.plan.bounds import boundary
-from airflow_parallel_apply.pipeline.position import low_watermark
 from airflow_parallel_apply.pipeline.source.open import open_source
 
 _COPYING: Final = "its first run copies the source's rows, see parallel-apply status"

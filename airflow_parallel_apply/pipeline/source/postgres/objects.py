@@ -20,9 +20,9 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
-from airflow_parallel_apply.pipeline.event import BUCKET_COUNT, NO_SEQNO
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT, NO_SEQNO
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 
@@ -47,8 +47,8 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Belongings:
-    """Of one pipeline. The methods raise the drivers' errors, too."""
+class PipelineObjects:
+    """What one pipeline has at its source. The methods raise the drivers' errors, too."""
 
     session: Session
     slot: Slot

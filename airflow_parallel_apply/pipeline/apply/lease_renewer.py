@@ -1,4 +1,4 @@
-"""Keeping what a lane holds: its claims in the queue and its generation's fence, renewed in the background.
+"""Renewing what a lane holds, in the background: its claims in the queue and its generation's lease.
 
 A renewal changes a task's version, so whoever finishes a held task does it through `exchange`, which keeps the
 renewal out meanwhile. A refused renewal means that somebody else took over: the holder is told once, by `on_lost`.
@@ -25,7 +25,7 @@ CLAIM: Final = "claim"
 _RENEWALS_PER_LEASE: Final = 3
 
 
-class Keeper:
+class LeaseRenewer:
     """Renews any number of held tasks, and the fence, every third of a lease. Thread-safe."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Keeper:
         self._held: dict[str, Task] = {}
         self._lock = threading.RLock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="renewer", daemon=True)
 
     def hold(self, role: str, task: Task | None) -> None:
         """Renew this task for the role from now on (None: nothing)."""
