@@ -20,9 +20,11 @@ def drop(
     pipeline: Pipeline,
     source: SourceOption,
     target: TargetOption,
-    log_url: Annotated[str | None, typer.Option("--log-url", help="The log's directory, where it shall know.")] = None,
+    log_url: Annotated[
+        str | None, typer.Option("--log-url", help="The log's directory, to sign the pipeline off there.")
+    ] = None,
     log: Annotated[bool, typer.Option("--log", help="Remove the log's directory, too.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also while a run is alive: its sessions are ended.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even while a run is alive; ends its sessions.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     queue: QueueOption = "",
     ledger: LedgerOption = "",
@@ -31,8 +33,8 @@ def drop(
     """Remove a pipeline: slot and publication at the source, its rows at the target, its tasks in a queue elsewhere;
     exit 1 when something of that is left.
 
-    The tables that it follows stay as they are, on both sides. What is gone already is fine; of a side that cannot be
-    reached the commands are printed.
+    The tables that it follows stay as they are, on both sides. It may be repeated; for a side that cannot be reached
+    it prints the commands.
     """
     from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 
@@ -62,15 +64,15 @@ def purge(
     other_target: Annotated[
         list[str], typer.Option("--other-target", help="Where other pipelines apply this log; may be repeated.")
     ] = [],  # noqa: B006
-    keep: Annotated[int, typer.Option(min=0, help="Keep the log's last so many transactions.")] = 0,
-    keep_hours: Annotated[float, typer.Option(min=0, help="Keep what was committed within so many hours.")] = 0,
+    keep: Annotated[int, typer.Option(min=0, help="Keep at least this many of the log's last transactions.")] = 0,
+    keep_hours: Annotated[float, typer.Option(min=0, help="Keep what was committed in this many last hours.")] = 0,
     ledger: LedgerOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Remove from a log what every pipeline that reads it has applied, and the plans of that; runs may go on.
 
-    Refused when a pipeline that reads the log is not at one of the targets. Files go ten minutes later, with the next
-    capture or purge, so that nobody who still scans them is disturbed.
+    Refuses when a pipeline that reads the log is not at one of the targets. The files go ten minutes later, with the
+    next capture or purge, so that those who still scan them are not disturbed.
     """
     from airflow_parallel_apply.pipeline.admin.purge import purge_log
 
