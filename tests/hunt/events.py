@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from tests.hunt.odd_targets import ODD_TARGETS
 from tests.hunt.step import Step
 from tests.hunt.tables import Table
 
@@ -113,5 +114,5 @@ def acting_target(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
 EVENTS: Final[dict[str, Callable[[random.Random, Sequence[Table]], list[Step]]]] = {
     "messages": messages, "stray DDL message": stray_ddl_message, "interleaved": interleaved,
     "big transaction": big_transaction, "full disk": full_disk, "cut network": cut_network,
-    "acting target": acting_target,
+    "acting target": acting_target, **ODD_TARGETS,
 }  # fmt: skip

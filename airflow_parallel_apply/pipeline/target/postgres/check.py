@@ -237,7 +237,10 @@ def _type_findings(table: TargetTable) -> Iterator[Finding]:
         found = table.columns.get(column.name)
         if found is None or found.generated:
             continue
-        fits = _FITS.get(fit(column.type_name, found.type_sql))
+        how = fit(column.type_name, found.type_sql)
+        if how is Fit.UNKNOWN and column.type_name != found.declared_sql:
+            how = Fit.REFUSES
+        fits = _FITS.get(how)
         if fits is not None:
             severity, what, note = fits
             yield about(

@@ -13,13 +13,16 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns
 from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 _REFUSED: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.NotSupportedError)
+
+_DATA: Final = "22"
+_ENCODING: Final = "22P05"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -89,6 +92,19 @@ def find_unlike(
         first = find_unlike(connection, table, index, texts[:half])
         return first or find_unlike(connection, table, index, texts[half:])
     return (str(found[0]), None) if found is not None else None
+
+
+def say_retyping(error: ParallelApplyError, cause: psycopg.Error, table: TargetTable) -> None:
+    """Of a value that a column refused because its type is another than the source's: what makes it the source's."""
+    state = cause.sqlstate or ""
+    if state[:2] != _DATA or state == _ENCODING:
+        return
+    relation = table.relation
+    for index, column in enumerate(relation.columns):
+        declared = table.columns[column.name].declared_sql
+        if column.name == error.column and declared != column.type_name:
+            error.hint = f"The target's column has the type {declared}, another type than the source's. "
+            error.hint += f"Run {retyping(relation, index, declared)} at the target; then run again."
 
 
 def unlike(table: TargetTable, index: int, *, key: Sequence[str | None], text: str | None) -> TargetError:

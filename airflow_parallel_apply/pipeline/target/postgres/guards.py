@@ -109,7 +109,7 @@ def changed_others(
 def _hint(connection: Connection, guards: Sequence[Guard], *, as_replica: bool) -> str:
     """SQL that keeps the guards from applied rows."""
     word = "ENABLE" if as_replica else "DISABLE"
-    commands = ", ".join(
+    commands = "; ".join(
         sql.SQL("ALTER TABLE {} {} {} {}")
         .format(sql.SQL(guard.place), sql.SQL(word), sql.SQL(guard.kind.upper()), sql.Identifier(guard.name))
         .as_string(connection)

@@ -13,6 +13,9 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 
 Name = tuple[str, str]
 _ASIDE = "parallel_apply_renaming_{}"
+_IN_THE_WAY = "_in_the_way"
+_LETTERS = 40
+_TRIES = 100
 
 
 def rename(connection: Connection, renaming: Renaming, *, ddl: DdlPolicy) -> None:
@@ -72,17 +75,26 @@ def _existing(connection: Connection, names: Iterable[Name]) -> set[Name]:
     return {(str(schema), str(table)) for schema, table in rows}
 
 
+def _free_name(connection: Connection, name: Name) -> Name:
+    """For a table that is in the way."""
+    schema, table = name
+    candidates = [(schema, f"{table[:_LETTERS]}{_IN_THE_WAY}{number or ''}") for number in range(_TRIES)]
+    taken = _existing(connection, candidates)
+    return next((one for one in candidates if one not in taken), candidates[0])
+
+
 def _left(connection: Connection, renaming: Renaming, *, in_the_way: set[Name], missing: set[Name]) -> PlanError:
     what = ", ".join(f"{'.'.join(old)} became {'.'.join(new)}" for old, new in renaming.moves)
-    text = "; ".join(statement.as_string(connection) for statement in _statements(renaming))
-    if in_the_way:
-        text = f"drop or rename {', '.join('.'.join(name) for name in sorted(in_the_way))}, then {text}"
+    aside = [_move(name, _free_name(connection, name))[0] for name in sorted(in_the_way)]
+    text = "; ".join(statement.as_string(connection) for statement in (*aside, *_statements(renaming)))
+    others = ", ".join(".".join(name) for name in sorted(in_the_way))
     trouble = f", and the target lacks {', '.join('.'.join(name) for name in sorted(missing))}" if missing else ""
     names = {name for pair in renaming.moves for name in pair}
     is_exchange = len(names) == len(renaming.moves)
     after = "run with ddl=skip, once" if is_exchange else "run again"
     return PlanError(
-        f"tables were renamed at the source: {what}, not so at the target{trouble}",
+        f"tables were renamed at the source: {what}, not so at the target{trouble}"
+        + (f", and has other tables of these names: {others}" if others else ""),
         table=".".join(renaming.moves[0][1]),
         hint=f"Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply the "
         "pipeline does it where it can tell that nobody has.",

@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, Reached, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
-from airflow_parallel_apply.pipeline.target.postgres.exact import find_unlike, inexact_columns, unlike
+from airflow_parallel_apply.pipeline.target.postgres.exact import find_unlike, inexact_columns, say_retyping, unlike
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
@@ -319,6 +319,7 @@ def _odd(change: _Change, index: int, text: str, refusal: psycopg.Error | None) 
         return unlike(change.table, index, key=key, text=text).at(seqno=change.seqno)
     found = translate(refusal, op="replay", table=relation.name)
     found.column = relation.columns[index].name
+    say_retyping(found, refusal, change.table)
     if key:
         found.message += f" (row {key_text([relation.columns[place].name for place in relation.key_indexes], key)})"
     return found.at(seqno=change.seqno)

@@ -22,13 +22,15 @@ _ONE_IMAGE_TYPES: Final = frozenset((16, 17, 18, 20, 21, 23, 25, 26, 1043, 1082,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetColumn:
-    """One column. `type_sql` is the type as DDL writes it; of a domain, the type below it. `plain_type_sql`: without a
-    modifier, for casts: an explicit cast to `varchar(3)` cuts what an assignment to such a column refuses.
+    """One column. `declared_sql` is the type as DDL writes it; `type_sql` of a domain the type below it.
+    `plain_type_sql`: without a modifier, for casts: an explicit cast to `varchar(3)` cuts what an assignment to such a
+    column refuses.
     """
 
     name: str
     type_sql: str
     plain_type_sql: str
+    declared_sql: str
     generated: bool
     identity_always: bool
     needs_value: bool
@@ -256,6 +258,7 @@ def _table(relation: Relation, rows: Sequence[dict[str, Any]], indexes: Mapping[
                 name=row["column"],
                 type_sql=row["type_sql"],
                 plain_type_sql=row["plain_type_sql"],
+                declared_sql=row["declared_sql"],
                 generated=row["generated"],
                 identity_always=row["identity_always"],
                 needs_value=row["not_null"] and not row["has_default"] and not row["generated"],

@@ -69,6 +69,7 @@ WITH RECURSIVE wanted AS MATERIALIZED (
 SELECT a.ordinal - 1 AS index, a.oid, a.relkind::text AS kind,
        a.attname AS column, format_type(coalesce(t.oid, a.atttypid), coalesce(t.typmod, a.atttypmod)) AS type_sql,
        format_type(coalesce(t.oid, a.atttypid), -1) AS plain_type_sql,
+       format_type(a.atttypid, a.atttypmod) AS declared_sql,
        coalesce(t.oid, a.atttypid)::bigint AS type_oid,
        a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
        a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
