@@ -176,19 +176,17 @@ def _missing(connection: Connection, relation: Relation) -> Finding:
 
 
 def _width_findings(relation: Relation, table: TargetTable | None) -> Iterator[Finding]:
-    columns = len(relation.columns)
+    columns, twice = len(relation.columns), 0
     if table is not None and not table.missing_columns:
-        columns += len(inexact_columns(table))
+        twice = len(inexact_columns(table))
     note = "Leave it out with an exclude pattern."
     if not columns:
         yield about(relation, f"{relation.name} has no columns that the source sends", note=note)
-    elif columns > MOST_COLUMNS:
-        yield about(
-            relation,
-            f"{relation.name} has {columns} columns, those of other types than the source's twice, and "
-            f"staging has room for {MOST_COLUMNS}",
-            note=note,
-        )
+    elif columns + twice > MOST_COLUMNS:
+        what = f"{relation.name} has {columns} columns, and staging has room for {MOST_COLUMNS}"
+        if twice:
+            what += f", of which {twice} are needed for texts of columns that have other types here"
+        yield about(relation, what, note=note)
 
 
 def _column_findings(table: TargetTable) -> Iterator[Finding]:

@@ -53,23 +53,33 @@ WITH RECURSIVE wanted AS MATERIALIZED (
     SELECT b.domain, b.oid, b.typmod
     FROM below b
     CROSS JOIN LATERAL (SELECT FROM pg_type WHERE oid = b.oid AND typtype <> 'd' OFFSET 0) t
-), typing AS MATERIALIZED (
-    SELECT u.oid AS typed, base.oid, base.typmod, element.compound
-    FROM used u
-    LEFT JOIN base ON base.domain = u.oid
+), named AS MATERIALIZED (
+    -- With the schema that format_type leaves out where the session's search path has it, as the source names types.
+    SELECT u.oid, element.compound, element.prefix
+    FROM (SELECT oid FROM used UNION SELECT oid FROM base) u
     CROSS JOIN LATERAL (
         -- A composite type, a range, or an array of these or of domains, that is not built in.
-        SELECT e.oid >= 16384 AND e.typtype IN ('c', 'd', 'r', 'm') AS compound
+        SELECT e.oid >= 16384 AND e.typtype IN ('c', 'd', 'r', 'm') AS compound,
+               CASE WHEN n.nspname <> 'pg_catalog' AND pg_type_is_visible(e.oid)
+                   THEN quote_ident(n.nspname) || '.' ELSE '' END AS prefix
         FROM pg_type plain
-        JOIN pg_type e ON e.oid = CASE plain.typcategory WHEN 'A' THEN plain.typelem ELSE plain.oid END
-        WHERE plain.oid = coalesce(base.oid, u.oid)
+        JOIN pg_type e ON e.oid = CASE WHEN plain.typcategory = 'A' AND plain.typelem <> 0 THEN plain.typelem ELSE plain.oid END
+        JOIN pg_namespace n ON n.oid = e.typnamespace
+        WHERE plain.oid = u.oid
         OFFSET 0
     ) element
+), typing AS MATERIALIZED (
+    SELECT u.oid AS typed, base.oid, base.typmod, plain.compound, plain.prefix, declared.prefix AS declared_prefix
+    FROM used u
+    LEFT JOIN base ON base.domain = u.oid
+    JOIN named declared ON declared.oid = u.oid
+    JOIN named plain ON plain.oid = coalesce(base.oid, u.oid)
 )
 SELECT a.ordinal - 1 AS index, a.oid, a.relkind::text AS kind,
-       a.attname AS column, format_type(coalesce(t.oid, a.atttypid), coalesce(t.typmod, a.atttypmod)) AS type_sql,
-       format_type(coalesce(t.oid, a.atttypid), -1) AS plain_type_sql,
-       format_type(a.atttypid, a.atttypmod) AS declared_sql,
+       a.attname AS column,
+       t.prefix || format_type(coalesce(t.oid, a.atttypid), coalesce(t.typmod, a.atttypmod)) AS type_sql,
+       t.prefix || format_type(coalesce(t.oid, a.atttypid), -1) AS plain_type_sql,
+       t.declared_prefix || format_type(a.atttypid, a.atttypmod) AS declared_sql,
        coalesce(t.oid, a.atttypid)::bigint AS type_oid,
        a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
        a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
