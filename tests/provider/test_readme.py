@@ -71,6 +71,14 @@ def test_the_table_of_parameters_is_that_of_the_form() -> None:
     assert told == form
 
 
+def test_the_conf_that_the_tutorial_triggers_with_is_of_the_form() -> None:
+    dag = DagBag(str(REPOSITORY / "dags" / "parallel_apply.py")).dags["parallel_apply"]
+    (conf,) = re.findall(r"^airflow dags trigger parallel_apply --conf '(.+)'$", TUTORIAL, re.MULTILINE)
+    assert set(json.loads(conf)) <= set(dag.params)
+    dag.params.update(json.loads(conf))
+    dag.params.validate()
+
+
 def _shown(value: object) -> str:
     if value == "":
         return "empty"
