@@ -174,7 +174,7 @@ def _columns(relation: Relation) -> list[tuple[object, ...]]:
 
 
 def _is_redefined(old: Relation, new: Relation) -> bool:
-    return _definition(old) != _definition(new) or bool(new.newly_computed(old))
+    return _definition(old) != _definition(new) or bool(new.newly_computed(old) or new.recomputed(old))
 
 
 def _definition(relation: Relation) -> tuple[str, list[tuple[object, ...]]]:

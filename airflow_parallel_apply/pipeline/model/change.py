@@ -111,7 +111,7 @@ class Relation:
     canonical: bool = True
     computed: tuple[str, ...] | None = None
     expressions: tuple[tuple[str, str], ...] = ()
-    """Types and expressions of the computed columns, by name, as ADD COLUMN takes them; empty where not known."""
+    """Types and expressions of generated columns, by name, as ADD COLUMN takes them; those that are known."""
     oid: int | None = None
     """Which table of the source it is; None in a log of an older version."""
     renaming: Renaming | None = None
@@ -140,8 +140,13 @@ class Relation:
 
     def newly_computed(self, old: Relation) -> tuple[tuple[str, str], ...]:
         """Those of `expressions` that an older definition does not compute, as far as it says."""
-        known = old.computed
-        return tuple(one for one in self.expressions if known is not None and one[0] not in known)
+        known, sent = old.computed, {column.name for column in self.columns}
+        return tuple(one for one in self.expressions if known is not None and one[0] not in {*known, *sent})
+
+    def recomputed(self, old: Relation) -> tuple[tuple[str, str], ...]:
+        """Those of `expressions` that an older definition computes otherwise, as far as both say."""
+        before = dict(old.expressions)
+        return tuple((name, text) for name, text in self.expressions if before.get(name, text) != text)
 
     @property
     def is_numbered(self) -> bool:
@@ -201,6 +206,7 @@ class Relation:
             and len(self.columns) == len(other.columns)
             and all(one.is_as(another) for one, another in zip(self.columns, other.columns, strict=True))
             and (self.computed == other.computed or None in (self.computed, other.computed))
+            and not self.recomputed(other)
         )
 
 

@@ -241,7 +241,7 @@ def describe(
         ),
         canonical=KeyKind.NOT_CANONICAL not in kinds,
         computed=tuple(column.name for column in computed),
-        expressions=tuple((column.name, column.definition) for column in computed if column.definition),
+        expressions=_expressions(shape, named, numbers, known),
         oid=wire.oid,
     )
     relation = with_fills(connection, relation, shape, seen, known)
@@ -290,6 +290,18 @@ def _computed(
             or all(there.get(one) == shape.columns[one].name for one in shape.plain if one < number)
         )
     ]
+
+
+def _expressions(
+    shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
+) -> tuple[tuple[str, str], ...]:
+    """What computes each generated column. The catalog says it in the names of now; where the message has others, it
+    is what the log has.
+    """
+    there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
+    if known is not None and any(there.get(number) != shape.columns[number].name for number in shape.plain):
+        return known.expressions
+    return tuple((column.name, column.definition) for column in shape.columns.values() if column.definition)
 
 
 def _is_generated(shape: Shape, number: int | None) -> bool | None:

@@ -52,7 +52,7 @@ SELECT
     w.oid::bigint,
     c.xmin::text || ' ' || n.xmin::text,
     CASE WHEN t.parent = 0 THEN ARRAY(
-        SELECT CASE WHEN a.attisdropped THEN 0 ELSE a.xmin::text::bigint END
+        SELECT CASE WHEN a.attisdropped OR a.attgenerated <> '' THEN 0 ELSE a.xmin::text::bigint END
         FROM pg_catalog.pg_attribute a
         WHERE a.attrelid = t.oid AND a.attnum > 0
         ORDER BY a.attnum

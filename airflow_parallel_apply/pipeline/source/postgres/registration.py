@@ -47,7 +47,7 @@ class RegisteredTable:
     publication under which its rows are known to have been sent. `touched`: changes whenever its name does. `watched`:
     the oid of its entry in the publication that tells when partitions are truncated (see `truncations.py`). `filenode`:
     of its own rows' file; 0 of a partitioned one. `versions`: of its columns' entries in the catalog, their `xmin`, by
-    number from 1 on; 0 of one that is dropped; none in a log of an older version.
+    number from 1 on; 0 of one that is dropped or generated; none in a log of an older version.
     """
 
     oid: int

@@ -15,6 +15,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.target.postgres.expressions import computes, expression_of, type_of
 from airflow_parallel_apply.pipeline.target.postgres.fills import filling, has_rows
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
@@ -22,6 +23,7 @@ from airflow_parallel_apply.pipeline.target.postgres.rename_columns import renam
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions
 
+_FIRST_WITH_SET_EXPRESSION: Final = 170000
 _UNLIKE: Final = (
     psycopg.errors.DatatypeMismatch,
     psycopg.errors.UndefinedColumn,
@@ -45,11 +47,12 @@ class _Alteration:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A column as the target has it. `generated`: empty, "s" (stored) or "v" (virtual)."""
+    """A column as the target has it. `generated`: empty, "s" (stored) or "v" (virtual), by `expression`."""
 
     type_name: str
     generated: str
     is_required: bool
+    expression: str | None
 
 
 _Columns: TypeAlias = Mapping[str, _Found]
@@ -95,6 +98,9 @@ def follow(
         for name, definition in new.newly_computed(old):
             if name not in columns:
                 _alter(connection, new, _computing(new, name, definition), ddl)
+        for name, definition in new.recomputed(old):
+            if name in columns and not computes(columns[name].type_name, columns[name].expression, definition):
+                _alter(connection, new, _recomputing(connection, new, name, definition, columns[name]), ddl)
 
 
 def _alter(connection: Connection, relation: Relation, alteration: _Alteration, ddl: DdlPolicy) -> None:
@@ -155,8 +161,8 @@ def _columns(connection: Connection, session: Session, relation: Relation) -> _C
     ).fetchall()
     connection.execute("SELECT set_config('search_path', %s, true)", [path[0] if path else ""])
     return {
-        str(name): _Found(str(type_name), str(generated), bool(is_required))
-        for name, type_name, generated, is_required in found
+        str(name): _Found(str(type_name), str(generated), bool(is_required), expression)
+        for name, type_name, generated, is_required, expression in found
     }
 
 
@@ -231,6 +237,22 @@ def _computing(relation: Relation, name: str, definition: str) -> _Alteration:
         sql.Identifier(relation.schema, relation.table), sql.Identifier(name), sql.SQL(definition)
     )
     return _Alteration(name, "was added as a computed one", (statement,))
+
+
+def _recomputing(connection: Connection, relation: Relation, name: str, definition: str, found: _Found) -> _Alteration:
+    """What a column that the target does not compute holds in older rows is for a copy to tell."""
+    table, column = (
+        sql.SQL("ALTER TABLE {} ").format(sql.Identifier(relation.schema, relation.table)),
+        sql.Identifier(name),
+    )
+    what = "is computed otherwise"
+    if not found.generated:
+        return _Alteration(name, what, (), is_certain=False)
+    if connection.info.server_version >= _FIRST_WITH_SET_EXPRESSION and found.type_name == type_of(definition):
+        alter = sql.SQL("ALTER COLUMN {} SET EXPRESSION AS ({})").format(column, sql.SQL(expression_of(definition)))
+        return _Alteration(name, what, (table + alter,))
+    again = sql.SQL("DROP COLUMN {}, ADD COLUMN {} {}").format(column, column, sql.SQL(definition))
+    return _Alteration(name, what, (table + again,), is_certain=False)
 
 
 def _lacks_type(connection: Connection, alteration: _Alteration) -> bool:
