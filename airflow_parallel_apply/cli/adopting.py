@@ -10,8 +10,8 @@ import typer
 
 from airflow_parallel_apply.cli.addresses import database_at
 from airflow_parallel_apply.cli.app import SourceOption, app
+from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors
 from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, reporting_errors
 
 
 @app.command()

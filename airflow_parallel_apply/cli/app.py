@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
+from airflow_parallel_apply.commands import RoutingOptions, RunOptions, TableOptions
 from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.options import RoutingOptions, RunOptions, TableOptions
 
 app = typer.Typer(
     help="Pipelines of airflow_parallel_apply, outside their runs: from the first check to their removal.",

@@ -20,8 +20,7 @@ from airflow_parallel_apply.cli.app import (
     app,
     config_of,
 )
-from airflow_parallel_apply.pipeline.model.finding import Finding
-from airflow_parallel_apply.pipeline.options import (
+from airflow_parallel_apply.commands import (
     AsJson,
     LogUrl,
     Pipeline,
@@ -32,6 +31,7 @@ from airflow_parallel_apply.pipeline.options import (
     reporting_errors,
     spread,
 )
+from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.spark.endpoint import copier_on, findings_from
 
 
@@ -55,8 +55,8 @@ def prepare(
 
     What is there already stays. The first run does the same by itself.
     """
+    from airflow_parallel_apply.cli.copy_bar import CopyBar
     from airflow_parallel_apply.pipeline.copy.protocol import Copying
-    from airflow_parallel_apply.pipeline.copy.view import CopyBar
     from airflow_parallel_apply.pipeline.run import prepare as prepare_run
 
     with reporting_errors():
@@ -93,8 +93,8 @@ def check(
 
     Changes nothing. Each finding comes with the command that fixes it.
     """
+    from airflow_parallel_apply.cli.check_view import check_view
     from airflow_parallel_apply.pipeline.check import check_pipeline
-    from airflow_parallel_apply.pipeline.check.view import check_view
 
     with reporting_errors():
         config = config_of(pipeline, log_url, tables, run, routing)

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from airflow_parallel_apply.cli.addresses import database_at, target_at
 from airflow_parallel_apply.cli.app import LedgerOption, SourceOption, TargetOption, app
+from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors
 from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, reporting_errors
 
 
 @app.command()

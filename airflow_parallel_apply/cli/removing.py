@@ -11,8 +11,8 @@ import typer
 
 from airflow_parallel_apply.cli.addresses import database_at, queue_at, target_at
 from airflow_parallel_apply.cli.app import LedgerOption, QueueOption, SourceOption, TargetOption, app
+from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors
 from airflow_parallel_apply.pipeline.model.finding import Side
-from airflow_parallel_apply.pipeline.options import AsJson, LogUrl, Pipeline, reporting_errors
 
 
 @app.command()

@@ -8,7 +8,7 @@ import typer
 
 from airflow_parallel_apply.cli.addresses import database_at
 from airflow_parallel_apply.cli.app import SourceOption, app
-from airflow_parallel_apply.pipeline.options import reporting_errors
+from airflow_parallel_apply.commands import reporting_errors
 
 
 @app.command("install-ddl-capture")

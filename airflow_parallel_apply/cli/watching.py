@@ -15,8 +15,8 @@ from rich.text import Text
 
 from airflow_parallel_apply.cli.addresses import database_at, queue_at, target_at
 from airflow_parallel_apply.cli.app import DATABASE_HELP, LedgerOption, QueueOption, SourceOption, TargetOption, app
+from airflow_parallel_apply.commands import AsJson, Pipeline, TableOptions, console, reporting_errors, spread
 from airflow_parallel_apply.pipeline.errors import RetryableError
-from airflow_parallel_apply.pipeline.options import AsJson, Pipeline, TableOptions, console, reporting_errors, spread
 from airflow_parallel_apply.queue.model import QueueUnavailable
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def status(
     watch: Annotated[bool, typer.Option(help="Show it anew every second until Ctrl-C.")] = False,
 ) -> None:
     """Per channel: committed seqno, lag, state and what it waits for; below it warnings of slot, log and disk."""
+    from airflow_parallel_apply.cli.status_view import status_view
     from airflow_parallel_apply.pipeline.admin.status import read_status
-    from airflow_parallel_apply.pipeline.admin.status_view import status_view
 
     with reporting_errors():
         ends = target_at(target, ledger), database_at(source, "source") if source else None
@@ -60,7 +60,7 @@ def status(
 
 def _watch(first: PipelineStatus, look: Callable[[], PipelineStatus], *, as_json: bool) -> Never:
     """Every second, until Ctrl-C. A server that is away for a while is said so, and asked again."""
-    from airflow_parallel_apply.pipeline.admin.status_view import Rates, status_view
+    from airflow_parallel_apply.cli.status_view import Rates, status_view
 
     rates, shown = Rates(), first
     with Live(auto_refresh=False, console=Console(stderr=as_json)) as live:
@@ -98,8 +98,8 @@ def compare(
 
     Both sides should stand still, or what is written meanwhile shows as a difference.
     """
+    from airflow_parallel_apply.cli.compare_view import UnderWay, comparison_json, comparison_view
     from airflow_parallel_apply.pipeline.compare import compare as compare_tables
-    from airflow_parallel_apply.pipeline.compare.view import UnderWay, comparison_json, comparison_view
 
     with reporting_errors():
         ends = database_at(source, "source"), database_at(target, "target")

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from airflow_parallel_apply.cli.status_view import Rates, status_view
 from airflow_parallel_apply.pipeline.admin.status import PipelineStatus
-from airflow_parallel_apply.pipeline.admin.status_view import Rates, status_view
 
 _PLAIN_SECONDS: Final = 3.0
 

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
-from airflow_parallel_apply.pipeline.options import (
+from airflow_parallel_apply.commands import (
     AsJson,
     LogUrl,
     Pipeline,
@@ -20,6 +19,7 @@ from airflow_parallel_apply.pipeline.options import (
     reporting_errors,
     spread,
 )
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 from airflow_parallel_apply.router.explain import explain as explain_log

@@ -13,10 +13,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
 
+from airflow_parallel_apply.cli.check_view import check_view
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.admin.watch import fence_view
 from airflow_parallel_apply.pipeline.check import Checked, check_pipeline
-from airflow_parallel_apply.pipeline.check.view import check_view
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side

@@ -18,10 +18,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
 
+from airflow_parallel_apply.cli.status_view import status_view
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.admin.status import read_status
-from airflow_parallel_apply.pipeline.admin.status_view import status_view
 from airflow_parallel_apply.pipeline.admin.watch import fence_view
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres import load, parts

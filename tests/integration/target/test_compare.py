@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from airflow_parallel_apply.cli.compare_view import UnderWay
 from airflow_parallel_apply.pipeline.compare import Comparison, TableComparison, compare
-from airflow_parallel_apply.pipeline.compare.view import UnderWay
 from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 

@@ -6,9 +6,9 @@ from io import StringIO
 
 from rich.console import Console
 
+from airflow_parallel_apply.cli.compare_view import comparison_view
 from airflow_parallel_apply.pipeline.compare import TableComparison
 from airflow_parallel_apply.pipeline.compare.compare import Comparison
-from airflow_parallel_apply.pipeline.compare.view import comparison_view
 
 
 def test_no_name_and_no_checksum_is_cut() -> None:
