@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Que
 from airflow_parallel_apply.pipeline.copy.open import open_first_copy
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, FirstCopy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
+from airflow_parallel_apply.pipeline.log.directory import RESTORE
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.readers import register_reader
 from airflow_parallel_apply.pipeline.model.change import Relation
@@ -207,5 +208,7 @@ def _require_log(config: PipelineConfig, log_id: str) -> None:
             + (f"there is none at {config.log_url}" if found is None else f"{config.log_url} is log {found}"),
             op="prepare",
             pipeline=config.pipeline,
-            hint="Use the pipeline's own log_url, or another pipeline name for another log.",
+            hint=f"Is this the pipeline's own log_url? If its log is lost: {RESTORE}"
+            if found is None
+            else "Use the pipeline's own log_url, or another pipeline name for another log.",
         )
