@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.hunt.values import KEYS, VALUES, literal
+from tests.hunt.values import KEYS, TIMES, VALUES, literal
 
 
 @dataclass(kw_only=True)
@@ -105,13 +105,13 @@ def keyed(dice: random.Random, name: str) -> Table:
 
 
 def awkward_key(dice: random.Random, name: str) -> Table:
-    kind = dice.choice(KEYS)
+    kind = dice.choice((*KEYS, *TIMES * 3))
     columns = [Column(name="k", type_name=kind, nullable=False), *_columns(dice, 2)]
     return _made(name, columns, identity=", PRIMARY KEY (k)", key=None)
 
 
 def composite_key(dice: random.Random, name: str) -> Table:
-    columns = [Column(name="k", type_name=dice.choice(KEYS), nullable=False), _id(), *_columns(dice, 2)]
+    columns = [Column(name="k", type_name=dice.choice((*KEYS, *TIMES * 3)), nullable=False), _id(), *_columns(dice, 2)]
     return _made(name, columns, identity=", PRIMARY KEY (id, k)")
 
 

@@ -53,6 +53,8 @@ TYPES: Final = (
 )
 KEYS: Final = tuple(name for name in VALUES if name not in ("json", "point"))
 """Types with an equality: they can be a key."""
+TIMES: Final = ("date", "timestamp", "timestamptz")
+"""Keys whose extreme values nobody but PostgreSQL can read, so that they are ordered apart from the others."""
 
 
 def literal(dice: random.Random, type_name: str, *, nullable: bool = True) -> str:
