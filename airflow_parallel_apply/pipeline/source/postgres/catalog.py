@@ -122,35 +122,34 @@ def sends_generated(connection: psycopg.Connection[Any], publication: str, follo
 
 def wire_relations(
     connection: psycopg.Connection[Any], tables: Sequence[SourceTable], *, with_generated: bool
-) -> tuple[WireRelation, ...]:
-    """What pgoutput would say about each of the tables now."""
+) -> Iterator[tuple[WireRelation, Sequence[Typing]]]:
+    """What pgoutput would say about each of the tables now, and how their columns are typed. Errors: psycopg's own."""
     arguments = {"oids": [table.oid for table in tables], "with_generated": with_generated}
-    columns: dict[int, list[WireColumn]] = {}
-    for oid, name, type_oid, modifier, key in connection.execute(statement("attributes"), arguments):
-        column = WireColumn(name=name, type_oid=type_oid, type_modifier=modifier, key=key)
-        columns.setdefault(oid, []).append(column)
-    return tuple(
-        WireRelation(
+    columns: dict[int, list[list[Any]]] = dict(connection.execute(statement("attributes"), arguments).fetchall())
+    for table in tables:
+        found = columns.get(table.oid, [])
+        wire = WireRelation(
             oid=table.oid,
             schema=table.schema,
             table=table.table,
             replica_identity=table.replica_identity,
-            columns=tuple(columns.get(table.oid, ())),
+            columns=tuple(
+                WireColumn(name=name, type_oid=type_oid, type_modifier=modifier, key=key)
+                for name, type_oid, modifier, key, *_ in found
+            ),
         )
-        for table in tables
-    )
+        yield wire, [Typing(*typing) for _, _, _, _, *typing in found]
 
 
 def describe_now(
     connection: psycopg.Connection[Any], publication: str, tables: Sequence[SourceTable]
 ) -> tuple[Relation, ...]:
-    """The tables' definitions as the catalog has them for this session, without ids, in order. Four statements for any
+    """The tables' definitions as the catalog has them for this session, without ids, in order. Three statements for any
     number of tables.
     """
     generated = sends_generated(connection, publication, tables)
     found = shapes(connection, [table.oid for table in tables])
     there = [table for table in tables if table.oid in found]
-    wires = wire_relations(connection, there, with_generated=generated)
     return tuple(
         describe(
             connection,
@@ -160,7 +159,7 @@ def describe_now(
             seen=found[wire.oid].sighting(0),
             typings=typings,
         ).relation
-        for wire, typings in zip(wires, typings_of(connection, wires), strict=True)
+        for wire, typings in wire_relations(connection, there, with_generated=generated)
     )
 
 

@@ -50,6 +50,10 @@ def _ways(count: int, earlier: Sequence[Moment], now: Moment) -> Iterator[tuple[
     """All sets of columns that the message can have named."""
     last = max((moment.last for moment in earlier), default=0)
     sure = frozenset[int]().union(*(moment.present for moment in earlier)) & now.present
+    born = sorted(number for number in now.present if number > last)
+    if not born and count == len(sure):
+        yield tuple(sorted(sure))
+        return
     gone = {
         number
         for moment in earlier
@@ -57,7 +61,6 @@ def _ways(count: int, earlier: Sequence[Moment], now: Moment) -> Iterator[tuple[
         if number not in moment.present and number not in moment.perhaps
     }
     open_numbers = [number for number in range(1, now.last + 1) if number not in sure and number not in gone]
-    born = sorted(number for number in now.present if number > last)
     # Of the new ones that are there now, the message names all up to one, and none above it.
     for made in range(len(born) + 1):
         end = born[made] if made < len(born) else now.last + 1
