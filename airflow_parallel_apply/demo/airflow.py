@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from typing import Final, Literal, Self
 import pendulum
 
 from airflow_parallel_apply.demo.airflow_api import AirflowClient
+from airflow_parallel_apply.demo.ports import free_port
 from airflow_parallel_apply.demo.prefork import PIDS
 from airflow_parallel_apply.demo.processes import MarkedProcess, Tree, is_alive
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
@@ -83,7 +83,7 @@ class AirflowServices:
 
     def __init__(self, options: AirflowOptions) -> None:
         self.options = options
-        self.port = _free_port()
+        self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
         self.password = secrets.token_urlsafe(12)
         self.tree = Tree()
@@ -285,10 +285,3 @@ def _write_private(path: Path, text: str) -> None:
     path.touch(mode=0o600)
     path.chmod(0o600)
     path.write_text(text)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -10,10 +10,10 @@ import ctypes
 import os
 import pwd
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -21,10 +21,11 @@ from typing import Final, Self
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.demo.ports import free_port
 from airflow_parallel_apply.pipeline.errors import Unavailable
 
 _PR_SET_PDEATHSIG: Final = 1
-_START_TIMEOUT_SECONDS: Final = 30.0
+_START_TIMEOUT_SECONDS: Final = 120.0
 
 DEFAULT_SETTINGS: Final[Mapping[str, str]] = {
     "wal_level": "logical",
@@ -46,7 +47,7 @@ class PostgresServer:
 
         self.bin_path = Path(POSTGRES_VERSIONS[version])
         self.directory = directory.resolve()
-        self.port = _free_port()
+        self.port = free_port()
         self._settings = {**DEFAULT_SETTINGS, **(settings or {})}
         self._user = _system_user(self.bin_path)
         self._process: subprocess.Popen[bytes] | None = None
@@ -172,14 +173,16 @@ class PostgresServer:
             )
 
     def _answers(self, deadline: float) -> bool:
-        """False when the process ended: after a kill -9 the old backends may hold its shared memory a moment longer."""
+        """False when the process ended: after a kill -9 the old backends may hold its shared memory a moment longer.
+        Another server at the port is not taken for this one.
+        """
         while True:
-            try:
-                with psycopg.connect(self.dsn(), connect_timeout=2):
+            with suppress(psycopg.OperationalError), psycopg.connect(self.dsn(), connect_timeout=2) as connection:
+                answering = connection.execute("SHOW data_directory").fetchone()
+                if answering == (str(self.directory),):
                     return True
-            except psycopg.OperationalError:
-                if time.monotonic() > deadline or (self._process is not None and self._process.poll() is not None):
-                    return False
+            if time.monotonic() > deadline or (self._process is not None and self._process.poll() is not None):
+                return False
             time.sleep(0.05)
 
     def _end(self, number: signal.Signals) -> None:
@@ -192,13 +195,6 @@ class PostgresServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _system_user(bin_path: Path) -> str | None:

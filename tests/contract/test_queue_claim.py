@@ -14,6 +14,8 @@ from tests.contract.queue_backends import Open
 
 LEASE = timedelta(minutes=5)
 SOON = timedelta(milliseconds=300)
+LATER = timedelta(seconds=2)
+"""Later than what comes before it on a busy machine."""
 LONG = timedelta(seconds=30)
 NOW = timedelta(0)
 NEVER = datetime(9000, 1, 1, tzinfo=UTC)
@@ -52,12 +54,12 @@ def test_a_claimed_task_is_not_handed_out_again(queue: Queue) -> None:
 
 @pytest.mark.parametrize("sequence", [None, 7])
 def test_a_future_task_is_handed_out_when_it_is_due_and_not_before(queue: Queue, sequence: int | None) -> None:
-    (made,) = put(queue, Insert(queue="q", sequence=sequence, at=SOON))
+    (made,) = put(queue, Insert(queue="q", sequence=sequence, at=LATER))
     assert queue.try_claim(["q"], claimant="a", lease=LEASE) is None
     claimed = queue.claim(["q"], claimant="a", lease=LEASE, timeout=LONG)
     assert claimed is not None
     assert claimed.modified >= made.at
-    assert claimed.modified - made.at < timedelta(seconds=5)
+    assert claimed.modified - made.at < LONG / 2
 
 
 def test_a_wait_for_a_task_ends_when_a_queue_to_be_told_of_changes(queue: Queue) -> None:
@@ -225,7 +227,7 @@ def test_a_claim_takes_from_every_queue_that_it_names(queue: Queue) -> None:
 
 
 def test_a_waiting_claim_wakes_on_an_insert_not_at_a_poll(open_client: Open) -> None:
-    """Two workers hand a task to and fro: each of the 40 wakes would cost a poll's interval."""
+    """Two workers hand a task to and fro: each of the 40 waits would end in vain, or cost a poll's interval."""
     rounds = 20
 
     def answer(mine: str, other: str) -> None:
@@ -241,7 +243,7 @@ def test_a_waiting_claim_wakes_on_an_insert_not_at_a_poll(open_client: Open) -> 
         put(open_client(), Insert(queue="ping"))
         for worker in workers:
             worker.result(timeout=60)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < LONG.total_seconds()
 
 
 @pytest.mark.parametrize("how", ["freed", "moved", "brought forward", "head finished"])
@@ -264,7 +266,7 @@ def test_a_waiting_claim_wakes_when_a_task_comes_free(open_client: Open, how: st
                 queue.modify(claimant="b", delete=[head.ref])
         started = time.monotonic()
         claimed = waiting.result(timeout=60)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < LONG.total_seconds() / 2
     assert claimed is not None
     assert claimed.task_id == target.task_id
 

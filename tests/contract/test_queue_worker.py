@@ -14,7 +14,7 @@ from airflow_parallel_apply.queue.worker import Done, Held, LeaseLost, RetryPoli
 from tests.contract.queue_backends import Open
 
 LONG = timedelta(seconds=30)
-SHORT_LEASE = timedelta(milliseconds=600)
+SHORT_LEASE = timedelta(milliseconds=1500)
 AT_ONCE = RetryPolicy(max_attempts=3, delay=timedelta(0), max_delay=timedelta(0))
 
 
@@ -79,8 +79,8 @@ def test_a_lease_is_renewed_for_as_long_as_the_work_takes(open_client: Open) -> 
     put(queue, Insert(queue="q"))
 
     def slow(held: Held) -> None:
-        # Nobody gets it in the time of three leases, and nothing was lost.
-        assert other.claim(["q"], claimant="bob", lease=LONG, timeout=3 * SHORT_LEASE) is None
+        # Nobody gets it in the time of two leases, and nothing was lost.
+        assert other.claim(["q"], claimant="bob", lease=LONG, timeout=2 * SHORT_LEASE) is None
         held.check()
 
     assert worker(queue, lease=SHORT_LEASE).run_one(slow, timeout=LONG) is True

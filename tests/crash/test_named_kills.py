@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import closing
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -142,9 +143,10 @@ def test_a_run_whose_owner_is_dead_is_taken_over_when_its_lease_is_over_and_not_
     lane.wait_stopped()
     with closing(open_pipeline(written.rig.target, "p")) as session:
         # The lane's last sign of life, which it had no time for.
-        session.ledger.renew_lease(opened.generation, written.rig.config.lease)
-    with pytest.raises(FenceBusy, match="first"):
-        written.open("second")
+        session.ledger.renew_lease(opened.generation, timedelta(minutes=1))
+        with pytest.raises(FenceBusy, match="first"):
+            written.open("second")
+        session.ledger.renew_lease(opened.generation, timedelta(seconds=1))
     wait_until(lambda: _opens(written, "second"), what="the first run's lease to end")
     written.rerun("second")
     written.require_equal()

@@ -106,7 +106,7 @@ def test_a_source_that_is_written_to_meanwhile_ends_equal(rig: Rig) -> None:
 
     class Watched(LocalCopier):
         def copy(self, order: CopyOrder, parts: Sequence[int]) -> None:
-            assert written.wait(30), "the source took no write while the copy had begun"
+            assert written.wait(120), "the source took no write while the copy had begun"
             super().copy(order, parts)
 
     rig = replace(rig, copier=lambda rig: Watched(source=rig.source, target=rig.target))
@@ -258,7 +258,7 @@ def test_a_cancelled_copy_ends_and_begins_anew_later(rig: Rig) -> None:
     class Slow(LocalCopier):
         def copy(self, order: CopyOrder, parts: Sequence[int]) -> None:
             super().copy(order, parts[:1])
-            assert self.cancelled.wait(30), "the cancellation does not arrive"
+            assert self.cancelled.wait(120), "the cancellation does not arrive"
             super().copy(order, parts[1:])
 
     copying = Copying(

@@ -182,7 +182,7 @@ def test_a_server_that_is_gone_is_told_within_seconds():
     started = time.monotonic()
     with pytest.raises(Unavailable):
         open_session("sc://localhost:1", str(uuid.uuid4()))
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.long

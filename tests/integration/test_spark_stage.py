@@ -268,9 +268,9 @@ def in_background(call: Callable[[], StagedUnit]) -> Callable[[], StagedUnit]:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
-        assert time.monotonic() < deadline, "waited a minute for nothing"
+        assert time.monotonic() < deadline, "waited three minutes for nothing"
         time.sleep(0.02)
 
 

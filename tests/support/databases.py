@@ -17,7 +17,7 @@ _numbers = count()
 _SPARES: Final = 3
 """As many rest before the first is lent again, so that what a test left running has time to notice."""
 
-_END_SESSIONS: Final = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s"
+_END_SESSIONS: Final = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = %s"
 _DROP_SLOTS: Final = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s"
 
 _EMPTY: Final = """

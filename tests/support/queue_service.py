@@ -108,7 +108,7 @@ class ServiceProcess:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)

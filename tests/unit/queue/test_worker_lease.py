@@ -30,7 +30,7 @@ def test_work_hears_that_its_lease_is_over_while_a_renewal_hangs() -> None:
     def work(held: Held) -> None:
         held.when_lost(told.set)
         # Long before the call's own deadline.
-        assert told.wait(10)
+        assert told.wait(25)
         assert held.lost
         queue.answers.set()
 
@@ -38,5 +38,5 @@ def test_work_hears_that_its_lease_is_over_while_a_renewal_hangs() -> None:
     began = time.monotonic()
     assert worker.run_one(work, timeout=timedelta(seconds=5)) is False
     assert told.is_set()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     assert len(queue.tasks("q")) == 1
