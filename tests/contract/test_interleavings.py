@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, RetryableError
 from tests.support.in_memory.history import KEYS, History, make_history
 from tests.support.in_memory.pipeline import LEASE, MemoryPipeline, without_threads
@@ -117,18 +118,23 @@ class Interleavings(RuleBasedStateMachine):
         self.backup = self.pipeline.backup()
 
     @rule()
-    def restore(self) -> None:
+    def restore_the_target(self) -> None:
+        """And the ledger, where that is in its database."""
         self.pipeline.restore(self.backup)
+
+    @precondition(lambda self: not self.pipeline.in_one_database)
+    @rule()
+    def restore_the_ledger(self) -> None:
+        self.pipeline.restore_ledger(self.backup)
 
     # --- how it ends ---
 
     def teardown(self) -> None:
         if not hasattr(self, "pipeline"):
             return
-        # What waits for the dead waits for ever, until the next run.
-        self.go_to_the_end(self.lanes, rounds=100)
         for lane in self.lanes:
             lane.kill()
+        self.let_the_run_end()
         self.mend()
         last = self.pipeline.history.last_seqno
         for _ in range(_MANY_RUNS):
@@ -137,27 +143,34 @@ class Interleavings(RuleBasedStateMachine):
             self.pipeline.move_time(2 * LEASE.total_seconds())
             self.runs += 1
             self.finish(self.pipeline.open(f"run {self.runs}"))
-            lanes = [self.pipeline.lane(0), self.pipeline.lane(1)]
-            self.go_to_the_end(lanes, rounds=_MANY_ROUNDS)
-            stuck = [lane.place for lane in lanes if lane.is_running]
-            assert not stuck, f"stuck: {stuck}, {self.pipeline.state()}"
+            self.let_the_run_end()
         assert set(self.pipeline.seqnos) == {last}, self.pipeline.state()
         assert self.pipeline.target.rows == self.pipeline.history.states[last]
         _counts["interleavings"] += 1
         _counts["commits"] += self.pipeline.commits
         _counts["merge points"] += sum(found.count for found in self.pipeline.ledger.conflicts.values())
 
-    def go_to_the_end(self, lanes: list[Actor], *, rounds: int) -> None:
-        """Give turns in an order that is the same each time, and as good as any."""
+    def let_the_run_end(self) -> None:
+        """New lanes, which nothing disturbs, end the last run by themselves, whatever the ones before left behind."""
+        self.pipeline.move_time(2 * LEASE.total_seconds())
+        lanes = [self.pipeline.lane(0), self.pipeline.lane(1)]
         choose = random.Random(self.pipeline.commits)
-        for _ in range(rounds):
+        for _ in range(_MANY_ROUNDS):
             running = [lane for lane in lanes if lane.is_running]
             if not running:
-                return
+                break
             lane = choose.choice(running)
             for _ in range(choose.randint(1, 15)):
                 self.turn(lane)
             self.pipeline.move_time(0.1)
+        state = self.pipeline.state()
+        stuck = [lane.place for lane in lanes if lane.is_running]
+        assert not stuck, f"stuck: {stuck}, {state}"
+        if any(lane.error is None for lane in lanes):
+            assert state is not None
+            assert state.phase in (Phase.DRAINED, Phase.FAILED)
+            if state.phase is Phase.DRAINED:
+                assert set(self.pipeline.seqnos) == {state.stop_seqno}, "drained elsewhere than at the stop"
 
     # --- helpers ---
 

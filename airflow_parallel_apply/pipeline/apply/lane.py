@@ -126,11 +126,10 @@ class Lane:
             self._context.retrying(self._context.coordinator.request_stop)
 
     def _require_generation(self) -> None:
-        state = self._context.ledger.state()
         generation = self._context.names.generation
-        if state is None or state.generation != generation:
-            found = None if state is None else state.generation
-            raise generation_over(self._context.config.pipeline, generation, found=found)
+        for found in self._context.session.generations():
+            if found != generation:
+                raise generation_over(self._context.config.pipeline, generation, found=found)
 
     # --- serving ---
 

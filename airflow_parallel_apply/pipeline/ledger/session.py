@@ -75,6 +75,14 @@ class PipelineSession:
             raise OwnershipLost("another run took the pipeline over", op="acquire", pipeline=taken.pipeline)
         return found
 
+    def generations(self) -> tuple[int | None, ...]:
+        """That of the ledger, None where it knows no such pipeline, and that of the positions: the same, unless a run
+        is just taking over, or one of two databases has lost commits.
+        """
+        state = self.ledger.state()
+        known = None if state is None else state.generation
+        return (known,) if self.is_one_database else (known, self.target.generation())
+
     def route(self, generation: int | None, *, log_id: str, routing: Routing) -> None:
         """Register or change the routing: positions become `channels` rows at one seqno (NO_SEQNO at first), and the
         plan above it is dropped. No-op when the digest is the same. `PlanError` unless all positions are equal.

@@ -173,9 +173,12 @@ class MemoryPipeline:
         """The target's database goes back to an earlier state of itself; with the ledger, where that is in it."""
         self.target.restore(backup[0])
         if self.in_one_database:
-            kept = backup[1].copy()
-            vars(self.ledger).update(vars(kept))
+            self.restore_ledger(backup)
         self._reached.clear()
+
+    def restore_ledger(self, backup: tuple[TargetData, LedgerData]) -> None:
+        """The ledger's database goes back to an earlier state of itself."""
+        vars(self.ledger).update(vars(backup[1].copy()))
 
     def backup(self) -> tuple[TargetData, LedgerData]:
         return self.target.copy(), self.ledger.copy()
