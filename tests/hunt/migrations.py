@@ -114,6 +114,68 @@ def retype(dice: random.Random, table: Table) -> Recipe:
     )
 
 
+def recast(dice: random.Random, table: Table) -> Recipe:
+    """To the type that it is, by an expression; between other things that rewrite a table or alter the column."""
+    column = dice.choice(table.plain())
+    value = "'was ' || {0}::text" if column.type_name == "text" else "NULL" if column.nullable else "{0}"
+    alter = _alter(table, f"ALTER COLUMN {column.name} TYPE {column.type_name} USING {value.format(column.name)}")
+    beside = (f"VACUUM FULL {table.path}", _alter(table, f"ALTER COLUMN {column.name} SET STATISTICS 50"), ROWS)
+    around = [dice.sample(beside, dice.choice((0, 0, 1))) for _ in range(2)]
+    statements = [*around[0], alter, *around[1]]
+    return Recipe(
+        statements=statements, names=[column.name, table.name], alone=any("VACUUM" in one for one in statements)
+    )
+
+
+def widen_number(dice: random.Random, table: Table) -> Recipe:
+    """A column of its own, later of a type that rewrites the table, with and without an expression."""
+    name = _fresh(dice)
+    table.columns.append(Column(name=name, type_name="bigint"))
+    using = dice.choice(("", "", f" USING {name} * 2"))
+    alter = _alter(table, f"ALTER COLUMN {name} TYPE bigint{using}")
+    block = f"DO $$ BEGIN {alter}; END $$"
+    statements = [
+        _alter(table, f"ADD COLUMN {name} integer"),
+        f"UPDATE {table.path} SET {name} = 7",
+        dice.choice((alter, alter, block)),
+        *dice.choice(([], [_alter(table, f"ALTER COLUMN {name} SET DEFAULT 1")], [f"VACUUM FULL {table.path}"])),
+    ]
+    return Recipe(statements=statements, names=[name, table.name], alone=any("VACUUM" in one for one in statements))
+
+
+def pass_name_on(dice: random.Random, table: Table) -> Recipe:
+    """A column leaves under a name that another one then gets."""
+    column = dice.choice(table.plain())
+    name = _fresh(dice)
+    between = dice.choice(([ROWS], [ROWS], []))
+    statements = [
+        _alter(table, f"RENAME COLUMN {column.name} TO {name}"),
+        ROWS,
+        _alter(table, f"DROP COLUMN {name}"),
+        *between,
+        _alter(table, f"ADD COLUMN {name} {column.type_name}"),
+        *dice.choice(([], [ROWS])),
+    ]
+    table.columns.remove(column)
+    table.columns.append(Column(name=name, type_name=column.type_name))
+    return Recipe(statements=statements, names=[column.name, name, table.name])
+
+
+def recompute(dice: random.Random, table: Table) -> Recipe:
+    """What a stored generated column is computed of."""
+    name = next((one.name for one in table.columns if not one.is_sent and one.name.startswith("n")), None)
+    if name is None or table.key is None:
+        return make_generated(dice, table)
+    another = f"GENERATED ALWAYS AS ({table.key} + 3) STORED"
+    what = dice.choice(
+        (
+            [f"ALTER COLUMN {name} SET EXPRESSION AS ({table.key} + 3)"],
+            [f"DROP COLUMN {name}", f"ADD COLUMN {name} integer {another}"],
+        )
+    )
+    return Recipe(statements=[_alter(table, one) for one in what], names=[name, table.name])
+
+
 def widen_key(dice: random.Random, table: Table) -> Recipe:
     if table.key is None or not table.column("id").is_sent:
         return retype(dice, table)
@@ -217,7 +279,9 @@ RECIPES: Final[dict[str, Callable[[random.Random, Table], Recipe]]] = {
     "column added": add_nullable, "column added, constant default": add_constant,
     "column added, default dropped": add_then_drop_default, "column added, volatile default": add_volatile,
     "column added, backfilled, not null": backfill, "column renamed": rename, "column names swapped": swap_names,
-    "column retyped": retype, "key widened": widen_key, "column dropped and added": add_again,
+    "column recast": recast, "column widened": widen_number, "column name passes on": pass_name_on,
+    "generated column recomputed": recompute, "column retyped": retype, "key widened": widen_key,
+    "column dropped and added": add_again,
     "column dropped": drop_column, "expand and contract": expand_contract, "key swapped to bigint": key_swap,
     "replica identity changed": change_identity, "generated column added": make_generated,
     "expression dropped": drop_expression, "table rewritten": rewrite, "constraint not valid": constraint,

@@ -131,6 +131,27 @@ def attach(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     )
 
 
+def pass_through(dice: random.Random, tables: Sequence[Table]) -> Recipe:
+    """A partition that comes, gets rows and goes again."""
+    table = _parent(dice, tables)
+    if table is None:
+        return truncate(dice, tables)
+    new = f"{table.name}_passing"
+    columns = ", ".join(column.name for column in table.columns)
+    nulls = ", ".join("i" if column.name == "id" else f"NULL::{column.type_name}" for column in table.columns)
+    where = "FOR VALUES FROM (700000) TO (800000)"
+    make = [f"CREATE TABLE public.{new} (LIKE {table.path} INCLUDING ALL)",
+            f"ALTER TABLE {table.path} ATTACH PARTITION public.{new} {where}"]  # fmt: skip
+    born = [f"CREATE TABLE public.{new} PARTITION OF {table.path} {where}"]
+    rows = f"INSERT INTO {dice.choice((table.path, f'public.{new}'))} ({columns}) SELECT {nulls} "
+    go = dice.choice(([f"ALTER TABLE {table.path} DETACH PARTITION public.{new}"], []))
+    return Recipe(
+        statements=[*dice.choice((make, born)), f"{rows} FROM generate_series(700000, 700009) i",
+                    *dice.choice(([], [ROWS])), *go, f"DROP TABLE public.{new}"],
+        names=[table.name, new],
+    )  # fmt: skip
+
+
 def detach(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     table = next((one for one in tables if one.leaves), None)
     if table is None:
@@ -172,6 +193,6 @@ MOVES: Final[dict[str, Callable[[random.Random, Sequence[Table]], Recipe]]] = {
     "table renamed": rename_table, "table archived": archive, "tables swapped": swap_tables,
     "schema renamed": rename_schema, "table moved out": move_out, "table created again": create_again,
     "table dropped": drop_table, "enum label added": enum_label, "table new": new_table, "truncate": truncate,
-    "partition attached": attach,
+    "partition attached": attach, "partition passes through": pass_through,
     "partition detached": detach, "partition truncated": truncate_leaf, "publication altered": publication,
 }  # fmt: skip

@@ -249,6 +249,16 @@ def test_a_column_that_the_source_computes_otherwise_is_so_at_the_target(rig: Ri
     assert_equal(rig)
 
 
+def test_a_copy_waits_for_the_targets_computed_columns(rig: Rig) -> None:
+    begin(rig, _COMPUTED)
+    alter = "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3), ADD h integer GENERATED ALWAYS AS (b) STORED"
+    rig.write(alter)
+    with pytest.raises(FatalError, match=r"does not compute(?s:.*)ADD COLUMN \"h\".*SET EXPRESSION AS \(\(b \* 3\)\)"):
+        recopied(rig)
+    recopied(rig, alter).run()
+    assert_equal(rig)
+
+
 def test_a_computed_column_of_another_type_is_left_to_a_person(rig: Rig) -> None:
     begin(rig, _COMPUTED)
     rig.write("ALTER TABLE t ALTER g TYPE numeric(8,2)", "DELETE FROM t WHERE id < 5")

@@ -33,6 +33,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
+from airflow_parallel_apply.pipeline.copy.postgres.computed import left_uncomputed
 from airflow_parallel_apply.pipeline.copy.postgres.load import chunks, cut_off, look_exactly, see_snapshot, send
 from airflow_parallel_apply.pipeline.copy.postgres.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.postgres.record import TEXT_PER_BYTE, empty_tables
@@ -138,6 +139,12 @@ class Recopy:
         found += nested_findings(self._writing, self._recopying.followed())
         refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)
         self._require_no_renaming(relations)
+        left = left_uncomputed(self._config.log_url, self._writing, relations, self._holding.target.positions())
+        if left:
+            raise self._wrong(
+                "the target does not compute generated columns as the source does",
+                f"Run {'; '.join(left)} at the target, then recopy again.",
+            )
 
     def keep_runs_out(self) -> None:
         """From here to the end of the session; what is left of a former run is ended."""

@@ -5,7 +5,7 @@ What the target has already is skipped, be it by a DDL message or by hand, so th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -95,12 +95,16 @@ def follow(
         if column.name in columns and columns[column.name].generated:
             _alter(connection, new, _uncomputing(new, column, columns[column.name]), ddl)
     if ddl is not DdlPolicy.SKIP:
-        for name, definition in new.newly_computed(old):
-            if name not in columns:
-                _alter(connection, new, _computing(new, name, definition), ddl)
-        for name, definition in new.recomputed(old):
-            if name in columns and not computes(columns[name].type_name, columns[name].expression, definition):
-                _alter(connection, new, _recomputing(connection, new, name, definition, columns[name]), ddl)
+        for alteration in _computations(connection, old, new, columns):
+            _alter(connection, new, alteration, ddl)
+
+
+def uncomputed_since(connection: Connection, session: Session, old: Relation, new: Relation) -> tuple[str, ...]:
+    """Statements by which the target computes what the source computes since an older definition, as far as it does
+    not. A copy of the table does not bring that.
+    """
+    found = _computations(connection, old, new, _columns(connection, session, new))
+    return tuple(statement.as_string(connection) for alteration in found for statement in alteration.statements)
 
 
 def _alter(connection: Connection, relation: Relation, alteration: _Alteration, ddl: DdlPolicy) -> None:
@@ -220,6 +224,15 @@ def _addition(connection: Connection, relation: Relation, table: sql.Composed, c
         is_certain=not has_rows(connection, relation),
         type_name=column.type_name,
     )
+
+
+def _computations(connection: Connection, old: Relation, new: Relation, columns: _Columns) -> Iterator[_Alteration]:
+    for name, definition in new.newly_computed(old):
+        if name not in columns:
+            yield _computing(new, name, definition)
+    for name, definition in new.recomputed(old):
+        if name in columns and not computes(columns[name].type_name, columns[name].expression, definition):
+            yield _recomputing(connection, new, name, definition, columns[name])
 
 
 def _uncomputing(relation: Relation, column: Column, found: _Found) -> _Alteration:

@@ -1,0 +1,31 @@
+"""What a copy of tables does not bring: the target's generated columns as the source's are by now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.target.postgres.redefine import uncomputed_since
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
+from airflow_parallel_apply.pipeline.versions import Versions
+
+
+def left_uncomputed(
+    log_url: str, target: Session, relations: Sequence[Relation], positions: Iterable[Position]
+) -> tuple[str, ...]:
+    """The statements that the target needs for what the source computes since the last definition that was applied: no
+    later one tells of it once the copy is made. What the target computes otherwise since ever is its own. Errors: the
+    pipeline's.
+    """
+    applied_seqno = low_watermark(positions)
+    known = open_reader(log_url).state().relations
+    applied = Versions(one for one in known if one.first_seqno is None or one.first_seqno <= applied_seqno)
+    with target.transaction("recopy") as connection:
+        return tuple(
+            statement
+            for relation in relations
+            if (before := applied.latest(relation.schema, relation.table, relation.oid)) is not None
+            for statement in uncomputed_since(connection, target, before, relation)
+        )
