@@ -14,6 +14,9 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
+TRIGGER: Final = "trigger"
+"""A kind of guard; the others are rules."""
+
 INSERT: Final = "insert"
 UPDATE: Final = "update"
 DELETE: Final = "delete"

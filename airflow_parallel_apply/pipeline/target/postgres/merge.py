@@ -29,6 +29,9 @@ _SHOWN_KEYS: Final = 3
 _EVENTS: Final = {"I": INSERT, "U": UPDATE, "D": DELETE}
 
 
+_COUNTED: Final = {"I": "inserted", "U": "updated", "D": "deleted"}
+
+
 class MissingRows(Exception):
     """A merge changed another number of rows than were staged. Stays in this room: see `explain_missing`."""
 
@@ -57,16 +60,12 @@ def merge_parts(
     counted = {multiset.table.relation.relation_id for multiset in multisets}
     keyed = [part for part in parts if part.table.relation.relation_id not in counted]
     connection.execute(session.sql("merge", "settings"))
-    for part in reversed(keyed):
-        _run(connection, session, part, "D", part.staged.deletes)
-    moved = [move_out(connection, session, part, moving) for part in keyed]
-    for part, count in zip(keyed, moved, strict=True):
-        _run(connection, session, part, "U", part.staged.updates, done=count)
-    for part in keyed:
-        _run(connection, session, part, "I", part.staged.inserts)
-    for part, count in zip(keyed, moved, strict=True):
-        if count and bring_in(connection, session, part) != count:
-            raise MissingRows(part, "U", part.staged.updates, part.staged.updates - count)
+    try:
+        _run_all(connection, session, keyed, moving, beside)
+    except MissingRows:
+        # Rather than what is missing, tell what took it away.
+        beside.require_none()
+        raise
     beside.let_deferred_act()
     for part in keyed:
         if part.table.relation.key_indexes and part.table.is_guarded(as_replica=moving.as_replica):
@@ -75,16 +74,29 @@ def merge_parts(
         connection.execute(session.sql("merge", "default_settings"))
     for multiset, count in zip(multisets, deleted, strict=True):
         beside.count(multiset.table, multiset.insert(connection, deleted=count))
-    for part, count in zip(keyed, moved, strict=True):
-        beside.count(part.table, _written(part, moved=count))
     beside.require_none()
     if parts:
         connection.execute(drop_staging(session.schema, [part.staged.staging for part in parts]))
 
 
-def _written(part: Part, *, moved: int) -> Written:
-    staged = part.staged
-    return Written(inserted=staged.inserts + moved, updated=staged.updates - moved, deleted=staged.deletes + moved)
+def _run_all(
+    connection: Connection, session: Session, parts: Sequence[Part], moving: Moving, beside: SideWrites
+) -> None:
+    for part in reversed(parts):
+        _run(connection, session, part, "D", part.staged.deletes, beside)
+    moved = []
+    for part in parts:
+        moved.append(move_out(connection, session, part, moving))
+        beside.count(part.table, Written(deleted=moved[-1]))
+    for part, count in zip(parts, moved, strict=True):
+        _run(connection, session, part, "U", part.staged.updates, beside, done=count)
+    for part in parts:
+        _run(connection, session, part, "I", part.staged.inserts, beside)
+    for part, count in zip(parts, moved, strict=True):
+        brought = bring_in(connection, session, part) if count else 0
+        beside.count(part.table, Written(inserted=brought))
+        if brought != count:
+            raise MissingRows(part, "U", part.staged.updates, part.staged.updates - count)
 
 
 def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
@@ -248,14 +260,24 @@ def _require_what_happened(connection: Connection, session: Session, parts: Sequ
                 )
 
 
-def _run(connection: Connection, session: Session, part: Part, operation: str, expected: int, *, done: int = 0) -> None:
+def _run(
+    connection: Connection,
+    session: Session,
+    part: Part,
+    operation: str,
+    expected: int,
+    beside: SideWrites,
+    *,
+    done: int = 0,
+) -> None:
     """`done`: how many of the expected rows another way has dealt with."""
     if expected == done:
         return
     build = {"D": _delete, "U": _update, "I": _insert}[operation]
-    found = connection.execute(build(session.schema, part)).rowcount + done
-    if found != expected:
-        raise MissingRows(part, operation, expected, found)
+    found = connection.execute(build(session.schema, part)).rowcount
+    beside.count(part.table, Written(**{_COUNTED[operation]: found}))
+    if found + done != expected:
+        raise MissingRows(part, operation, expected, found + done)
 
 
 def _delete(schema: str, part: Part) -> sql.Composed:

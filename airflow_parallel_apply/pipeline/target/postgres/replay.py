@@ -19,7 +19,15 @@ from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, Reached, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.exact import find_unlike, inexact_columns, say_retyping, unlike
-from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, changed_rows, turned_away
+from airflow_parallel_apply.pipeline.target.postgres.guards import (
+    DELETE,
+    INSERT,
+    TRIGGER,
+    UPDATE,
+    changed_rows,
+    find_guards,
+    turned_away,
+)
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
 from airflow_parallel_apply.pipeline.target.postgres.multiset import missing_images
@@ -107,6 +115,9 @@ class Replayer:
         self._tables: dict[int, TargetTable] = {}
         self._narrow: dict[int, Mapping[int, int]] = {}
         self._inexact: dict[int, tuple[int, ...]] = {}
+        self._watched: set[int] = set()
+        """Relations whose rows triggers may change. Rules cannot be asked for the row, and change how many there are.
+        """
         self._statements: dict[tuple[int, Operation, str, bool, bool, bool], bytes] = {}
         self._cascades = Cascades()
         self._knows_keys = False
@@ -152,11 +163,14 @@ class Replayer:
         except psycopg.Error as error:
             raise _located(error, sent) from error
         for one in sent:
+            self._beside.count(self._table(one.relation.relation_id), one.written)
+        for one in sent:
             if one.cursor.rowcount != 1 and not (one.may_be_done and one.cursor.rowcount == 0):
+                # Rather than what is missing, tell what took it away.
+                self._beside.require_none()
                 raise self._unlike(one).at(seqno=one.seqno)
             if one.cursor.rowcount == 1 and one.cursor.description and one.cursor.fetchone() == (False,):
                 raise self._changed(one).at(seqno=one.seqno)
-            self._beside.count(self._table(one.relation.relation_id), one.written)
 
     def _require_exact(self, changes: Sequence[_Change]) -> None:
         """Of columns whose type is another than the source's: that they print the texts which come."""
@@ -249,7 +263,7 @@ class Replayer:
                 at_new_key=at_new_key,
                 moves=moves,
                 between=reached.between,
-                watched=table.is_guarded(as_replica=self._moving.as_replica),
+                watched=relation.relation_id in self._watched,
             )
             self._statements[place] = statement.as_bytes(self._connection)
         cursor.execute(self._statements[place], parameters)
@@ -287,6 +301,15 @@ class Replayer:
             return True
         return False
 
+    def _has_triggers(self, table: TargetTable) -> bool:
+        as_replica = self._moving.as_replica
+        if not table.is_guarded(as_replica=as_replica):
+            return False
+        guards = find_guards(
+            self._connection, table, (INSERT, UPDATE), schema=self._schema, as_replica=as_replica, also_after=True
+        )
+        return any(guard.kind == TRIGGER for guard in guards)
+
     def _table(self, relation_id: int) -> TargetTable:
         return self._tables[relation_id]
 
@@ -296,6 +319,7 @@ class Replayer:
         if new:
             tables = describe_tables(self._connection, new, schema=self._schema)
             self._beside.begin(tables)
+            self._watched.update(table.relation.relation_id for table in tables if self._has_triggers(table))
             self._tables.update(zip((relation.relation_id for relation in new), tables, strict=True))
             self._narrow.update((table.relation.relation_id, narrow_columns(table)) for table in tables)
             self._inexact.update((table.relation.relation_id, inexact_columns(table)) for table in tables)
