@@ -39,6 +39,11 @@ REFUSALS = {
         target='CREATE TABLE t (id int PRIMARY KEY, v text CONSTRAINT "Short" CHECK (length(v) < 3))',
         says=("Short", "public.t"),
     ),
+    "a check of a partition": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text CONSTRAINT short CHECK (length(v) < 3)) "
+        "PARTITION BY RANGE (id); CREATE TABLE t1 PARTITION OF t DEFAULT",
+        says=("short", "ALTER TABLE public.t DROP"),
+    ),
     "a domain's check": Refusal(
         target="CREATE DOMAIN d AS text CONSTRAINT short CHECK (length(VALUE) < 3); "
         "CREATE TABLE t (id int PRIMARY KEY, v d)",

@@ -7,7 +7,6 @@ server's own parameter marks: a name may hold any character.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
@@ -16,7 +15,7 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
-from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, Reached, find_acting_keys
+from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.exact import find_unlike, inexact_columns, say_retyping, unlike
 from airflow_parallel_apply.pipeline.target.postgres.guards import (
@@ -32,9 +31,10 @@ from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
 from airflow_parallel_apply.pipeline.target.postgres.multiset import missing_images
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns, too_long
+from airflow_parallel_apply.pipeline.target.postgres.replay_changes import Change, Sent
 from airflow_parallel_apply.pipeline.target.postgres.replay_statements import build, is_there
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
-from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites, Written
+from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
 
 _PIPELINED: Final = 500
@@ -42,57 +42,6 @@ _SHOWN_LETTERS: Final = 200
 _EVENTS: Final = {Operation.INSERT: INSERT, Operation.DELETE: DELETE}
 
 _COLUMNS: Final = ("seqno", "relation_id", "operation", "values", "unsent", "old_key")
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """A statement on its way, and what to say if it finds no row."""
-
-    cursor: psycopg.RawCursor[Any]
-    operation: Operation
-    relation: Relation
-    seqno: int
-    key: tuple[object, ...]
-    may_be_done: bool
-    """Whether the target's own foreign keys may have done it (see `Cascades`)."""
-    moves: bool
-    """Deletes the row, and inserts it."""
-
-    @property
-    def written(self) -> Written:
-        """What it has done."""
-        count = self.cursor.rowcount
-        if self.moves:
-            return Written(inserted=count, deleted=count)
-        match self.operation:
-            case Operation.INSERT:
-                return Written(inserted=count)
-            case Operation.DELETE:
-                return Written(deleted=count)
-            case _:
-                return Written(updated=count)
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """One that is about to be sent. `old_key`: where the key changed."""
-
-    table: TargetTable
-    operation: Operation
-    seqno: int
-    values: Sequence[str | None]
-    unsent: str
-    old_key: Sequence[str | None] | None
-    reached: Reached
-
-    def texts(self, index: int) -> Iterator[str]:
-        """What it says of a column: its value, and the one that its key had."""
-        if index < len(self.values) and self.unsent[index : index + 1] != "1":
-            yield from (value for value in [self.values[index]] if value is not None)
-        told = self.table.relation.key_indexes or range(len(self.table.relation.columns))
-        for place, old in zip(told, self.old_key or (), strict=False):
-            if place == index and old is not None:
-                yield old
 
 
 class Replayer:
@@ -140,7 +89,7 @@ class Replayer:
         self._beside.require_none()
 
     def _run_some(self, rows: Iterator[tuple[Any, ...]]) -> None:
-        ready: list[_Change] = []
+        ready: list[Change] = []
         if not self._knows_keys:
             self._cascades.learn(find_acting_keys(self._connection, schema=self._schema))
             self._knows_keys = True
@@ -154,9 +103,9 @@ class Replayer:
             reached = self._cascades.reach(table.oid, seqno, operation)
             row = values_of(values) if table.relation.columns else []
             left = None if old_key is None else values_of(old_key)
-            ready.append(_Change(table, operation, seqno, row, unsent or "", left, reached))
+            ready.append(Change(table, operation, seqno, row, unsent or "", left, reached))
         self._require_exact(ready)
-        sent: list[_Sent] = []
+        sent: list[Sent] = []
         try:
             with self._connection.pipeline():
                 sent.extend(self._send(change) for change in ready)
@@ -172,9 +121,9 @@ class Replayer:
             if one.cursor.rowcount == 1 and one.cursor.description and one.cursor.fetchone() == (False,):
                 raise self._changed(one).at(seqno=one.seqno)
 
-    def _require_exact(self, changes: Sequence[_Change]) -> None:
+    def _require_exact(self, changes: Sequence[Change]) -> None:
         """Of columns whose type is another than the source's: that they print the texts which come."""
-        texts: dict[tuple[int, int], dict[str, _Change]] = {}
+        texts: dict[tuple[int, int], dict[str, Change]] = {}
         for change in changes:
             relation_id = change.table.relation.relation_id
             for index in self._inexact[relation_id]:
@@ -186,7 +135,7 @@ class Replayer:
             if odd is not None:
                 raise _odd(found[odd[0]], index, *odd)
 
-    def _unlike(self, one: _Sent) -> ParallelApplyError:
+    def _unlike(self, one: Sent) -> ParallelApplyError:
         """Why a statement changed another number of rows than one."""
         table = self._table(one.relation.relation_id)
         event = _EVENTS.get(one.operation, UPDATE)
@@ -206,7 +155,7 @@ class Replayer:
             return missing_images(table, 1, [_row_text(one.key)])
         return self._missing(one)
 
-    def _changed(self, one: _Sent) -> TargetError:
+    def _changed(self, one: Sent) -> TargetError:
         table = self._table(one.relation.relation_id)
         names = [column.name for column in one.relation.columns if column.key]
         row = f": {key_text(names, one.key)}" if names else ""
@@ -215,7 +164,7 @@ class Replayer:
     def _is_there(self, table: TargetTable, key: Sequence[object]) -> bool:
         return psycopg.RawCursor(self._connection).execute(is_there(table), list(key)).fetchone() is not None
 
-    def _missing(self, one: _Sent) -> TargetError:
+    def _missing(self, one: Sent) -> TargetError:
         names = [column.name for column in one.relation.columns if column.key]
         hint = "Somebody else changed the target, or the copies differed at the start."
         for column in self._table(one.relation.relation_id).fixed:
@@ -227,7 +176,7 @@ class Replayer:
             hint=hint,
         )
 
-    def _send(self, change: _Change) -> _Sent:
+    def _send(self, change: Change) -> Sent:
         table, operation, seqno, values, unsent = (
             change.table, change.operation, change.seqno, change.values, change.unsent
         )  # fmt: skip
@@ -270,7 +219,7 @@ class Replayer:
         # A row that has its new key already is found by that, but for one that is between two of its key's references.
         in_key = sum(any(table.is_key(column) for column in key.columns) for key in reached.between)
         may_be_done = reached.done and (not at_new_key or in_key > 1)
-        return _Sent(cursor, operation, relation, seqno, tuple(key), may_be_done, moves)
+        return Sent(cursor, operation, relation, seqno, tuple(key), may_be_done, moves)
 
     def _moves(
         self,
@@ -335,7 +284,7 @@ def _written(table: TargetTable, operation: Operation, *, moves: bool) -> list[i
     ]
 
 
-def _odd(change: _Change, index: int, text: str, refusal: psycopg.Error | None) -> ParallelApplyError:
+def _odd(change: Change, index: int, text: str, refusal: psycopg.Error | None) -> ParallelApplyError:
     """The error for a value that the target's column does not take as it is."""
     relation = change.table.relation
     key = [change.values[place] for place in relation.key_indexes]
@@ -353,7 +302,7 @@ def _row_text(values: Sequence[object]) -> str:
     return str(tuple(values))[:_SHOWN_LETTERS]
 
 
-def _located(error: psycopg.Error, sent: Sequence[_Sent]) -> Exception:
+def _located(error: psycopg.Error, sent: Sequence[Sent]) -> Exception:
     """The first statement without a result is the one that failed; the server skips those behind it."""
     found = translate(error, op="replay")
     for one in sent:

@@ -16,7 +16,9 @@ from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres.check import check_target, find_trouble, nested_findings
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
+from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
 from airflow_parallel_apply.pipeline.target.postgres.merge import MissingRows, explain_missing
 from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
 from airflow_parallel_apply.pipeline.target.postgres.positions import (
@@ -170,6 +172,11 @@ class PostgresTarget:
                     return
                 if isinstance(error, MissingRows):
                     raise explain_missing(self._session, error) from error
+                if isinstance(error, psycopg.Error):
+                    found = translate(error, op="commit")
+                    name_owner(self._session.connection(), found, error, schema=self._session.schema)
+                    raise found from error
+                name_owner(self._session.connection(), error, error.__cause__, schema=self._session.schema)
                 raise
 
     def _done_by_another(self, unit: Unit) -> bool:

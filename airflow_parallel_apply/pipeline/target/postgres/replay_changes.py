@@ -1,0 +1,65 @@
+"""Changes of a replay: what is to be sent, and what was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.model.change import Operation, Relation
+from airflow_parallel_apply.pipeline.target.postgres.cascades import Reached
+from airflow_parallel_apply.pipeline.target.postgres.side_writes import Written
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A statement on its way, and what to say if it finds no row."""
+
+    cursor: psycopg.RawCursor[Any]
+    operation: Operation
+    relation: Relation
+    seqno: int
+    key: tuple[object, ...]
+    may_be_done: bool
+    """Whether the target's own foreign keys may have done it (see `Cascades`)."""
+    moves: bool
+    """Deletes the row, and inserts it."""
+
+    @property
+    def written(self) -> Written:
+        """What it has done."""
+        count = self.cursor.rowcount
+        if self.moves:
+            return Written(inserted=count, deleted=count)
+        match self.operation:
+            case Operation.INSERT:
+                return Written(inserted=count)
+            case Operation.DELETE:
+                return Written(deleted=count)
+            case _:
+                return Written(updated=count)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One that is about to be sent. `old_key`: where the key changed."""
+
+    table: TargetTable
+    operation: Operation
+    seqno: int
+    values: Sequence[str | None]
+    unsent: str
+    old_key: Sequence[str | None] | None
+    reached: Reached
+
+    def texts(self, index: int) -> Iterator[str]:
+        """What it says of a column: its value, and the one that its key had."""
+        if index < len(self.values) and self.unsent[index : index + 1] != "1":
+            yield from (value for value in [self.values[index]] if value is not None)
+        told = self.table.relation.key_indexes or range(len(self.table.relation.columns))
+        for place, old in zip(told, self.old_key or (), strict=False):
+            if place == index and old is not None:
+                yield old
