@@ -50,6 +50,15 @@ _SHARED: Final = {
     "tests/provider/test_runs.py": "airflow",
 }
 
+_LONG: Final = {
+    "tests/crash/test_named_kills.py",
+    "tests/integration/test_airflow_scheduler.py",
+    "tests/integration/test_recopy.py",
+    "tests/integration/test_tied_tables.py",
+    "tests/integration/test_values_are_recast.py",
+}
+"""Each a minute or more on a busy machine."""
+
 _QUICK: Final = {
     "fsync": "off",
     "max_prepared_transactions": "10",
@@ -75,7 +84,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What runs long in one process, and would come last by its name, comes first: else the others wait for it."""
-    items.sort(key=lambda item: _SHARED.get(item.nodeid.partition("::")[0]) != "airflow")
+    items.sort(key=lambda item: _turn(item.nodeid.partition("::")[0]))
+
+
+def _turn(file: str) -> int:
+    return 0 if file in _SHARED else 1 if "/test_spark_" in file else 2 if file in _LONG else 3
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:

@@ -282,7 +282,7 @@ def test_who_may_be_committing_holds_up_the_bound_until_it_has(rig: Rig) -> None
         moment = clock(rig)
         assert not source_is_past(rig.config, rig.source, moment)
         slow.commit()
-    assert source_is_past(rig.config, rig.source, moment)
+    wait_until_past(rig, moment)
 
 
 def test_a_transaction_that_is_open_for_long_holds_up_nothing_and_belongs_to_its_commit(rig: Rig) -> None:
@@ -300,7 +300,7 @@ def test_a_transaction_that_is_open_for_long_holds_up_nothing_and_belongs_to_its
 
 
 def wait_until_past(rig: Rig, moment: datetime) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not source_is_past(rig.config, rig.source, moment):
         assert time.monotonic() < deadline
         time.sleep(0.1)
