@@ -86,7 +86,7 @@ class Queue(MemoryQueue):
         return super().tasks(queue, **options)
 
 
-class StillKeeper(LeaseRenewer):
+class StillRenewer(LeaseRenewer):
     """Renews when it is told to. A renewal waits while the lane is inside an exchange, as that of a thread does."""
 
     is_exchanging = False
@@ -142,7 +142,7 @@ class MemoryPipeline:
         self.generation = 0
         """Of the last run that opened."""
         self.actors: list[Actor] = []
-        self.keepers: dict[Actor, StillKeeper] = {}
+        self.renewers: dict[Actor, StillRenewer] = {}
         self.is_stop_asked = False
         self.commits = 0
         self._reached: dict[int, int] = {}
@@ -165,9 +165,9 @@ class MemoryPipeline:
         while seconds > 0:
             self.now += timedelta(seconds=min(seconds, third))
             seconds -= third
-            for actor, keeper in list(self.keepers.items()):
+            for actor, renewer in list(self.renewers.items()):
                 if actor.is_running and actor is not stalled:
-                    keeper.renew()
+                    renewer.renew()
 
     def restore(self, backup: tuple[TargetData, LedgerData]) -> None:
         """The target's database goes back to an earlier state of itself; with the ledger, where that is in it."""
@@ -281,16 +281,16 @@ class MemoryPipeline:
         report = LaneReport(lane=number, generation=generation)
         lost: list[str] = []
         renewing = MemoryLedger(self.ledger, pipeline="p", clock=lambda: self.now)
-        keeper = StillKeeper(
+        renewer = StillRenewer(
             MemoryQueue(self.engine),
             claimant=claimant,
             lease=LEASE,
             renew_fence=lambda: renewing.renew_lease(generation, LEASE),
             on_lost=lost.append,
         )
-        self.keepers[actor] = keeper
+        self.renewers[actor] = renewer
         with closing(self._session(lambda: began.get("claim"))) as session:
-            parts = LaneContext(
+            context = LaneContext(
                 config=self.config,
                 routing=session.ledger.routing(),
                 claimant=claimant,
@@ -299,13 +299,13 @@ class MemoryPipeline:
                 log=self.history.log,
                 store=LogStore(self.history.log),
                 stage=_Stage(session.target, self),
-                keeper=keeper,
+                renewer=renewer,
                 signals=LaneSignals(
                     stop_requested=lambda: self.is_stop_asked, cancelled=lambda: False, report=lambda report: None
                 ),
                 report=report,
             )
-            Lane(parts, lane=number, background_failure=lambda: None).run()
+            Lane(context, lane=number, background_failure=lambda: None).run()
         return report
 
 
