@@ -21,7 +21,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "operators": [_modules("operators.capture", "operators.router", "operators.coordinator", "operators.apply")],
         "sensors": [_modules("sensors.changes", "sensors.queue")],
-        "triggers": [_modules("triggers.changes", "triggers.fence", "triggers.source_time", "triggers.queue")],
+        "triggers": [_modules("triggers.changes", "triggers.lease", "triggers.source_time", "triggers.queue")],
         "extra-links": ["airflow_parallel_apply.operators.links.SparkLink"],
         "hooks": [_modules("hooks.pipeline", "hooks.queue")],
         "connection-types": [

@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
     """Who asks, and for which data interval, if any. `run_id` freezes a run's bounds (law 11); `owner` holds its
-    fence, across deployments.
+    lease, across deployments.
     """
 
     run_id: str

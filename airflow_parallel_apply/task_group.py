@@ -44,7 +44,7 @@ class ParallelApply(TaskGroup):
             )
 
     All parameters except the durations are templated. `PipelineTask` describes those that are not listed here.
-    Runs of one pipeline wait for each other at `open`, deferred, for at most `fence_timeout` each.
+    Runs of one pipeline wait for each other at `open`, deferred, for at most `lease_timeout` each.
     With a timetable that gives data intervals, a run applies what was committed before its interval's end.
 
     A parameter that is not given here comes from `default_args` of the group or its DAG, then from the operators.
@@ -56,7 +56,7 @@ class ParallelApply(TaskGroup):
     :param until: LSN at which a run ends; empty: the end of its data interval, or, if it has none or an empty one,
         everything committed at the source when the run first opens
     :param wait: how long a run waits for changes before it is skipped
-    :param fence_timeout: how long a run waits for one other run that owns the pipeline
+    :param lease_timeout: how long a run waits for one other run that owns the pipeline
     :param retries: retries of each task; a retried lane continues where the channels are
     :param retry_delay: time between two tries of a task
     :param pool: Airflow pool of each task
@@ -92,7 +92,7 @@ class ParallelApply(TaskGroup):
         error_values: bool | str | None = None,
         until: str | None = None,
         wait: timedelta | None = None,
-        fence_timeout: timedelta | None = None,
+        lease_timeout: timedelta | None = None,
         retries: int | None = None,
         retry_delay: timedelta | None = None,
         pool: str | None = None,
@@ -124,7 +124,7 @@ class ParallelApply(TaskGroup):
             "error_values": error_values,
         }
         more = dict(operator_args or {})
-        _check_operator_args(more, {*own, "until", "wait", "fence_timeout"})
+        _check_operator_args(more, {*own, "until", "wait", "lease_timeout"})
 
         def told(name: str, **others: Any) -> dict[str, Any]:
             """Everything for a task; what nobody gave is left to its defaults."""
@@ -134,9 +134,9 @@ class ParallelApply(TaskGroup):
             return {**present, **more.get(_ALL, {}), **more.get(name, {}), **placed}
 
         changes = ChangesAvailableSensor(**told("changes_available", wait=wait, until=until))
-        capture = CaptureOperator(**told("capture", until=until, fence_timeout=fence_timeout))
-        route = RouterOperator(**told("route", fence_timeout=fence_timeout))
-        opened = CoordinatorOperator(action="open", **told("open", fence_timeout=fence_timeout))
+        capture = CaptureOperator(**told("capture", until=until, lease_timeout=lease_timeout))
+        route = RouterOperator(**told("route", lease_timeout=lease_timeout))
+        opened = CoordinatorOperator(action="open", **told("open", lease_timeout=lease_timeout))
         lane = told("apply", map_index_template=_LANE_NAME)
         # Each lane gets its own from `open`.
         lane.pop("lanes", None)
@@ -145,7 +145,7 @@ class ParallelApply(TaskGroup):
             action="close",
             open_task_id=opened.task_id,
             apply_task_id=apply.task_id,
-            **told("close", fence_timeout=fence_timeout, outlets=outlets),
+            **told("close", lease_timeout=lease_timeout, outlets=outlets),
         )
         changes >> capture >> route >> opened >> apply >> close
 

@@ -4,7 +4,7 @@ Works with nothing but two connections of type postgres, `parallel_apply_source`
 pipeline of its own deserves a DAG of its own: ten lines with `ParallelApply`.
 
 Several pipelines may run at once, so the number of active runs is not limited here: runs of one pipeline wait for
-each other at its fence, in the target, whoever started them.
+each other at its lease, in the target, whoever started them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Replays the history of one database onto another: in parallel, in order, exactly
 - **capture** checks both sides and brings changes into the log; in a first run it makes publication, slot and log, and
   copies the rows that are there.
 - **route** plans: where units of work end, which transactions must run alone.
-- **open** takes the pipeline's fence; another run of it waits there, deferred.
+- **open** takes the pipeline's lease; another run of it waits there, deferred.
 - **apply** is a lane in each of its mapped tasks; any lane serves any channel.
 - **close** is green only if every channel stopped at the same transaction.
 
@@ -41,7 +41,7 @@ PARAMS = {
         type="string",
         pattern="^[a-z][a-z0-9_]{0,39}$",
         title="Pipeline",
-        description_md="Name under which the target keeps **positions**, plan and fence; "
+        description_md="Name under which the target keeps **positions**, plan and lease; "
         "another name is another pipeline.",
     ),
     "source_conn_id": Param(

@@ -16,7 +16,7 @@ _STYLES = {
     ChannelState.APPLYING: "green",
     ChannelState.FAILED: "bold red",
     ChannelState.BEHIND_FAILURE: "red",
-    ChannelState.AT_FENCE: "yellow",
+    ChannelState.AT_BARRIER: "yellow",
     ChannelState.AT_MERGE_POINT: "yellow",
     ChannelState.WAITING: "cyan",
 }

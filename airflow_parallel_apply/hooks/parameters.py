@@ -197,5 +197,5 @@ _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
     "ddl": _choice(DdlPolicy),
     "epoch_max_changes": _number,
     "error_values": _flag,
-    "fence_timeout": lambda _name, value: value,
+    "lease_timeout": lambda _name, value: value,
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import Context
 
 from airflow_parallel_apply.hooks import parameters
-from airflow_parallel_apply.operators.fence import FencedTask
+from airflow_parallel_apply.operators.lease import LeaseTask
 from airflow_parallel_apply.operators.spark import begin
 from airflow_parallel_apply.spark.endpoint import copier_on
 from airflow_parallel_apply.task import run_identity
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LINE_SECONDS: Final = 5.0
 
 
-class CaptureOperator(FencedTask):
+class CaptureOperator(LeaseTask):
     """Freezes the run's bound and captures a first part of the backlog; the lanes capture the rest.
 
     The first run of a pipeline creates publication, slot and log, copies the existing rows (`start`), and logs what it
@@ -33,7 +33,7 @@ class CaptureOperator(FencedTask):
         one, everything committed at the source when the run first opens
     """
 
-    template_fields: Sequence[str] = (*FencedTask.template_fields, "until")
+    template_fields: Sequence[str] = (*LeaseTask.template_fields, "until")
 
     _copier: Copier | None = None
     _next_line = 0.0

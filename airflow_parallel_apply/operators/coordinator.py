@@ -21,7 +21,7 @@ from airflow.sdk import Context, TaskInstanceState, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_parallel_apply.operators.earlier import wait_or_refuse
-from airflow_parallel_apply.operators.fence import FencedTask
+from airflow_parallel_apply.operators.lease import LeaseTask
 from airflow_parallel_apply.operators.spark import check_workers, release
 from airflow_parallel_apply.owner import goes_on
 from airflow_parallel_apply.pipeline.errors import FatalError, GapAhead, ParallelApplyError
@@ -46,7 +46,7 @@ class Action(StrEnum):
     """Ask a running pipeline to stop all its channels cleanly at one seqno."""
 
 
-class CoordinatorOperator(FencedTask):
+class CoordinatorOperator(LeaseTask):
     """Opens a run, closes it, or asks a running pipeline to stop, as `action` says.
 
     :param action: ``open``, ``close`` or ``stop``
@@ -54,7 +54,7 @@ class CoordinatorOperator(FencedTask):
     :param apply_task_id: for ``close``: id of the mapped lanes
     """
 
-    template_fields: Sequence[str] = (*FencedTask.template_fields, "open_task_id", "apply_task_id")
+    template_fields: Sequence[str] = (*LeaseTask.template_fields, "open_task_id", "apply_task_id")
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class CoordinatorOperator(FencedTask):
         from airflow_parallel_apply.pipeline.run import open_run
 
         identity = run_identity(context)
-        # Before the fence: what cannot apply keeps nobody else from it. The lanes find the session warm.
+        # Before the lease: what cannot apply keeps nobody else from it. The lanes find the session warm.
         session_id = check_workers(settings.spark, settings.config, settings.target)
 
         def open_it(*, catch_up: bool) -> OpenedRun:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from airflow.sdk import Context, DagRunState
 
-from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead
+from airflow_parallel_apply.pipeline.errors import GapAhead, LeaseBusy
 from airflow_parallel_apply.pipeline.model.interval import Interval, moment
 from airflow_parallel_apply.task import interval_of
 
@@ -30,7 +30,7 @@ _TO_COME: Final = frozenset({DagRunState.QUEUED, DagRunState.RUNNING})
 
 
 def wait_or_refuse(context: Context, gap: GapAhead) -> None:
-    """Return when the run is to apply the gap. Errors: `FenceBusy` when it has to wait, `GapAhead` when refused."""
+    """Return when the run is to apply the gap. Errors: `LeaseBusy` when it has to wait, `GapAhead` when refused."""
     interval = interval_of(context.get("data_interval_start"), context.get("data_interval_end"))
     dag_run = context["dag_run"]
     if interval is None or dag_run.logical_date is None:
@@ -55,7 +55,7 @@ def wait_or_refuse(context: Context, gap: GapAhead) -> None:
     else:
         raise _refusal(gap, dag_run.dag_id, interval)
     if waits:
-        raise FenceBusy(
+        raise LeaseBusy(
             f"{gap.message}; runs of earlier intervals are under way and go first",
             hint="It waits for them.",
             generation=gap.generation,

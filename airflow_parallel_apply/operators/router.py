@@ -6,10 +6,10 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from airflow_parallel_apply.operators.fence import FencedTask
+from airflow_parallel_apply.operators.lease import LeaseTask
 
 
-class RouterOperator(FencedTask):
+class RouterOperator(LeaseTask):
     """Turns the captured log into epochs, durably, at the target. Returns a summary of the plan."""
 
     def work(self, context: Context) -> dict[str, Any]:

@@ -173,7 +173,7 @@ class PipelineConfig:
     tell anyway. Errors stand in task logs, XCom, the queue and `status`.
     """
     lease: timedelta = timedelta(seconds=30)
-    fence_timeout: timedelta = timedelta(minutes=30)
+    lease_timeout: timedelta = timedelta(minutes=30)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.pipeline):

@@ -6,7 +6,7 @@
     ├── RetryableError            the same call may succeed later: retry it, bounded
     │   ├── Unavailable           a database, Spark or a lock cannot be reached now
     │   ├── Deadlock              sessions waited for each other's locks, and this one was rolled back
-    │   └── FenceBusy             another live run owns the pipeline, or goes first
+    │   └── LeaseBusy             another live run owns the pipeline, or goes first
     ├── OwnershipLost             somebody else goes on with this work: stop, change nothing
     └── FatalError                a person has to act; no position moved
         ├── GapAhead              what lies before a run's interval was not applied
@@ -109,7 +109,7 @@ class Deadlock(RetryableError):
     """Sessions waited for each other's locks, and the server rolled this one back."""
 
 
-class FenceBusy(RetryableError):
+class LeaseBusy(RetryableError):
     """Another live run owns the pipeline, under `generation`; or others go first, which apply up to `reach_seqno`.
     `is_lapsed`: the owner's lease is over, and it is waited for nevertheless.
     """

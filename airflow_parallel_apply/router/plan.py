@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.errors import FenceBusy
+from airflow_parallel_apply.pipeline.errors import LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import EpochKind
@@ -49,7 +49,7 @@ def plan(config: PipelineConfig, target: Endpoint) -> PlanReport:
                 routing=routing_of(config, writing.target.colocation(config.tables)),
             )
             return _report(extend_plan(log, writing, config, generation=None), left_to_open=False)
-        except FenceBusy:
+        except LeaseBusy:
             return _report(Planned(planned_seqno=writing.planned_seqno(), epochs=()), left_to_open=True)
 
 

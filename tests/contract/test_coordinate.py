@@ -1,4 +1,4 @@
-"""Coordinator, lanes, queue and target together, on a log written by hand: fences, stops, failures, recovery."""
+"""Coordinator, lanes, queue and target together, on a log written by hand: barriers, stops, failures, recovery."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.apply.fences import Fences
+from airflow_parallel_apply.pipeline.apply.barriers import Barriers
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
@@ -116,16 +116,16 @@ def test_a_lane_that_slept_on_a_serial_unit_does_not_take_the_channels_from_the_
     append(log_url, 0, [[Change("I", 1, "a")], [Change("T")]])
     generation = make(2)
     following = generation.open_session().target
-    serve = Fences.serve
+    serve = Barriers.serve
     woken = threading.Event()
 
-    def asleep(fences: Fences, task: Task) -> None:
+    def asleep(barriers: Barriers, task: Task) -> None:
         _hand_over(generation, "lane 0", "following")
         following.take(None, generation=generation.names.generation, token="following")
         woken.set()
-        serve(fences, task)
+        serve(barriers, task)
 
-    monkeypatch.setattr(Fences, "serve", asleep)
+    monkeypatch.setattr(Barriers, "serve", asleep)
     with pytest.raises(Cancelled):
         generation.lane(0, cancelled=woken.is_set)
     assert [(position.seqno, position.claim) for position in following.positions()] == [(0, "following")] * 2

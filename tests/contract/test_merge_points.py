@@ -165,7 +165,7 @@ def test_conflicts_close_together_make_the_merge_longer_up_to_what_is_fed(fed: G
     assert ends == [19, 59, 99, 99], "one epoch, two, and then all five that are fed"
 
 
-def test_a_fence_ends_a_merge(make: Make, log_url: str) -> None:
+def test_a_barrier_ends_a_merge(make: Make, log_url: str) -> None:
     append(
         log_url,
         0,
@@ -187,7 +187,7 @@ def test_a_fence_ends_a_merge(make: Make, log_url: str) -> None:
     task = claim_merge(generation)
     assert task is not None
     assert is_merge(task)
-    assert parked(generation) == [True, True, False], "a fence is no matter of the merge point"
+    assert parked(generation) == [True, True, False], "a barrier is no matter of the merge point"
     generation.coordinator.merge_points.close(task, 9)
     assert parked(generation) == [False, True, False]
     with psycopg.connect(generation.endpoint.url) as connection:

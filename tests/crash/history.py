@@ -91,7 +91,7 @@ class AwkwardHistory(History):
         self._connection = psycopg.connect(dsn)
         self._connection.execute("SET synchronous_commit = off")
         self._connection.commit()
-        self._writers = [Writer(self._connection, seed, fences=fences) for fences in (True, False)]
+        self._writers = [Writer(self._connection, seed, barriers=barriers) for barriers in (True, False)]
         self._writer = self._writers[0]
 
     def transaction(self) -> None:

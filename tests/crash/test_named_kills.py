@@ -10,7 +10,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.errors import FenceBusy
+from airflow_parallel_apply.pipeline.errors import LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from tests.crash.scene import Scene, spark_processes, wait_until
 from tests.support.step_process import Fault
@@ -26,7 +26,7 @@ PLACES = {
     "inside the target's transaction": Fault(at=f"{TARGET}:move", when="before", call=2),
     "between commit and finish": Fault(at=f"{TARGET}:PostgresTarget.commit", when="after", call=2),
     "between finish and feed": Fault(at=f"{COORDINATOR}.finish", when="after", call=2),
-    "at a fence": Fault(at=f"{COORDINATOR}.arrive", when="after", call=2),
+    "at a barrier": Fault(at=f"{COORDINATOR}.arrive", when="after", call=2),
     "inside the critical transaction": Fault(at=f"{TARGET}:Steps.run", when="after"),
     "between the critical transaction and its end": Fault(at=f"{COORDINATOR}.finish_serial", when="before"),
     "between positions and acknowledgement": Fault(at=f"{COORDINATOR}.acknowledge", when="before", call=2),
@@ -144,7 +144,7 @@ def test_a_run_whose_owner_is_dead_is_taken_over_when_its_lease_is_over_and_not_
     with closing(open_pipeline(written.rig.target, "p")) as session:
         # The lane's last sign of life, which it had no time for.
         session.ledger.renew_lease(opened.generation, timedelta(minutes=1))
-        with pytest.raises(FenceBusy, match="first"):
+        with pytest.raises(LeaseBusy, match="first"):
             written.open("second")
         session.ledger.renew_lease(opened.generation, timedelta(seconds=1))
     wait_until(lambda: _opens(written, "second"), what="the first run's lease to end")
@@ -203,7 +203,7 @@ def committed(scene: Scene) -> list[tuple[int, int, int]]:
 def _opens(scene: Scene, run_id: str) -> bool:
     try:
         scene.open(run_id)
-    except FenceBusy:
+    except LeaseBusy:
         return False
     return True
 

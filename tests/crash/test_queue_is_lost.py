@@ -31,7 +31,7 @@ COORDINATOR = "airflow_parallel_apply.pipeline.coordinate.coordinator:Coordinato
 
 PLACES = {
     "between commit and finish": Fault(at=COMMIT, when="after", call=2),
-    "at a fence": Fault(at=f"{COORDINATOR}.arrive", when="after", call=2),
+    "at a barrier": Fault(at=f"{COORDINATOR}.arrive", when="after", call=2),
     "between positions and acknowledgement": Fault(at=f"{COORDINATOR}.acknowledge", when="before", call=2),
 }
 """Where a lane dies."""

@@ -12,7 +12,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, QueueEndpoint, Start, TablePatterns
-from airflow_parallel_apply.pipeline.errors import FenceBusy, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.queue.model import QueueError
 from tests.hunt.disturb import Disturbances
@@ -94,7 +94,7 @@ class Player:
                 told = str(error)
                 self.say(f"    red: {told}")
                 self.tally.red.append(_stem(told))
-                if not isinstance(error, FenceBusy):
+                if not isinstance(error, LeaseBusy):
                     self._require_named(told)
                 self.tally.followed.append(follower.follow(error))
                 continue

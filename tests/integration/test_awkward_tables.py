@@ -41,14 +41,16 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("fences", [True, False], ids=["with fences", "without"])
+@pytest.mark.parametrize("barriers", [True, False], ids=["with barriers", "without"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_awkward_tables_are_equal_to_the_last_byte_after_random_transactions(rig: Rig, seed: int, fences: bool) -> None:
+def test_awkward_tables_are_equal_to_the_last_byte_after_random_transactions(
+    rig: Rig, seed: int, barriers: bool
+) -> None:
     """One lane for every other seed, which leaves channels furthest apart; else three."""
     lanes = 1 + seed % 2 * 2
-    require_equal_after(rig.having(lanes=lanes), seed, runs=3, fences=fences)
+    require_equal_after(rig.having(lanes=lanes), seed, runs=3, barriers=barriers)
     # Several lanes may be lucky.
-    if lanes == 1 and not fences:
+    if lanes == 1 and not barriers:
         assert rig.rows("SELECT sum(count) > 0 FROM parallel_apply.conflict") == [(True,)]
 
 
@@ -63,16 +65,16 @@ def test_they_are_through_spark_as_well(rig: Rig, seed: int, spark_server: Serve
             target=rig.target,
         ),
     )
-    require_equal_after(through_spark, seed, runs=1, fences=False)
+    require_equal_after(through_spark, seed, runs=1, barriers=False)
 
 
-def require_equal_after(rig: Rig, seed: int, *, runs: int, fences: bool) -> None:
-    """Most of a history with fences is replayed; one without brings channels into each other's way."""
+def require_equal_after(rig: Rig, seed: int, *, runs: int, barriers: bool) -> None:
+    """Most of a history with barriers is replayed; one without brings channels into each other's way."""
     make_tables(rig)
     rig.prepare()
     install(rig.source_dsn)
     with psycopg.connect(rig.source_dsn) as connection:
-        writer = Writer(connection, seed, fences=fences)
+        writer = Writer(connection, seed, barriers=barriers)
         for _ in range(runs):
             for _ in range(120):
                 writer.transaction()

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from airflow_parallel_apply.cli.check_view import check_view
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.pipeline.admin.watch import fence_view
+from airflow_parallel_apply.pipeline.admin.watch import lease_view
 from airflow_parallel_apply.pipeline.check import Checked, check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
@@ -210,7 +210,7 @@ def test_open_looks_at_the_source_again(rig: Rig, limited: Rig) -> None:
     with pytest.raises(ConfigurationError, match="no right to replicate"):
         open_run(limited.config, limited.source, limited.target, owner="run", run_id="run")
     execute(rig.source_dsn, f'ALTER ROLE "{ROLE}" REPLICATION')
-    assert fence_view("checked", limited.target).owner is None
+    assert lease_view("checked", limited.target).owner is None
     limited.run("run")
 
 

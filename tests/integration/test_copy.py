@@ -22,13 +22,13 @@ from airflow_parallel_apply.cli.status_view import status_view
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.admin.status import read_status
-from airflow_parallel_apply.pipeline.admin.watch import fence_view
+from airflow_parallel_apply.pipeline.admin.watch import lease_view
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres import load, parts
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, CopyOrder, CopyProgress
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
-    FenceBusy,
+    LeaseBusy,
     OwnershipLost,
     TargetError,
     Unavailable,
@@ -190,17 +190,17 @@ def test_two_copies_of_one_pipeline_do_not_meet(rig: Rig) -> None:
 
     class Meeting(LocalCopier):
         def copy(self, order: CopyOrder, parts: Sequence[int]) -> None:
-            with pytest.raises(FenceBusy, match="is copying"):
+            with pytest.raises(LeaseBusy, match="is copying"):
                 rig.prepare()
-            seen.append(fence_view("p", rig.target).owner)
+            seen.append(lease_view("p", rig.target).owner)
             super().copy(order, parts)
 
     seen: list[str | None] = []
-    assert fence_view("p", rig.target).owner is None
+    assert lease_view("p", rig.target).owner is None
     replace(rig, copier=lambda rig: Meeting(source=rig.source, target=rig.target)).prepare()
     require_equal(rig)
     assert "copies the source's rows" in (seen[0] or "")
-    assert fence_view("p", rig.target).owner is None
+    assert lease_view("p", rig.target).owner is None
 
 
 def test_a_restart_of_the_source_cuts_the_copy_off_and_the_next_one_is_whole(

@@ -18,7 +18,7 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
-from airflow_parallel_apply.pipeline.errors import FenceBusy, LogError, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.model.finding import Side
@@ -103,7 +103,7 @@ def test_a_live_run_is_not_dropped_unless_by_force(rig: Rig) -> None:
     rig.capture("alive")
     plan(rig.config, rig.target)
     opened = run.open_run(rig.config, rig.source, rig.target, owner="alive", run_id="alive")
-    with pytest.raises(FenceBusy, match="alive"):
+    with pytest.raises(LeaseBusy, match="alive"):
         dropped(rig)
     assert slots(rig) == [("parallel_apply_doomed",)]
     assert log_exists(rig.config.log_url)

@@ -15,9 +15,9 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.admin.watch import fence_view, look_for_changes, source_is_past
+from airflow_parallel_apply.pipeline.admin.watch import lease_view, look_for_changes, source_is_past
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead, Unavailable
+from airflow_parallel_apply.pipeline.errors import GapAhead, LeaseBusy, Unavailable
 from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.log.open import open_reader
@@ -131,7 +131,7 @@ def test_a_gap_ahead_is_refused_and_closed_by_the_interval_before(rig: Rig) -> N
     assert second.start <= raised.value.since < second.end
     assert raised.value.last_seqno == 9
     assert applied(rig) == 5
-    assert fence_view("p", rig.target).owner is None
+    assert lease_view("p", rig.target).owner is None
     rig.run("b", interval=second)
     rig.run("c", interval=third)
     assert each_once(rig)
@@ -170,13 +170,13 @@ def test_empty_intervals_between_are_no_gap(rig: Rig) -> None:
     assert each_once(rig)
 
 
-def test_a_run_that_waits_for_the_fence_knows_what_goes_first(rig: Rig) -> None:
+def test_a_run_that_waits_for_the_lease_knows_what_goes_first(rig: Rig) -> None:
     first, second, third = history(rig, intervals=3)
     for run_id, interval in (("a", first), ("b", second), ("c", third)):
         rig.capture(run_id, interval=interval)
     run.open_run(rig.config, rig.source, rig.target, owner="a", run_id="a", interval=first)
     for run_id, goes_first in (("b", 4), ("c", 9)):
-        with pytest.raises(FenceBusy) as busy:
+        with pytest.raises(LeaseBusy) as busy:
             run.open_run(rig.config, rig.source, rig.target, owner=run_id, run_id=run_id)
         assert busy.value.reach_seqno == goes_first
 
@@ -322,7 +322,7 @@ def test_a_covered_run_does_not_wait_for_the_run_under_way(rig: Rig) -> None:
     opened = run.open_run(rig.config, rig.source, rig.target, owner="b", run_id="b", interval=second)
     assert something(rig, first) is None
     assert something(rig, second) == "another run is under way"
-    with pytest.raises(FenceBusy) as busy:
+    with pytest.raises(LeaseBusy) as busy:
         run.open_run(rig.config, rig.source, rig.target, owner="c", run_id="c", interval=second)
     assert busy.value.generation == opened.generation
     assert busy.value.reach_seqno is None, "nothing goes first but the owner"

@@ -74,7 +74,7 @@ def look(rig: Rig, queue: QueueEndpoint | None) -> PipelineStatus:
 
 
 @pytest.mark.parametrize("lanes", [8, pytest.param(1, marks=pytest.mark.long)])
-def test_eight_channels_with_fences_and_merge_points_are_steered_from_elsewhere(
+def test_eight_channels_with_barriers_and_merge_points_are_steered_from_elsewhere(
     rig: Rig, elsewhere: QueueEndpoint, lanes: int
 ) -> None:
     rig = replace(rig.having(lanes=lanes), queue=elsewhere)

@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.copy.postgres import recopy
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy, ParallelApplyError, TargetError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy, ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 from tests.support.ddl_messages import ddl, install
@@ -214,7 +214,7 @@ def test_cut_off_at_any_line_it_is_run_again(rig: Rig, monkeypatch: pytest.Monke
 def test_no_run_and_no_other_copy_goes_on_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.capture("owner")
     opened = rig.open("owner")
-    with pytest.raises(FenceBusy):
+    with pytest.raises(LeaseBusy):
         again(rig, "t")
     rig.close(opened, rig.apply(opened))
     load = recopy.Recopy._load
@@ -222,7 +222,7 @@ def test_no_run_and_no_other_copy_goes_on_meanwhile(rig: Rig, monkeypatch: pytes
 
     def meet(*arguments: Any) -> Sequence[int]:
         for attempt in (lambda: rig.open("another"), lambda: again(rig, "u")):
-            with pytest.raises(FenceBusy) as busy:
+            with pytest.raises(LeaseBusy) as busy:
                 attempt()
             met.append(busy.value)
         change(rig, "captured meanwhile")

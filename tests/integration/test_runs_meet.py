@@ -11,7 +11,7 @@ import pytest
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.run import preparing
@@ -114,7 +114,7 @@ def test_a_run_that_waits_for_another_leaves_the_capture_to_it(rig: Rig) -> None
     insert(rig, 4, 6)
     waiting = rig.capture("b")
     assert (waiting.rows, waiting.done) == (0, False)
-    with pytest.raises(FenceBusy, match="run a owns the pipeline"):
+    with pytest.raises(LeaseBusy, match="run a owns the pipeline"):
         opened(rig, "b")
     assert run.close_run(first, rig.config, rig.target, rig.apply(first)).stop_seqno == 2
     second = opened(rig, "b")
@@ -189,7 +189,7 @@ def test_a_run_whose_lanes_wait_for_slots_keeps_the_pipeline_while_it_is_known_t
         )
 
     lapsed_for("5 minutes")
-    with pytest.raises(FenceBusy, match="run a owns the pipeline, and goes on") as busy:
+    with pytest.raises(LeaseBusy, match="run a owns the pipeline, and goes on") as busy:
         follow(goes_on=True)
     assert busy.value.is_lapsed
     assert run.close_run(first, rig.config, rig.target, rig.apply(first)).stop_seqno == 2

@@ -181,7 +181,7 @@ def test_a_critical_transaction_whose_sets_are_refused_is_replayed(rig: PlainRig
 
 
 def test_truncates_among_transactions_whose_checks_wait_for_the_end_of_them_all(rig: PlainRig) -> None:
-    """Dense fences make one transaction of several."""
+    """Dense barriers make one transaction of several."""
     rig.both(
         "CREATE TABLE parent (id integer PRIMARY KEY)",
         "CREATE TABLE child (id integer PRIMARY KEY, parent integer REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",

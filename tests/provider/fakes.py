@@ -11,7 +11,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.admin import watch
-from airflow_parallel_apply.pipeline.admin.watch import FenceView, Look
+from airflow_parallel_apply.pipeline.admin.watch import LeaseView, Look
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 from airflow_parallel_apply.pipeline.run import CaptureReport, ClosedRun, OpenedRun
@@ -75,9 +75,9 @@ class FakePipeline:
             return False
         return True
 
-    def fence_view(self, pipeline, target):
-        self._step("fence_view")
-        return FenceView(
+    def lease_view(self, pipeline, target):
+        self._step("lease_view")
+        return LeaseView(
             owner=self.owner,
             lapsed_owner=self.lapsed_owner,
             generation=self.generation,
@@ -148,7 +148,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> FakePipeline:
     monkeypatch.setattr(watch, "look_for_changes", fake.look_for_changes)
     monkeypatch.setattr(watch, "changes_since", fake.changes_since)
     monkeypatch.setattr(watch, "source_is_past", fake.source_is_past)
-    monkeypatch.setattr(watch, "fence_view", fake.fence_view)
+    monkeypatch.setattr(watch, "lease_view", fake.lease_view)
     monkeypatch.setattr(run, "shared_session", lambda opened, config, target, queue, *, make: fake.session_id)
     for name in ("capture", "open_run", "apply", "close_run"):
         monkeypatch.setattr(run, name, getattr(fake, name))

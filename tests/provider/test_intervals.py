@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from airflow_parallel_apply.operators import earlier
 from airflow_parallel_apply.operators.earlier import first_missing, wait_or_refuse
-from airflow_parallel_apply.pipeline.errors import FenceBusy, GapAhead
+from airflow_parallel_apply.pipeline.errors import GapAhead, LeaseBusy
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.task import interval_of
-from airflow_parallel_apply.triggers import FenceTrigger, SourceTimeTrigger
+from airflow_parallel_apply.triggers import LeaseTrigger, SourceTimeTrigger
 from tests.provider.conftest import REPOSITORY
 from tests.provider.fakes import FakePipeline
 
@@ -152,7 +152,7 @@ INSIDE_TWO = hour(2).start + timedelta(minutes=20)
 
 def test_runs_that_are_under_way_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [hourly(2, "queued"), hourly(3, "running"), hourly(4, "queued")]
-    with pytest.raises(FenceBusy) as busy:
+    with pytest.raises(LeaseBusy) as busy:
         judge(monkeypatch, before, INSIDE_TWO)
     assert (busy.value.reach_seqno, busy.value.generation) == (41, 3)
 
@@ -230,8 +230,8 @@ def source_time(deadline: datetime) -> SourceTimeTrigger:
     )
 
 
-def fence(*, deadline: datetime, reach_seqno: int | None = None) -> FenceTrigger:
-    return FenceTrigger(
+def lease(*, deadline: datetime, reach_seqno: int | None = None) -> LeaseTrigger:
+    return LeaseTrigger(
         pipeline="orders",
         target_conn_id="parallel_apply_target",
         owner="me",
@@ -248,13 +248,13 @@ PAST = pendulum.now("UTC").subtract(minutes=1)
 @pytest.mark.usefixtures("connections")
 class TestTriggers:
     def test_they_survive_being_stored(self) -> None:
-        for trigger in (source_time(SOON), fence(deadline=SOON, reach_seqno=4)):
+        for trigger in (source_time(SOON), lease(deadline=SOON, reach_seqno=4)):
             path, arguments = trigger.serialize()
             again = import_string(path)(**json.loads(json.dumps(arguments)))
             assert again.serialize() == (path, arguments)
 
-    def test_a_fence_trigger_of_an_older_release_still_works(self, pipeline: FakePipeline) -> None:
-        old = FenceTrigger(
+    def test_a_lease_trigger_of_an_older_release_still_works(self, pipeline: FakePipeline) -> None:
+        old = LeaseTrigger(
             pipeline="orders", target_conn_id="parallel_apply_target", owner="me", deadline=SOON.isoformat()
         )
         assert event(old)["status"] == "free"
@@ -275,14 +275,14 @@ class TestTriggers:
         self, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pipeline.applied_seqno = 3
-        assert event(fence(deadline=PAST, reach_seqno=4))["status"] == "busy"
+        assert event(lease(deadline=PAST, reach_seqno=4))["status"] == "busy"
         pipeline.applied_seqno = 4
-        assert event(fence(deadline=SOON, reach_seqno=4))["status"] == "free"
-        monkeypatch.setattr("airflow_parallel_apply.triggers.fence._LOOK_AGAIN", timedelta(0))
-        assert event(fence(deadline=SOON, reach_seqno=9))["status"] == "free", "it is time to ask Airflow again"
+        assert event(lease(deadline=SOON, reach_seqno=4))["status"] == "free"
+        monkeypatch.setattr("airflow_parallel_apply.triggers.lease._LOOK_AGAIN", timedelta(0))
+        assert event(lease(deadline=SOON, reach_seqno=9))["status"] == "free", "it is time to ask Airflow again"
 
     def test_a_queue_that_moves_is_waited_for_beyond_the_deadline(self, pipeline: FakePipeline) -> None:
         pipeline.owner = "another run"
-        assert event(fence(deadline=PAST))["status"] == "busy"
+        assert event(lease(deadline=PAST))["status"] == "busy"
         pipeline.generation = 8
-        assert event(fence(deadline=PAST))["status"] == "moved"
+        assert event(lease(deadline=PAST))["status"] == "moved"

@@ -14,7 +14,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_parallel_apply.operators.stop import StopMarker, means_stop
-from airflow_parallel_apply.pipeline.errors import FenceBusy, TargetError
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, TargetError
 from airflow_parallel_apply.task import RunIdentity
 from tests.provider.conftest import REPOSITORY
 from tests.provider.fakes import FakePipeline
@@ -209,40 +209,40 @@ def test_a_connection_of_the_wrong_type_is_refused_by_the_first_task(run: Run, p
 
 
 def test_open_waits_deferred_while_another_run_owns_the_pipeline(run: Run, pipeline: FakePipeline) -> None:
-    pipeline.fail["open"] = [FenceBusy("owned by another run")]
+    pipeline.fail["open"] = [LeaseBusy("owned by another run")]
     done = run()
     assert done.state == "success"
-    assert pipeline.calls[3:6] == ["open", "fence_view", "open"]
+    assert pipeline.calls[3:6] == ["open", "lease_view", "open"]
 
 
 def test_a_triggerer_that_cannot_look_leaves_the_last_word_to_the_task(run: Run, pipeline: FakePipeline) -> None:
-    pipeline.fail["open"] = [FenceBusy("owned by another run")]
-    pipeline.fail["fence_view"] = [TargetError("no route from the triggerer")]
+    pipeline.fail["open"] = [LeaseBusy("owned by another run")]
+    pipeline.fail["lease_view"] = [TargetError("no route from the triggerer")]
     done = run()
     assert done.state == "success"
     pipeline.calls.clear()
-    pipeline.fail["open"] = [FenceBusy("owned by another run"), FenceBusy("owned by another run")]
-    pipeline.fail["fence_view"] = [TargetError("no route from the triggerer")]
+    pipeline.fail["open"] = [LeaseBusy("owned by another run"), LeaseBusy("owned by another run")]
+    pipeline.fail["lease_view"] = [TargetError("no route from the triggerer")]
     done = run()
     assert done.state == "failed"
     assert "no route from the triggerer" in close_error(done)
 
 
 def test_a_first_run_waits_deferred_while_another_one_copies(run: Run, pipeline: FakePipeline) -> None:
-    pipeline.fail["capture"] = [FenceBusy("another run of pipeline p is copying", generation=0)]
+    pipeline.fail["capture"] = [LeaseBusy("another run of pipeline p is copying", generation=0)]
     done = run()
     assert done.state == "success"
-    assert pipeline.calls[1:4] == ["capture", "fence_view", "capture"]
+    assert pipeline.calls[1:4] == ["capture", "lease_view", "capture"]
 
 
 def test_a_deferral_holds_only_what_the_supervisors_wire_knows(pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
     from airflow.sdk.execution_time.comms import DeferTask, _RequestFrame
 
     monkeypatch.setattr(
-        "airflow_parallel_apply.operators.fence.run_identity", lambda context: RunIdentity(run_id="r", owner="o")
+        "airflow_parallel_apply.operators.lease.run_identity", lambda context: RunIdentity(run_id="r", owner="o")
     )
     with pytest.raises(TaskDeferred) as raised:
-        dag.get_task("open")._wait({}, FenceBusy("owned by another run"), None)
+        dag.get_task("open")._wait({}, LeaseBusy("owned by another run"), None)
     path, arguments = raised.value.trigger.serialize()
     message = DeferTask(
         classpath=path,
@@ -254,9 +254,9 @@ def test_a_deferral_holds_only_what_the_supervisors_wire_knows(pipeline: FakePip
     assert _RequestFrame(id=1, body=message.model_dump()).as_bytes()
 
 
-def test_waiting_for_the_fence_is_bounded(run: Run, pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
-    monkeypatch.setattr(dag.get_task("open"), "fence_timeout", timedelta(0))
-    pipeline.fail["open"] = [FenceBusy("owned by another run")]
+def test_waiting_for_the_lease_is_bounded(run: Run, pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
+    monkeypatch.setattr(dag.get_task("open"), "lease_timeout", timedelta(0))
+    pipeline.fail["open"] = [LeaseBusy("owned by another run")]
     pipeline.owner = "somebody else"
     done = run()
     assert done.state == "failed"

@@ -13,7 +13,7 @@ from airflow.sdk.module_loading import import_string
 
 from airflow_parallel_apply.pipeline.admin.watch import Look
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
-from airflow_parallel_apply.triggers import ChangesTrigger, FenceTrigger
+from airflow_parallel_apply.triggers import ChangesTrigger, LeaseTrigger
 from tests.provider.fakes import FakePipeline
 
 pytestmark = pytest.mark.usefixtures("connections")
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("connections")
 
 @pytest.fixture(autouse=True)
 def poll_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("changes", "fence"):
+    for module in ("changes", "lease"):
         monkeypatch.setattr(f"airflow_parallel_apply.triggers.{module}._POLL_SECONDS", 0.01)
 
 
@@ -43,8 +43,8 @@ def changes(deadline: str) -> ChangesTrigger:
     )
 
 
-def fence(deadline: str) -> FenceTrigger:
-    return FenceTrigger(pipeline="orders", target_conn_id="parallel_apply_target", owner="me", deadline=deadline)
+def lease(deadline: str) -> LeaseTrigger:
+    return LeaseTrigger(pipeline="orders", target_conn_id="parallel_apply_target", owner="me", deadline=deadline)
 
 
 def event(trigger: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def event(trigger: Any) -> dict[str, Any]:
     return asyncio.run(first())
 
 
-@pytest.mark.parametrize("trigger", [changes(PAST), fence(PAST)], ids=["changes", "fence"])
+@pytest.mark.parametrize("trigger", [changes(PAST), lease(PAST)], ids=["changes", "lease"])
 def test_a_trigger_survives_being_stored(trigger: Any) -> None:
     path, arguments = trigger.serialize()
     again = import_string(path)(**json.loads(json.dumps(arguments)))
@@ -64,10 +64,10 @@ def test_a_trigger_survives_being_stored(trigger: Any) -> None:
 
 def test_paths_are_wire_format() -> None:
     assert changes(PAST).serialize()[0] == "airflow_parallel_apply.triggers.changes.ChangesTrigger"
-    assert fence(PAST).serialize()[0] == "airflow_parallel_apply.triggers.fence.FenceTrigger"
+    assert lease(PAST).serialize()[0] == "airflow_parallel_apply.triggers.lease.LeaseTrigger"
 
 
-@pytest.mark.parametrize("trigger", [changes(PAST), fence(PAST)], ids=["changes", "fence"])
+@pytest.mark.parametrize("trigger", [changes(PAST), lease(PAST)], ids=["changes", "lease"])
 def test_nothing_secret_is_stored(trigger: Any) -> None:
     assert "secret" not in json.dumps(trigger.serialize())
 
@@ -105,29 +105,35 @@ def test_a_restarting_database_is_waited_for(pipeline: FakePipeline) -> None:
     assert pipeline.calls == ["changes_since"] * 4
 
 
-def test_a_free_fence_ends_the_wait(pipeline: FakePipeline) -> None:
-    assert event(fence(later()))["status"] == "free"
+def test_a_free_lease_ends_the_wait(pipeline: FakePipeline) -> None:
+    assert event(lease(later()))["status"] == "free"
 
 
-def test_our_own_fence_is_free_for_us(pipeline: FakePipeline) -> None:
+def test_our_own_lease_is_free_for_us(pipeline: FakePipeline) -> None:
     pipeline.owner = "me"
-    assert event(fence(later()))["status"] == "free"
+    assert event(lease(later()))["status"] == "free"
 
 
-def test_a_fence_that_stays_busy_names_its_owner(pipeline: FakePipeline) -> None:
+def test_a_lease_that_stays_busy_names_its_owner(pipeline: FakePipeline) -> None:
     pipeline.owner = "another run"
-    assert event(fence(PAST)) == {"status": "busy", "owner": "another run", "deadline": PAST, "generation": None}
+    assert event(lease(PAST)) == {"status": "busy", "owner": "another run", "deadline": PAST, "generation": None}
 
 
 def test_an_owner_that_airflow_says_goes_on_is_not_asked_about_at_every_look(
     pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lease is over, so the fence looks free; the task asks Airflow again after a while."""
-    waiting = {**fence(PAST).serialize()[1], "generation": pipeline.generation, "lapsed": True}
+    """Its lease is over, so the lease looks free; the task asks Airflow again after a while."""
+    waiting = {**lease(PAST).serialize()[1], "generation": pipeline.generation, "lapsed": True}
     pipeline.lapsed_owner = "another run"
-    assert event(FenceTrigger(**waiting))["owner"] == "another run", "not free up to the deadline"
+    assert event(LeaseTrigger(**waiting))["owner"] == "another run", "not free up to the deadline"
     pipeline.lapsed_owner = None
-    assert event(FenceTrigger(**waiting))["status"] == "free", "it was released"
+    assert event(LeaseTrigger(**waiting))["status"] == "free", "it was released"
     pipeline.lapsed_owner = "another run"
-    monkeypatch.setattr("airflow_parallel_apply.triggers.fence._LOOK_AGAIN", timedelta(0))
-    assert event(FenceTrigger(**waiting))["status"] == "free", "it is time to ask Airflow again"
+    monkeypatch.setattr("airflow_parallel_apply.triggers.lease._LOOK_AGAIN", timedelta(0))
+    assert event(LeaseTrigger(**waiting))["status"] == "free", "it is time to ask Airflow again"
+
+
+def test_a_task_that_was_deferred_by_an_earlier_release_finds_its_trigger() -> None:
+    from airflow_parallel_apply.triggers.fence import FenceTrigger
+
+    assert FenceTrigger is LeaseTrigger

@@ -37,8 +37,8 @@ runpy.run_path(sys.argv[1])
 from datetime import timedelta
 from airflow.sdk.exceptions import AirflowNotFoundException, TaskDeferred
 from airflow_parallel_apply.hooks import connections
-from airflow_parallel_apply.operators.fence import FencedTask
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
+from airflow_parallel_apply.operators.lease import LeaseTask
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
 from airflow_parallel_apply.sensors import ChangesAvailableSensor, QueueEmptySensor
 from airflow_parallel_apply.pipeline.admin.watch import Look
 

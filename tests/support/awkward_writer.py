@@ -54,13 +54,13 @@ _RICH: Final[dict[str, list[str]]] = {
 
 
 class Writer:
-    """Random transactions at the source; the same for the same seed. `fences`: with truncates, DDL and key changes that
-    leave a value unsent; every sixth transaction is critical then, and without them none is.
+    """Random transactions at the source; the same for the same seed. `barriers`: with truncates, DDL and key changes
+    that leave a value unsent; every sixth transaction is critical then, and without them none is.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], seed: int, *, fences: bool = True) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], seed: int, *, barriers: bool = True) -> None:
         self._connection = connection
-        self._fences = fences
+        self._barriers = barriers
         self._random = random.Random(seed)
         self._actions: list[Callable[[], None]] = [
             self._bag, self._bag, self._bag_parts, self._keyed, self._keyed, self._generated, self._rich, self._rich,
@@ -74,9 +74,9 @@ class Writer:
             if pick.random() < 0.15:
                 self._aborted_subtransaction()
             pick.choice(self._actions)()
-        if self._fences and pick.random() < 0.02:
+        if self._barriers and pick.random() < 0.02:
             self._run(f"TRUNCATE {pick.choice(_TRUNCATED)}")
-        if self._fences and pick.random() < 0.02:
+        if self._barriers and pick.random() < 0.02:
             self._define()
         if pick.random() < 0.08:
             self._connection.rollback()
@@ -188,7 +188,7 @@ class Writer:
         first = self._id()
         for one, other in ((first, 1000), (first + 1, first), (first + 2, first + 1), (1000, first + 2)):
             self._run("UPDATE full_keyed SET id = %s WHERE id = %s", other, one)
-            if self._fences:
+            if self._barriers:
                 self._run("UPDATE toast SET id = %s WHERE id = %s", other, one)
 
     def _generated(self) -> None:
@@ -232,7 +232,7 @@ class Writer:
                     pick.choice([None, "y" * 9000]),
                     number,
                 )
-            case 4 if self._fences:
+            case 4 if self._barriers:
                 self._run("UPDATE toast SET id = %s, n = -1 WHERE id = %s", self._id(), number)
             case _:
                 self._run("DELETE FROM toast WHERE id = %s", number)
@@ -276,7 +276,7 @@ class Writer:
                 self._run(
                     "INSERT INTO seat VALUES (%s, %s, %s, %s, %s, repeat(md5(%s), %s))",
                     number, place, f"Code{place % 9}", pick.random() < 0.5, self._text(), str(place),
-                    200 if self._fences else 2,
+                    200 if self._barriers else 2,
                 )  # fmt: skip
             case 2:
                 self._run("UPDATE seat SET live = NOT live WHERE id = %s", number)

@@ -97,7 +97,7 @@ class Generation:
             self.queue,
             claimant=claimant,
             lease=self.config.lease,
-            renew_fence=lambda: renewing.ledger.renew_lease(self.names.generation, self.config.lease),
+            renew_lease=lambda: renewing.ledger.renew_lease(self.names.generation, self.config.lease),
             on_lost=lambda what: None,
         ) as renewer:
             context = LaneContext(

@@ -11,7 +11,7 @@ import shlex
 from contextlib import closing, suppress
 
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
-from airflow_parallel_apply.pipeline.errors import FenceBusy, LogError, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.open import log_exists
@@ -39,7 +39,7 @@ def drop_pipeline(
     with_log: bool = False,
     force: bool = False,
 ) -> Removal:
-    """`FenceBusy` while a run is alive, unless `force`: nothing is removed then. `with_log` needs `log_url`. `queue`:
+    """`LeaseBusy` while a run is alive, unless `force`: nothing is removed then. `with_log` needs `log_url`. `queue`:
     where it has its tasks, if not in the target.
     """
     removal = _drop_target(pipeline, target, queue, log_url, force=force)
@@ -70,7 +70,7 @@ def _drop_target(
                 removal += Removal(left=(Leftover(side=Side.QUEUE, what=what),))
             if log_url is not None and log_exists(log_url):
                 forget_reader(log_url, reader_entry(writing.target, target, pipeline))
-    except FenceBusy:
+    except LeaseBusy:
         raise
     except (ParallelApplyError, QueueError) as error:
         return _unreachable(Side.TARGET, error, target_connector(target).drop_commands(pipeline))

@@ -40,7 +40,7 @@ class ChannelState(StrEnum):
     IDLE = "idle"
     WAITING = "waiting"
     APPLYING = "applying"
-    AT_FENCE = "at fence"
+    AT_BARRIER = "at barrier"
     AT_MERGE_POINT = "at merge point"
     BEHIND_FAILURE = "behind failure"
     FAILED = "failed"
@@ -307,8 +307,8 @@ def _doing(
     if head.err:
         return ChannelState.FAILED, "a person: " + head.err
     if head.at >= PARKED:
-        if head.value["kind"] == Kind.FENCE:
-            return ChannelState.AT_FENCE, "the other channels"
+        if head.value["kind"] == Kind.BARRIER:
+            return ChannelState.AT_BARRIER, "the other channels"
         if state is not None and state.merging is not None:
             return ChannelState.AT_MERGE_POINT, f"a merge point: {_conflict(state.merging)}"
     if head.at > pendulum.now("UTC"):

@@ -1,4 +1,4 @@
-"""Looking at a pipeline without owning it: what waits for changes, or for the fence, asks here. Changes nothing."""
+"""Looking at a pipeline without owning it: what waits for changes, or for the lease, asks here. Changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHANGES: Final = "changes were committed at the source"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FenceView:
+class LeaseView:
     """Who owns a pipeline under a lease that lasts, or copies for it, if anybody; the last generation; up to where all
     channels have applied.
     """
@@ -106,14 +106,14 @@ def source_is_past(config: PipelineConfig, source: Endpoint, time: datetime) -> 
         return looking.is_past(time)
 
 
-def fence_view(pipeline: str, target: Endpoint) -> FenceView:
+def lease_view(pipeline: str, target: Endpoint) -> LeaseView:
     """As it is now."""
     with closing(open_pipeline(target, pipeline)) as reading:
         state = reading.ledger.state()
         if state is None:
             owner = _COPYING if is_copying(target, pipeline) else None
-            return FenceView(owner=owner, generation=NO_GENERATION, applied_seqno=NO_SEQNO)
-        return FenceView(
+            return LeaseView(owner=owner, generation=NO_GENERATION, applied_seqno=NO_SEQNO)
+        return LeaseView(
             owner=state.owner if state.is_owned else None,
             lapsed_owner=None if state.is_owned else state.owner,
             generation=state.generation,

@@ -16,8 +16,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
+from airflow_parallel_apply.pipeline.apply.barriers import Barriers
 from airflow_parallel_apply.pipeline.apply.channel_apply import ChannelApply
-from airflow_parallel_apply.pipeline.apply.fences import Fences
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled
@@ -46,7 +46,7 @@ class Lane:
     ) -> None:
         self._context = context
         self._background_failure = background_failure
-        self._fences = Fences(context)
+        self._barriers = Barriers(context)
         self._branches = ChannelApply(context, self._check)
         count = context.config.channels
         self._own_first = [context.names.channel((lane + offset) % count) for offset in range(count)]
@@ -137,14 +137,14 @@ class Lane:
         self._context.renewer.hold(CLAIM, task)
         try:
             if task.queue == self._context.names.serial:
-                self._fences.serve(task)
+                self._barriers.serve(task)
                 return
             work = ChannelWork.of_task(task)
             self._context.report.channels.add(work.channel)
             state = self._context.retrying(self._context.coordinator.state)
             if state.fails_below(work.first_seqno):
                 self._context.exchange(self._context.coordinator.park)
-            elif work.kind is Kind.FENCE:
+            elif work.kind is Kind.BARRIER:
                 self._context.exchange(self._context.coordinator.arrive)
             elif state.merging is not None:
                 self._context.exchange(self._context.coordinator.merge_points.join)

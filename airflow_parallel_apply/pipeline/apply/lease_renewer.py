@@ -26,7 +26,7 @@ _RENEWALS_PER_LEASE: Final = 3
 
 
 class LeaseRenewer:
-    """Renews any number of held tasks, and the fence, every third of a lease. Thread-safe."""
+    """Renews any number of held tasks, and the lease, every third of a lease. Thread-safe."""
 
     def __init__(
         self,
@@ -34,13 +34,13 @@ class LeaseRenewer:
         *,
         claimant: str,
         lease: timedelta,
-        renew_fence: Callable[[], None],
+        renew_lease: Callable[[], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self._queue = queue
         self._claimant = claimant
         self._lease = lease
-        self._renew_fence = renew_fence
+        self._renew_lease = renew_lease
         self._on_lost = on_lost
         self._held: dict[str, Task] = {}
         self._lock = threading.RLock()
@@ -71,13 +71,13 @@ class LeaseRenewer:
             return after
 
     def renew(self) -> None:
-        """Renew the fence and all that is held, once."""
+        """Renew the lease and all that is held, once."""
         try:
-            self._renew_fence()
+            self._renew_lease()
         except OwnershipLost:
-            self._on_lost("fence")
+            self._on_lost("lease")
         except ParallelApplyError as error:
-            _logger.warning("the fence was not renewed, trying again: %s", error)
+            _logger.warning("the lease was not renewed, trying again: %s", error)
         self._renew_tasks()
 
     def __enter__(self) -> Self:

@@ -3,7 +3,7 @@
 Mostly it is one critical transaction. A large load behind a TRUNCATE stays set-based: the rows between two statements
 are staged and merged like any unit. After DDL the target's tables are others than staging could know, so what follows
 is replayed change by change; so is a transaction that is small, or that changes the definition of a table it writes,
-or that has many unsent key changes, and so are several transactions, which dense fences made one unit.
+or that has many unsent key changes, and so are several transactions, which dense barriers made one unit.
 
 Before the first row under a newer definition the target is brought to it, or the unit stops there.
 """

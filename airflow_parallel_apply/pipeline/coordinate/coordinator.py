@@ -161,9 +161,9 @@ class Coordinator:
             return held
         raise moves_too_fast()
 
-    def arrive(self, fence: Task) -> None:
-        """A channel is drained up to its fence; the last one to arrive opens the serialization point."""
-        work = ChannelWork.of_task(fence)
+    def arrive(self, marker: Task) -> None:
+        """A channel is drained up to its barrier; the last one to arrive opens the serialization point."""
+        work = ChannelWork.of_task(marker)
         for _ in range(MAX_RACES):
             found = self.queue.tasks(self.names.barrier, ids=[self.names.barrier_id(work.epoch)])
             if not found:
@@ -187,26 +187,26 @@ class Coordinator:
                     claimant=self._claimant,
                     insert=insert,
                     change=[
-                        Change(ref=fence.ref, value=fence.value, at=PARKED, claimed=False),
+                        Change(ref=marker.ref, value=marker.value, at=PARKED, claimed=False),
                         Change(ref=barrier.ref, value={**barrier.value, "arrived": arrived}, at=PARKED, claimed=False),
                     ],
                 )
             except DependencyError as error:
-                if any(failure.task_id == fence.task_id for failure in error.changes):
+                if any(failure.task_id == marker.task_id for failure in error.changes):
                     raise
                 continue
             return
-        raise Unavailable("the fence's barrier moves faster than this lane can follow", op="arrive")
+        raise Unavailable("the barrier moves faster than this lane can follow", op="arrive")
 
     def finish_serial(self, task: Task) -> None:
-        """Close a serialization point: its fences and barrier go, and the channels go on."""
+        """Close a serialization point: the barrier and its markers go, and the channels go on."""
         work = SerialWork.of_task(task)
         barrier = self.queue.tasks(self.names.barrier, ids=[self.names.barrier_id(work.epoch)])
-        fences = [
+        markers = [
             head
             for channel in range(barrier[0].value["channels"] if barrier else 0)
             for head in self.queue.tasks(self.names.channel(channel), limit=1)
-            if head.value["kind"] == Kind.FENCE and head.value["epoch"] == work.epoch
+            if head.value["kind"] == Kind.BARRIER and head.value["epoch"] == work.epoch
         ]
-        done = [task.ref, *(found.ref for found in barrier), *(fence.ref for fence in fences)]
+        done = [task.ref, *(found.ref for found in barrier), *(marker.ref for marker in markers)]
         self.queue.modify(claimant=self._claimant, delete=done)

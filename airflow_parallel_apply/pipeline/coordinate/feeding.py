@@ -101,7 +101,7 @@ class Feeder:
 
     def _epoch_tasks(self, epoch: Epoch, positions: Sequence[Position]) -> list[Insert]:
         behind = [position.channel for position in positions if position.seqno < epoch.last_seqno]
-        kind = Kind.BRANCH if epoch.kind is EpochKind.PARALLEL else Kind.FENCE
+        kind = Kind.BRANCH if epoch.kind is EpochKind.PARALLEL else Kind.BARRIER
         tasks = [
             Insert(
                 queue=self._names.channel(channel),
@@ -113,7 +113,7 @@ class Feeder:
             )
             for channel in behind
         ]
-        if kind is Kind.FENCE and behind:
+        if kind is Kind.BARRIER and behind:
             serial = SerialWork(
                 epoch=epoch.number,
                 first_seqno=epoch.first_seqno,

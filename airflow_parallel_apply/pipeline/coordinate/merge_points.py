@@ -8,8 +8,8 @@
     a lane has merged ── close ──▶ the task is gone, heads are free, state: not merging
 
 Each arrow is one modify, which depends on the version of the state, so that none mixes with another; `gather` may be
-tried by anybody at any moment. A head that is a fence is left alone: its channel is drained, and stays so, since the
-channel that met the conflict cannot reach that fence.
+tried by anybody at any moment. A head that is a barrier is left alone: its channel is drained, and stays so, since the
+channel that met the conflict cannot reach that barrier.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class MergePoints:
         raise moves_too_fast()
 
     def _until(self, after_seqno: int, fed_epoch: int, count: int) -> int:
-        """The last seqno of as many epochs behind `after_seqno`, at least one: fed ones, before the next fence."""
+        """The last seqno of as many epochs behind `after_seqno`, at least one: fed ones, before the next barrier."""
         chosen: list[int] = []
         size = 0
         for epoch in self._session.ledger.epochs(above_seqno=after_seqno, limit=count):
@@ -161,10 +161,10 @@ class MergePoints:
         return state.failure.seqno <= max(highest, point.until_seqno)
 
     def _heads(self, state: CoordinatorState) -> list[Task]:
-        """What each channel would do next, but for fences."""
+        """What each channel would do next, but for barriers."""
         queues = [self._names.channel(channel) for channel in range(state.channels)]
         heads = [head for queue in queues for head in self._queue.tasks(queue, limit=1)]
-        return [head for head in heads if head.value["kind"] != Kind.FENCE]
+        return [head for head in heads if head.value["kind"] != Kind.BARRIER]
 
 
 def _waits_for_merge(head: Task) -> bool:

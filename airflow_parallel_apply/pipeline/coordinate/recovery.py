@@ -127,7 +127,7 @@ class Recovery:
 
 
 def _is_open(state: CoordinatorState, task: Task, arrived: Container[int]) -> bool:
-    """Whether a task of the queue `serial` is one of the state's merge point, or one whose fences all channels have
+    """Whether a task of the queue `serial` is one of the state's merge point, or one whose barriers all channels have
     reached.
     """
     if is_merge(task):

@@ -2,9 +2,9 @@
 
 | queue | kind | holds |
 |---|---|---|
-| `<pipeline>/<generation>/channel/<c>` | strict | the channel's branches, fences and stop marker, in epoch order |
-| `…/serial` | strict | the serial epoch whose fence every channel has reached, or the merge point |
-| `…/barrier` | spread | one parked task a fence: which channels have reached it |
+| `<pipeline>/<generation>/channel/<c>` | strict | the channel's branches, barriers and stop marker, in epoch order |
+| `…/serial` | strict | the serial epoch whose barrier every channel has reached, or the merge point |
+| `…/barrier` | spread | one parked task a barrier: which channels have reached it |
 | `…/capture` | strict | the rest of the source's backlog, as one task that lanes take turns with |
 | `…/coordinator` | spread | the parked `CoordinatorState` |
 
@@ -37,7 +37,8 @@ class Kind(StrEnum):
     """What a claimed task asks its lane to do."""
 
     BRANCH = "branch"
-    FENCE = "fence"
+    BARRIER = "fence"
+    """Stored so since the first release."""
     STOP = "stop"
     MERGE = "merge"
 
@@ -95,7 +96,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelWork:
-    """The value of a channel's task: an epoch's branch or fence, or the stop marker (then `last_seqno` is the stop's).
+    """The value of a channel's task: an epoch's branch or barrier, or the stop marker (whose `last_seqno` is the stop).
 
     `rows` and `bytes_` are the branch's in this channel.
     """

@@ -42,7 +42,7 @@ def recopy_tables(
 ) -> tuple[Recopied, ...]:
     """Replace tables' rows at the target by the source's of one moment, while the pipeline stays what it is.
 
-    Errors: `FenceBusy` while a run owns the pipeline; `ConfigurationError`, `TargetError` for what is in the way,
+    Errors: `LeaseBusy` while a run owns the pipeline; `ConfigurationError`, `TargetError` for what is in the way,
     before anything is changed; those of both sides and of the log.
     """
     _require_pair(source, target)

@@ -96,7 +96,7 @@ class Ledger(Protocol):
 
     def drop(self, drop_target: Callable[[], Removal], *, force: bool) -> Removal:
         """Forget the pipeline, and call `drop_target` before that is committed: a crash in between leaves a pipeline
-        that can be dropped again. Idempotent. `FenceBusy` while a run's lease lasts, unless `force`; then nothing is
+        that can be dropped again. Idempotent. `LeaseBusy` while a run's lease lasts, unless `force`; then nothing is
         called.
         """
         ...
@@ -109,7 +109,7 @@ class Ledger(Protocol):
     def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> PipelineState:
         """Take the lease and raise the generation, whose tasks are in `queue` (a place; empty: the ledger's database),
         beyond `above`: a ledger that was restored may have forgotten generations that the queue has tasks of.
-        `FenceBusy` while another owner's lease lasts, or tables are copied anew. Registers the pipeline on first use.
+        `LeaseBusy` while another owner's lease lasts, or tables are copied anew. Registers the pipeline on first use.
         The same owner re-enters at once. Another log id than the registered one is a `ConfigurationError`.
         """
         ...
@@ -123,7 +123,7 @@ class Ledger(Protocol):
         ...
 
     def keep_runs_out(self) -> None:
-        """Let nobody acquire the pipeline as long as this session lives. `FenceBusy` while another one does this."""
+        """Let nobody acquire the pipeline as long as this session lives. `LeaseBusy` while another one does this."""
         ...
 
     # --- routing ---
@@ -190,7 +190,7 @@ class Ledger(Protocol):
         was read before is good enough: positions move along the plan alone.
 
         Only its owner plans what has one: another planner may not know of the bound of the run that is under way.
-        `generation` None: the caller owns nothing, and gets `FenceBusy` then, also when the owner's lease is over;
+        `generation` None: the caller owns nothing, and gets `LeaseBusy` then, also when the owner's lease is over;
         `OwnershipLost` when the generation is over.
         """
         ...

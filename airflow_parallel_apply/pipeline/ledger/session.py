@@ -87,13 +87,13 @@ class PipelineSession:
         """Register or change the routing: positions become `channels` rows at one seqno (NO_SEQNO at first), and the
         plan above it is dropped. No-op when the digest is the same. `PlanError` unless all positions are equal.
         `generation` None: the caller owns nothing, so only a first registration or an idle pipeline may change, and a
-        change raises the generation: no lane of before goes on. `FenceBusy` while the pipeline has an owner, whose
+        change raises the generation: no lane of before goes on. `LeaseBusy` while the pipeline has an owner, whose
         lease may be over: its lanes need not be.
         """
         self.ledger.route(generation, log_id=log_id, routing=routing, positions=self.target)
 
     def drop(self, *, force: bool) -> Removal:
-        """Remove everything of this pipeline from both. Idempotent. `FenceBusy` while a run's lease lasts, unless
+        """Remove everything of this pipeline from both. Idempotent. `LeaseBusy` while a run's lease lasts, unless
         `force`.
         """
         return self.ledger.drop(lambda: self.target.drop(force=force), force=force)

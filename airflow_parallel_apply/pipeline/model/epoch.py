@@ -29,7 +29,12 @@ class Reason(StrEnum):
     SHARD_UNKNOWN = "shard unknown"
     SHARD_CRITICAL = "critical shard"
     SHARDS = "several shards"
-    DENSE_FENCES = "dense fences"
+    DENSE_BARRIERS = "dense barriers"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Reason | None:
+        """Plans of an earlier release say it in another word."""
+        return cls.DENSE_BARRIERS if value == "dense fences" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,7 +101,7 @@ def _transactions(
         seqnos=seqnos,
         row_counts=table.column("row_count").to_numpy(),
         byte_counts=table.column("byte_count").to_numpy(),
-        # With one fence at most, no two of them are near each other.
+        # With one barrier at most, no two of them are near each other.
         image_counts=_image_counts(log, seqnos) if len(critical) > 1 else np.zeros(len(seqnos), dtype=np.int64),
         critical=critical,
     )

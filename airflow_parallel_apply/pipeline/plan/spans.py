@@ -18,7 +18,7 @@ import numpy.typing as npt
 from airflow_parallel_apply.pipeline.model.epoch import EpochKind, Reason
 
 _SMALL_ROWS: Final = 2_000
-"""What lies between two fences and has no more rows is replayed by one lane sooner than the channels drain for it."""
+"""What lies between two barriers and has no more rows is replayed by one lane sooner than the channels drain for it."""
 
 _SMALL_CRITICAL_ROWS: Final = 500
 """A critical transaction with more rows may be a large load: it stays an epoch of its own, which is applied in sets."""
@@ -137,7 +137,7 @@ def _fused(
 def _as_one(near: Sequence[Span]) -> Sequence[Span]:
     if sum(span.kind is EpochKind.SERIAL for span in near) < 2:
         return near
-    return [Span(near[0].first, near[-1].last, EpochKind.SERIAL, Reason.DENSE_FENCES)]
+    return [Span(near[0].first, near[-1].last, EpochKind.SERIAL, Reason.DENSE_BARRIERS)]
 
 
 def _first_above(ordered: npt.NDArray[np.int64], at: int, end: int) -> int:

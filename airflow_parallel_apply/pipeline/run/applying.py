@@ -64,7 +64,7 @@ def apply(
                 tasks.queue,
                 claimant=claimant,
                 lease=config.lease,
-                renew_fence=lambda: sessions[2].ledger.renew_lease(opened.generation, config.lease),
+                renew_lease=lambda: sessions[2].ledger.renew_lease(opened.generation, config.lease),
                 on_lost=on_lost,
             )
         )
@@ -85,7 +85,7 @@ def apply(
         )
 
         def background_failure() -> ParallelApplyError | None:
-            if "fence" in lost:
+            if "lease" in lost:
                 return generation_over(config.pipeline, opened.generation)
             return turns.failure()
 

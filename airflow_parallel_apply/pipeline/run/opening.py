@@ -1,4 +1,4 @@
-"""Opening a run: the fence, recovery from positions and plan, the queue's first tasks."""
+"""Opening a run: the lease, recovery from positions and plan, the queue's first tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pendulum
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
-from airflow_parallel_apply.pipeline.errors import FenceBusy, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
@@ -49,12 +49,12 @@ def open_run(
     session_id: str = "",
     goes_on: Callable[[str], bool] = lambda _: False,
 ) -> OpenedRun:
-    """Take the fence, recover from positions and plan, seed the queue.
+    """Take the lease, recover from positions and plan, seed the queue.
 
     `queue`: None: in the target's database. `session_id`: of a Spark session that the run's lanes shall share; empty:
     the first lane makes one. `catch_up`: what lies before the interval is this run's to apply, too. `goes_on`: of
     another owner whose lease is over, whether its run is known to go on: its lanes may wait for slots; it is waited
-    for, for `OWNER_PATIENCE` behind the lease's end. Errors: `FenceBusy` while another run is alive, `GapAhead`.
+    for, for `OWNER_PATIENCE` behind the lease's end. Errors: `LeaseBusy` while another run is alive, `GapAhead`.
     """
     log = open_reader(config.log_url)
     with (
@@ -75,13 +75,13 @@ def open_run(
                 queue=tasks.place,
                 above=tasks.highest_generation(),
             )
-        except FenceBusy as busy:
+        except LeaseBusy as busy:
             busy.reach_seqno = _goes_first(log, writing, run_id)
             raise
         try:
             with (
                 closing(open_source(source, config)) as reading,
-                _kept_fence(tasks.queue, target, config, taken.generation, lease),
+                _kept_lease(tasks.queue, target, config, taken.generation, lease),
             ):
                 # What `capture` froze stands, also where it was an `until`.
                 bounds = writing.ledger.run_bounds(run_id) or freeze(
@@ -106,11 +106,11 @@ def open_run(
 
 
 def _wait_for_former(former: PipelineState, owner: str, goes_on: Callable[[str], bool]) -> None:
-    """Errors: `FenceBusy`."""
+    """Errors: `LeaseBusy`."""
     if former.owner is None or former.owner == owner or former.is_owned or former.lease_until is None:
         return
     if pendulum.now("UTC") < former.lease_until + OWNER_PATIENCE and goes_on(former.owner):
-        raise FenceBusy(
+        raise LeaseBusy(
             f"run {former.owner} owns the pipeline, and goes on, though nobody has been at work since "
             f"{former.lease_until:%H:%M:%S} UTC: its tasks may wait for slots",
             hint="Wait for it, or end that run.",
@@ -120,10 +120,10 @@ def _wait_for_former(former: PipelineState, owner: str, goes_on: Callable[[str],
 
 
 @contextmanager
-def _kept_fence(
+def _kept_lease(
     queue: Queue, target: Endpoint, config: PipelineConfig, generation: int, lease: timedelta
 ) -> Iterator[None]:
-    """Planning a long backlog takes longer than a lease. Whoever took the fence meanwhile has another generation, under
+    """Planning a long backlog takes longer than a lease. Whoever took the lease meanwhile has another generation, under
     which nothing that is done here counts.
     """
 
@@ -136,7 +136,7 @@ def _kept_fence(
             queue,
             claimant=claimant_of("open"),
             lease=lease,
-            renew_fence=lambda: renewing.ledger.renew_lease(generation, lease),
+            renew_lease=lambda: renewing.ledger.renew_lease(generation, lease),
             on_lost=tell,
         ),
     ):
@@ -144,7 +144,7 @@ def _kept_fence(
 
 
 def _refuse_known_gap(log: LogReader, session: PipelineSession, run_id: str) -> None:
-    """Before the fence is taken, which would raise the generation and keep those out who close the gap. While somebody
+    """Before the lease is taken, which would raise the generation and keep those out who close the gap. While somebody
     owns it, that is what the run waits for.
     """
     state, bounds = session.ledger.state(), session.ledger.run_bounds(run_id)
@@ -153,7 +153,7 @@ def _refuse_known_gap(log: LogReader, session: PipelineSession, run_id: str) -> 
 
 
 def _goes_first(log: LogReader, session: PipelineSession, run_id: str) -> int | None:
-    """What has to be applied before a run that waits for the fence: of many that wait only the next one has to look."""
+    """What has to be applied before a run that waits for the lease: of many that wait only the next one has to look."""
     bounds = session.ledger.run_bounds(run_id)
     gap = None if bounds is None else gap_ahead(log, session.target, bounds)
     return None if gap is None else gap.last_seqno
@@ -180,7 +180,7 @@ def _seed(
     catch_up: bool,
     session_id: str,
 ) -> OpenedRun:
-    """Under the fence: route, plan, and put into the queue what positions and plan say is left."""
+    """Under the lease: route, plan, and put into the queue what positions and plan say is left."""
     routing = routing_of(config, session.target.colocation(config.tables))
     session.route(generation, log_id=log.identity.log_id, routing=routing)
     captured = log.state().last_seqno

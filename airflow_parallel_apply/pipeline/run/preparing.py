@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.open import open_first_copy
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, FirstCopy
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
 from airflow_parallel_apply.pipeline.log.directory import RESTORE
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.readers import register_reader
@@ -52,7 +52,7 @@ def prepare(
     `queue`: where its queue is (None: in the target's database); one that does not answer stops it here.
     `copying`: who copies, if this is a first run with start=copy. A copy that was cut off begins anew here.
 
-    Errors: `FenceBusy` while another run copies. Nothing is created before the tables of both sides are checked. The
+    Errors: `LeaseBusy` while another run copies. Nothing is created before the tables of both sides are checked. The
     slot comes last: it holds back the source's WAL, and everything else left by a failed start is empty and harmless.
     """
     tries = 0
@@ -112,7 +112,7 @@ def _prepare(
         # Before there is a position that a purge must not pass.
         register_reader(config.log_url, reader_entry(writing.target, target, config.pipeline))
         # Another run may own the pipeline: then it is registered, and routed as its owner likes.
-        with suppress(FenceBusy):
+        with suppress(LeaseBusy):
             routing = routing_of(config, writing.target.colocation(config.tables))
             writing.route(None, log_id=prepared.log_id, routing=routing)
         if copy is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, ConflictReason, FenceBusy, OwnershipLost
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ConflictReason, LeaseBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, PipelineState, RoutedPositions, RunBounds
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Unit
@@ -54,7 +54,7 @@ class MemoryLedger:
 
     def drop(self, drop_target: Callable[[], Removal], *, force: bool) -> Removal:
         if self._is_owned() and not force:
-            raise FenceBusy("a run owns the pipeline")
+            raise LeaseBusy("a run owns the pipeline")
         removal = drop_target()
         self._data.__init__()  # type: ignore[misc]
         return removal
@@ -68,7 +68,7 @@ class MemoryLedger:
     def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> PipelineState:
         found = self._registered(log_id)
         if self._is_owned() and found.owner != owner:
-            raise FenceBusy(f"run {found.owner} owns the pipeline", generation=found.generation)
+            raise LeaseBusy(f"run {found.owner} owns the pipeline", generation=found.generation)
         return self._write(
             owner=owner,
             lease_until=self._clock() + lease,
@@ -100,7 +100,7 @@ class MemoryLedger:
         if found.routing_digest == routing.digest and positions.routing_digest() == routing.digest:
             return
         if generation is None and found.owner is not None:
-            raise FenceBusy("a run owns the pipeline")
+            raise LeaseBusy("a run owns the pipeline")
         if generation is not None:
             self._require(generation)
         raised = found.generation + (generation is None and bool(found.routing_digest))
@@ -156,7 +156,7 @@ class MemoryLedger:
         if found is None:
             return False
         if generation is None and found.owner is not None:
-            raise FenceBusy("a run owns the pipeline")
+            raise LeaseBusy("a run owns the pipeline")
         if generation is not None:
             self._require(generation)
         if found.routing_digest != routing_digest or max(self.planned_seqno(), low_seqno) != after_seqno:

@@ -285,7 +285,7 @@ class MemoryPipeline:
             MemoryQueue(self.engine),
             claimant=claimant,
             lease=LEASE,
-            renew_fence=lambda: renewing.renew_lease(generation, LEASE),
+            renew_lease=lambda: renewing.renew_lease(generation, LEASE),
             on_lost=lost.append,
         )
         self.renewers[actor] = renewer

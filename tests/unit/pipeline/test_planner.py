@@ -97,7 +97,7 @@ def test_every_transaction_is_in_one_epoch_and_critical_ones_in_serial_ones(
         inside = [history[seqno] for seqno in range(epoch.first_seqno, epoch.last_seqno + 1)]
         critical = [marks for _, marks in inside if marks]
         assert (epoch.kind is EpochKind.SERIAL) == bool(critical)
-        assert (epoch.reason is Reason.DENSE_FENCES) == (len(critical) > 1)
+        assert (epoch.reason is Reason.DENSE_BARRIERS) == (len(critical) > 1)
         assert len(critical) != 1 or len(inside) == 1
         expected = [0] * channels
         for buckets, _ in inside:
@@ -125,11 +125,12 @@ def reasons_of(
 CRITICAL = (1, (Mark.TRUNCATE,))
 
 
-def test_dense_fences_are_one_epoch_with_what_is_between_and_around_them() -> None:
-    assert reasons_of((100, ()), CRITICAL, (300, ()), (300, ()), CRITICAL, CRITICAL, (50, ())) == [Reason.DENSE_FENCES]
+def test_dense_barriers_are_one_epoch_with_what_is_between_and_around_them() -> None:
+    history = (100, ()), CRITICAL, (300, ()), (300, ()), CRITICAL, CRITICAL, (50, ())
+    assert reasons_of(*history) == [Reason.DENSE_BARRIERS]
 
 
-def test_a_fence_among_much_else_stays_alone() -> None:
+def test_a_barrier_among_much_else_stays_alone() -> None:
     much = (3_000, ())
     assert reasons_of(much, CRITICAL, much, CRITICAL, much) == [
         Reason.BEFORE_CRITICAL, Reason.TRUNCATE, Reason.BEFORE_CRITICAL, Reason.TRUNCATE, Reason.END,
@@ -139,22 +140,22 @@ def test_a_fence_among_much_else_stays_alone() -> None:
 
 def test_a_large_critical_transaction_stays_alone_to_be_applied_in_sets() -> None:
     assert reasons_of(CRITICAL, CRITICAL, (5_000, (Mark.TRUNCATE,)), CRITICAL, CRITICAL) == [
-        Reason.DENSE_FENCES, Reason.TRUNCATE, Reason.DENSE_FENCES,
+        Reason.DENSE_BARRIERS, Reason.TRUNCATE, Reason.DENSE_BARRIERS,
     ]  # fmt: skip
 
 
-def test_many_changes_without_a_key_between_fences_are_left_to_a_merge() -> None:
+def test_many_changes_without_a_key_between_barriers_are_left_to_a_merge() -> None:
     """A replay would look through the whole table for each of them."""
     bag = Relation(relation_id=0, schema="public", table="bag", replica_identity="f", columns=())
     history = (CRITICAL, (400, ()), CRITICAL, (20, ()), CRITICAL)
     assert reasons_of(*history, relations=(bag,)) == [
-        Reason.TRUNCATE, Reason.BEFORE_CRITICAL, Reason.DENSE_FENCES,
+        Reason.TRUNCATE, Reason.BEFORE_CRITICAL, Reason.DENSE_BARRIERS,
     ]  # fmt: skip
-    assert reasons_of(*history, relations=(replace(bag, replica_identity="d"),)) == [Reason.DENSE_FENCES]
+    assert reasons_of(*history, relations=(replace(bag, replica_identity="d"),)) == [Reason.DENSE_BARRIERS]
 
 
-def test_dense_fences_without_an_end_are_bounded_epochs() -> None:
-    assert reasons_of(*[CRITICAL, (999, ())] * 100) == [Reason.DENSE_FENCES] * 10
+def test_dense_barriers_without_an_end_are_bounded_epochs() -> None:
+    assert reasons_of(*[CRITICAL, (999, ())] * 100) == [Reason.DENSE_BARRIERS] * 10
 
 
 def test_bytes_close_an_epoch_too() -> None:
@@ -217,3 +218,7 @@ def test_channels_are_contiguous_disjoint_and_complete_ranges_of_buckets(channel
     for channel in range(channels):
         first, last = bucket_range(channel, channels)
         assert list(buckets[found == channel]) == list(range(first, last + 1))
+
+
+def test_a_plan_of_an_earlier_release_is_read() -> None:
+    assert Reason("dense fences") is Reason.DENSE_BARRIERS

@@ -83,7 +83,7 @@ def recopy_tables(
     """Replace the tables' rows at the target by the source's of one moment; the next runs go on from there. A table
     that is not in the pipeline's publication comes into it.
 
-    Errors: `FenceBusy` while a run owns the pipeline; `ConfigurationError`, `TargetError` for what is in the way,
+    Errors: `LeaseBusy` while a run owns the pipeline; `ConfigurationError`, `TargetError` for what is in the way,
     before anything is changed; those of both sides and of the log.
     """
     with ExitStack() as stack:

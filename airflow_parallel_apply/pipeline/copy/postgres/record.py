@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION, CopyPart, CopyProgress
-from airflow_parallel_apply.pipeline.errors import FenceBusy, OwnershipLost
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, claim_tag, pipeline_tag
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -80,10 +80,10 @@ class CopyRecord:
             return self._state(self._session.connection(), "read")
 
     def hold(self) -> None:
-        """Be the only one who copies for this pipeline, as long as the session lives. `FenceBusy`: another one is."""
+        """Be the only one who copies for this pipeline, as long as the session lives. `LeaseBusy`: another one is."""
         with self._session.errors("copy"):
             if self._run("hold").fetchone() != (True,):
-                raise FenceBusy(
+                raise LeaseBusy(
                     f"another run of pipeline {self._session.pipeline} is copying",
                     hint="See parallel-apply status; a copy that was cut off lets go by itself.",
                     generation=NO_GENERATION,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from airflow_parallel_apply.pipeline.errors import FenceBusy
+from airflow_parallel_apply.pipeline.errors import LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.postgres.lease import lock_pipeline
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
 from airflow_parallel_apply.pipeline.model.removal import Removal
@@ -24,7 +24,7 @@ def drop_ledger(session: Session, drop_target: Callable[[], Removal], *, force: 
         connection.execute(session.sql("schema", "lock"))
         row = lock_pipeline(connection, session)
         if row is not None and row["is_owned"] and not force:
-            raise FenceBusy(
+            raise LeaseBusy(
                 f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",
                 hint="Stop it first (parallel-apply stop), or use --force.",
             )

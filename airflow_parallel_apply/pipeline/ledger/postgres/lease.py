@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, FenceBusy, OwnershipLost
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.postgres.recopied import require_no_recopy
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RoutedPositions
@@ -45,7 +45,7 @@ class Lease:
             row = self._lock(connection, log_id)
             require_no_recopy(connection, self._session, row["generation"])
             if row["is_owned"] and row["owner"] != owner:
-                raise FenceBusy(
+                raise LeaseBusy(
                     f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",
                     hint="Wait for it, or stop it.",
                     generation=row["generation"],
@@ -166,9 +166,9 @@ def require_owner(row: Mapping[str, Any], generation: int | None, *, so: str) ->
     """Refuse whoever may not change what the owner of a pipeline's row relies on; the row is locked.
 
     `generation` None: the caller owns nothing. A lease that is over does not end an ownership: lanes go on until the
-    next `acquire` ends them. Errors: `FenceBusy`, `so`: what follows from that; `OwnershipLost`.
+    next `acquire` ends them. Errors: `LeaseBusy`, `so`: what follows from that; `OwnershipLost`.
     """
     if generation is None and row["owner"] is not None:
-        raise FenceBusy(f"run {row['owner']} owns the pipeline, {so}", hint="Wait for it, or open the next run.")
+        raise LeaseBusy(f"run {row['owner']} owns the pipeline, {so}", hint="Wait for it, or open the next run.")
     if generation is not None and row["generation"] != generation:
         raise generation_lost(generation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from airflow_parallel_apply.pipeline.errors import FenceBusy
+from airflow_parallel_apply.pipeline.errors import LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
@@ -18,7 +18,7 @@ def hold_recopy(session: Session) -> None:
 
 
 def require_no_recopy(connection: Connection, session: Session, generation: int) -> None:
-    """In the transaction that takes the pipeline. `FenceBusy`; psycopg's own."""
+    """In the transaction that takes the pipeline. `LeaseBusy`; psycopg's own."""
     found = connection.execute(ledger_sql(session, "recopied", "is_free"), {"pipeline": session.pipeline})
     if found.fetchone() != (True,):
         raise _busy(session, generation)
@@ -30,8 +30,8 @@ def knows_recopied(connection: Connection, session: Session, known: Set[str]) ->
     return connection.execute(ledger_sql(session, "recopied", "unknown"), names).fetchone() == (False,)
 
 
-def _busy(session: Session, generation: int | None) -> FenceBusy:
-    return FenceBusy(
+def _busy(session: Session, generation: int | None) -> LeaseBusy:
+    return LeaseBusy(
         f"tables of pipeline {session.pipeline} are being copied anew",
         hint="Wait for parallel-apply recopy to end.",
         generation=generation,

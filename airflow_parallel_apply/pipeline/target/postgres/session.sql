@@ -1,5 +1,5 @@
 -- name: brief
--- A process that was stopped here would keep its locks for ever, and with them everybody who wants the fence.
+-- A process that was stopped here would keep its locks for ever, and with them everybody who wants the lease.
 SET LOCAL idle_in_transaction_session_timeout = '10s';
 
 -- name: end_holders

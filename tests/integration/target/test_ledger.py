@@ -1,4 +1,4 @@
-"""Fence, routing, run bounds and plan on a real server."""
+"""Lease, routing, run bounds and plan on a real server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
-    FenceBusy,
+    LeaseBusy,
     OwnershipLost,
     PlanError,
     RetryableError,
@@ -75,9 +75,9 @@ def test_a_schema_of_a_newer_release_is_refused(scene: Scene) -> None:
         scene.target.migrate()
 
 
-def test_the_fence_keeps_another_owner_out_while_its_lease_lasts(scene: Scene) -> None:
+def test_the_lease_keeps_another_owner_out_while_its_lease_lasts(scene: Scene) -> None:
     first = scene.session.acquire(log_id="log1", owner="run1", lease=LEASE)
-    with pytest.raises(FenceBusy, match="run1"):
+    with pytest.raises(LeaseBusy, match="run1"):
         scene.another().acquire(log_id="log1", owner="run2", lease=LEASE)
     again = scene.another().acquire(log_id="log1", owner="run1", lease=LEASE)
     assert again.generation == first.generation + 1
@@ -156,10 +156,10 @@ def test_a_caller_without_a_generation_routes_only_an_idle_pipeline(scene: Scene
     scene.session.route(None, log_id="log1", routing=Routing(channels=1))
     scene.session.acquire(log_id="log1", owner="run1", lease=LEASE)
     scene.session.route(None, log_id="log1", routing=Routing(channels=1))
-    with pytest.raises(FenceBusy):
+    with pytest.raises(LeaseBusy):
         scene.session.route(None, log_id="log1", routing=Routing(channels=2))
     scene.run_at_ledger("UPDATE parallel_apply.pipeline SET lease_until = now() - interval '1 hour'")
-    with pytest.raises(FenceBusy):
+    with pytest.raises(LeaseBusy):
         scene.session.route(None, log_id="log1", routing=Routing(channels=2))
     with pytest.raises(OwnershipLost):
         scene.session.route(99, log_id="log1", routing=Routing(channels=2))
@@ -279,7 +279,7 @@ def test_while_a_pipeline_has_an_owner_nobody_else_plans(scene: Scene) -> None:
     scene.start(channels=2)
     older, epochs = scene.generation, (epoch(0, 0, 4),)
     scene.start(channels=2)
-    with pytest.raises(FenceBusy, match="plans it alone"):
+    with pytest.raises(LeaseBusy, match="plans it alone"):
         add(scene, epochs, generation=None)
     with pytest.raises(OwnershipLost, match=f"generation {older} "):
         add(scene, epochs, generation=older)
@@ -297,7 +297,7 @@ def test_a_change_of_routing_drops_the_plan_above_the_positions(scene: Scene) ->
     assert scene.session.planned_seqno() == 4
 
 
-def test_a_process_that_stops_inside_a_brief_transaction_does_not_keep_the_fence(scene: Scene) -> None:
+def test_a_process_that_stops_inside_a_brief_transaction_does_not_keep_the_lease(scene: Scene) -> None:
     """Nothing is sent, as by a stopped process: the server ends it, and whoever waits for the row goes on."""
     scene.start()
     stopped = Session(scene.ledger_dsn or scene.dsn, pipeline="demo", schema="parallel_apply")

@@ -6,8 +6,8 @@ is, to one seqno with one set-based merge in which all values are freed before a
 channels are equal: so the second try merges up to where the furthest channel is and replays the rest, in one
 transaction again.
 
-A serial unit is one critical transaction, or several that dense fences made one. What is refused of several as one goes
-on one by one, so that what fails is alone, with everything before it in place.
+A serial unit is one critical transaction, or several that dense barriers made one. What is refused of several as one
+goes on one by one, so that what fails is alone, with everything before it in place.
 
 A crash leaves the task of the queue `serial`: before a commit nothing happened, after it the positions say so.
 """
@@ -40,7 +40,7 @@ _logger = logging.getLogger(__name__)
 _EPOCHS_AT_ONCE: Final = 256
 
 
-class Fences:
+class Barriers:
     """Serves the queue `serial` for one lane."""
 
     def __init__(self, context: LaneContext) -> None:

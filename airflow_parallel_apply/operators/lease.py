@@ -1,8 +1,8 @@
-"""Tasks that need the pipeline's fence: while another live run owns it they wait deferred, never with a slot in hand.
+"""Tasks that need the pipeline's lease: while another live run owns it they wait deferred, never with a slot in hand.
 
 ::
 
-    execute ── FenceBusy ──▶ deferred (FenceTrigger polls the target) ── free ──▶ resume ── FenceBusy ──▶ deferred …
+    execute ── LeaseBusy ──▶ deferred (LeaseTrigger polls the target) ── free ──▶ resume ── LeaseBusy ──▶ deferred …
                                                                      └─ deadline ──▶ failed, naming the owner
                                                                         (or, for a triggerer that could not look,
                                                                         a last attempt)
@@ -20,45 +20,45 @@ import pendulum
 from airflow.sdk import Context
 
 from airflow_parallel_apply.deferral import trigger
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, FenceBusy
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LeaseBusy
 from airflow_parallel_apply.task import PipelineTask, run_identity
 
 _GRACE: Final = timedelta(minutes=5)
 """The triggerer's own timeout comes after the trigger's deadline, for a trigger that answers nothing."""
 
 
-class FencedTask(PipelineTask):
+class LeaseTask(PipelineTask):
     """Base of the tasks that wait for the pipeline's lease.
 
-    :param fence_timeout: how long to wait while one other run owns the pipeline; a queue of runs may take longer
+    :param lease_timeout: how long to wait while one other run owns the pipeline; a queue of runs may take longer
     """
 
-    def __init__(self, *, fence_timeout: timedelta = timedelta(minutes=30), **kwargs: Any) -> None:
+    def __init__(self, *, lease_timeout: timedelta = timedelta(minutes=30), **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.fence_timeout = fence_timeout
+        self.lease_timeout = lease_timeout
 
     def work(self, context: Context) -> Any:
-        """What the task does. Errors: `FenceBusy`, which is waited for; any other ends the task."""
+        """What the task does. Errors: `LeaseBusy`, which is waited for; any other ends the task."""
         raise NotImplementedError
 
     def execute(self, context: Context) -> Any:
         return self._attempt(context)
 
     def resume(self, context: Context, event: dict[str, Any]) -> Any:
-        """Go on after the trigger: with the fence free, or with the reason why not."""
+        """Go on after the trigger: with the lease free, or with the reason why not."""
         if event["status"] == "busy":
             return self.guarded(context, lambda: self._refuse(event))
         # What a triggerer cannot read a worker may: an error there counts only if the pipeline is busy here, too.
         return self._attempt(context, event)
 
     def _attempt(self, context: Context, event: dict[str, Any] | None = None) -> Any:
-        busy: FenceBusy | None = None
+        busy: LeaseBusy | None = None
 
         def once() -> Any:
             nonlocal busy
             try:
                 return self.work(context)
-            except FenceBusy as error:
+            except LeaseBusy as error:
                 busy = error
                 return None
 
@@ -69,15 +69,15 @@ class FencedTask(PipelineTask):
             self.guarded(context, lambda: self._refuse(event))
         return self._wait(context, busy, event)
 
-    def _wait(self, context: Context, busy: FenceBusy, event: dict[str, Any] | None) -> NoReturn:
+    def _wait(self, context: Context, busy: LeaseBusy, event: dict[str, Any] | None) -> NoReturn:
         now = pendulum.now("UTC")
-        until: datetime = now + self.fence_timeout
+        until: datetime = now + self.lease_timeout
         if event is not None and event.get("generation") == busy.generation:
             until = datetime.fromisoformat(event["deadline"])
         self.log.info("%s; waiting for it until %s", busy, until.isoformat(timespec="seconds"))
         self.defer(
             trigger=trigger(
-                "fence.FenceTrigger",
+                "lease.LeaseTrigger",
                 pipeline=self.pipeline,
                 target_conn_id=self.target_conn_id,
                 ledger_conn_id=self.ledger_conn_id,
@@ -97,14 +97,14 @@ class FencedTask(PipelineTask):
             raise ConfigurationError(str(event["message"]))
         if event["owner"] is None:
             raise FatalError(
-                f"the runs of earlier intervals have not applied what is theirs after {self.fence_timeout}",
-                op="fence",
+                f"the runs of earlier intervals have not applied what is theirs after {self.lease_timeout}",
+                op="lease",
                 pipeline=self.pipeline,
                 hint="See what keeps them; then clear this task.",
             )
         raise FatalError(
-            f"another run still owns the pipeline after {self.fence_timeout}: {event['owner']}",
-            op="fence",
+            f"another run still owns the pipeline after {self.lease_timeout}: {event['owner']}",
+            op="lease",
             pipeline=self.pipeline,
             hint="Let it end, stop it (parallel-apply stop), or clear this task later.",
         )
