@@ -20,7 +20,13 @@ from airflow_parallel_apply.pipeline.target.postgres.cascades import find_acting
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, bring_in, has_changes_of, move_out
 from airflow_parallel_apply.pipeline.target.postgres.multiset import Multiset
-from airflow_parallel_apply.pipeline.target.postgres.parts import Part, require_applied, same_key, sent_value
+from airflow_parallel_apply.pipeline.target.postgres.parts import (
+    Part,
+    require_applied,
+    same_key,
+    sent_value,
+    with_old_values,
+)
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites, Written
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, drop_staging
@@ -60,6 +66,12 @@ def merge_parts(
     counted = {multiset.table.relation.relation_id for multiset in multisets}
     keyed = [part for part in parts if part.table.relation.relation_id not in counted]
     connection.execute(session.sql("merge", "settings"))
+    keyed = [
+        with_old_values(connection, session.schema, part)
+        if part.table.is_guarded(as_replica=moving.as_replica) and part.table.relation.key_indexes
+        else part
+        for part in keyed
+    ]
     try:
         _run_all(connection, session, keyed, moving, beside)
     except MissingRows:

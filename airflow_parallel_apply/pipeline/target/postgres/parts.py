@@ -6,7 +6,7 @@ In every statement the target's table is `t` and its staging table `s`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
 from psycopg import sql
@@ -55,6 +55,35 @@ def sent_value(part: Part, index: int) -> sql.Composed:
     return sql.SQL("CASE WHEN substr(s.{unsent}, {place}, 1) = '1' THEN t.{name} ELSE s.{name} END").format(
         unsent=UNSENT_COLUMN, place=index + 1, name=name
     )
+
+
+def with_old_values(connection: Connection, schema: str, part: Part) -> Part:
+    """The part with the old rows' values where they were not sent, so that they can be compared in the end. Errors:
+    psycopg's own.
+    """
+    if not part.staged.has_unsent:
+        return part
+    names = [
+        (index, column.name)
+        for index, column in enumerate(part.table.relation.columns)
+        if not column.key and not part.table.columns[column.name].generated
+    ]
+    connection.execute(
+        sql.SQL(
+            "UPDATE {staging} AS s SET {values}, {unsent} = NULL FROM {target} AS t"
+            " WHERE s.{operation} = 'U' AND s.{unsent} IS NOT NULL AND {same}"
+        ).format(
+            staging=sql.Identifier(schema, part.staged.staging),
+            values=sql.SQL(", ").join(
+                sql.SQL("{} = {}").format(sql.Identifier(name), sent_value(part, index)) for index, name in names
+            ),
+            unsent=UNSENT_COLUMN,
+            target=part.table.own_rows,
+            operation=OPERATION_COLUMN,
+            same=same_key(part.table),
+        )
+    )
+    return replace(part, staged=replace(part.staged, has_unsent=False))
 
 
 def require_applied(connection: Connection, schema: str, part: Part, *, as_replica: bool) -> None:

@@ -34,18 +34,46 @@ def build(
     what was written.
     """
     built = _build(table, operation, kept, at_new_key=at_new_key, moves=moves, between=between)
-    if not watched or not returns_row(operation, kept, moves=moves, between=between):
+    if not watched or not returns_row(operation, kept, between=between):
         return built
-    marks = (sql.SQL(f"${number}") for number in count(1))
-    names = [table.relation.columns[index].name for index in kept]
-    stored = sql.SQL(", ").join(sql.Identifier("t", name) for name in names)
-    sent = sql.SQL(", ").join(_as_stored(table, name, marks) for name in names)
-    return sql.SQL("{} RETURNING ROW({})::text = ROW({})::text").format(built, stored, sent)
+    left = {name for key in between for name in key.columns}
+    written = [(table.relation.columns[index].name, sql.SQL(f"${number}")) for number, index in enumerate(kept, 1)]
+    compared = [(name, mark) for name, mark in written if name not in left]
+    stored = sql.SQL(", ").join(sql.Identifier("t", name) for name, _ in compared)
+    sent = sql.SQL(", ").join(_as_stored(table, name, iter([mark])) for name, mark in compared)
+    kept_as_they_are = [] if at_new_key or moves or operation is Operation.INSERT else _unsent(table, kept)
+    if not kept_as_they_are:
+        return sql.SQL("{} RETURNING ROW({})::text = ROW({})::text").format(built, stored, sent)
+    before = sql.SQL(", ").join(sql.Identifier("t", name) for name in kept_as_they_are)
+    return sql.SQL(
+        "WITH before AS (SELECT ROW({before})::text AS image FROM {rows} AS t WHERE {same}) {built}"
+        " RETURNING ROW({stored})::text = ROW({sent})::text"
+        " AND ROW({before})::text IN (SELECT image FROM before)"
+    ).format(
+        before=before,
+        rows=table.own_rows,
+        same=found_by(table, (sql.SQL(f"${number}") for number in count(len(kept) + 1))),
+        built=built,
+        stored=stored,
+        sent=sent,
+    )
 
 
-def returns_row(operation: Operation, kept: Sequence[int], *, moves: bool, between: Sequence[ActingKey]) -> bool:
-    """Whether a watched statement of this form returns its row: not one that may leave it as it is."""
-    return operation is not Operation.DELETE and bool(kept) and not moves and not between
+def returns_row(operation: Operation, kept: Sequence[int], *, between: Sequence[ActingKey]) -> bool:
+    """Whether a watched statement of this form has something to compare."""
+    left = sum(len(key.columns) for key in between)
+    return operation is not Operation.DELETE and len(kept) > left
+
+
+def _unsent(table: TargetTable, kept: Sequence[int]) -> list[str]:
+    """Columns that an update leaves as they are, since they did not come."""
+    if table.relation.by_image:
+        return []
+    return [
+        column.name
+        for index, column in enumerate(table.relation.columns)
+        if index not in kept and not column.key and not table.columns[column.name].generated
+    ]
 
 
 def _build(
@@ -150,7 +178,7 @@ def _unless_nothing(
 def _moved(table: TargetTable, deletion: sql.Composed, final: Mapping[str, sql.Composable]) -> sql.Composed:
     """A row deleted and inserted in its final form, in one statement that counts what it inserts."""
     return sql.SQL(
-        "WITH gone AS ({deletion} RETURNING {final}) INSERT INTO {table} ({names}) OVERRIDING SYSTEM VALUE"
+        "WITH gone AS ({deletion} RETURNING {final}) INSERT INTO {table} AS t ({names}) OVERRIDING SYSTEM VALUE"
         " SELECT * FROM gone"
     ).format(
         deletion=deletion,
