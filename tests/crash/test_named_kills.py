@@ -76,6 +76,7 @@ def written(scene: Scene) -> Scene:
         PLACES,
         seldom=[
             "while it stages",
+            "between staging and commit",
             "between finish and feed",
             "between the critical transaction and its end",
             "between positions and acknowledgement",

@@ -281,7 +281,7 @@ def test_slots_that_time_out_between_runs_are_warned_of(tmp_path: Path, target_d
         assert look(rig).findings == ()
 
 
-@pytest.mark.parametrize(("source_version", "target_version"), [(16, 18), (18, 16)])
+@pytest.mark.parametrize(("source_version", "target_version"), [(16, 18), pytest.param(18, 16, marks=pytest.mark.long)])
 def test_pipelines_run_between_versions(tmp_path: Path, source_version: int, target_version: int) -> None:
     with (
         PostgresServer(tmp_path / "source", version=source_version, settings={"fsync": "off"}) as source,

@@ -177,7 +177,7 @@ def test_a_definition_of_a_lower_transaction_that_commits_later_is_not_that_of_a
 _COMPUTED = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED)"
 
 
-@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, DdlPolicy.REFUSE])
+@pytest.mark.parametrize("ddl", [pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long), DdlPolicy.REFUSE])
 def test_a_column_that_the_source_computes_no_more_takes_its_values_at_the_target(rig: Rig, ddl: DdlPolicy) -> None:
     begin(rig, _COMPUTED)
     rig = rig.having(ddl=ddl)
@@ -208,7 +208,7 @@ def test_a_column_that_only_the_source_computes_stops_the_run_before_its_first_r
     assert not rig.comparison().equal
 
 
-@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, DdlPolicy.REFUSE])
+@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
 def test_a_column_that_the_source_computes_from_now_on_is_computed_at_the_target(rig: Rig, ddl: DdlPolicy) -> None:
     begin(rig, _TABLE)
     name = "d" if ddl is DdlPolicy.APPLY else "b"

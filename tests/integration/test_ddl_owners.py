@@ -21,7 +21,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Iterator[PlainRig]:
         yield made
 
 
-@pytest.mark.parametrize("is_sent", [True, False])
+@pytest.mark.parametrize("is_sent", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_the_command_of_the_check_lets_a_run_go_on_that_may_not_alter_a_table(rig: PlainRig, is_sent: bool) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE other (id integer PRIMARY KEY)")
     rig.prepare()

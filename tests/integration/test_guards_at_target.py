@@ -150,7 +150,7 @@ AFTERWARDS = """CREATE FUNCTION rewrite() RETURNS trigger LANGUAGE plpgsql AS
     ("kind", "way", "time"),
     [
         ("a key", "merge", "BEFORE"),
-        ("a key", "merge", "AFTER"),
+        pytest.param("a key", "merge", "AFTER", marks=pytest.mark.long),
         ("a key", "replay", "BEFORE"),
         ("no key", "merge", "BEFORE"),
         pytest.param("no key", "merge", "AFTER", marks=pytest.mark.long),

@@ -181,7 +181,7 @@ def test_a_child_row_that_arrives_before_its_parent_in_another_channel(rig: Rig)
 ACTIONS = ("NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT")
 
 
-@pytest.mark.parametrize("action", variants(ACTIONS, seldom=["NO ACTION", "SET NULL"]))
+@pytest.mark.parametrize("action", variants(ACTIONS, seldom=["NO ACTION", "SET NULL", "SET DEFAULT"]))
 def test_foreign_keys_of_every_action_to_a_primary_and_another_unique_key(one_lane: Rig, action: str) -> None:
     """What the source's actions did arrives as changes, and the target's own do nothing."""
     rig = one_lane

@@ -188,7 +188,8 @@ class Cut(BaseException):
 
 
 @pytest.mark.parametrize(
-    "line", variants(["_pass_over", "write_recopied", "require_generation"], seldom=["_pass_over"])
+    "line",
+    variants(["_pass_over", "write_recopied", "require_generation"], seldom=["_pass_over", "require_generation"]),
 )
 def test_cut_off_at_any_line_it_is_run_again(rig: Rig, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     require_green_and_equal(rig)
@@ -293,10 +294,7 @@ RECIPES = {
 
 @pytest.mark.parametrize(
     "recipe",
-    [
-        pytest.param(name, marks=() if name in ("attached, filled and detached", "made anew") else pytest.mark.long)
-        for name in RECIPES
-    ],
+    [pytest.param(name, marks=() if name == "attached, filled and detached" else pytest.mark.long) for name in RECIPES],
 )
 def test_following_the_hint_of_a_stopped_capture_leads_to_green_and_equal(rig: Rig, recipe: str) -> None:
     rig.write(*PARTITIONED)

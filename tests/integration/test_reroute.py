@@ -41,7 +41,7 @@ def lapse(rig: Rig) -> None:
     execute(rig.target_dsn, "UPDATE parallel_apply.pipeline SET lease_until = now() - interval '1 hour'")
 
 
-@pytest.mark.parametrize(("before", "after"), [(8, 4), (4, 8)])
+@pytest.mark.parametrize(("before", "after"), [pytest.param(8, 4, marks=pytest.mark.long), (4, 8)])
 def test_a_lapsed_lease_lets_nobody_change_the_routing_below_a_running_lane(
     rig: Rig, before: int, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

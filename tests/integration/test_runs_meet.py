@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig, execute
+from tests.support.variants import variants
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_while_a_run_is_under_way_nobody_else_plans_for_it(rig: Rig, monkeypatch
     assert rig.comparison().equal
 
 
-@pytest.mark.parametrize("place", ["before it opens", "before it plans"])
+@pytest.mark.parametrize("place", variants(["before it opens", "before it plans"], seldom=["before it plans"]))
 def test_what_another_route_plans_while_a_run_opens_does_not_carry_it_beyond_its_bound(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:

@@ -145,7 +145,9 @@ def test_a_target_with_other_column_order_and_defaulted_columns(rig: Rig) -> Non
     ]
 
 
-@pytest.mark.parametrize("serial", [False, True], ids=["merged", "replayed"])
+@pytest.mark.parametrize(
+    "serial", [pytest.param(False, id="merged", marks=pytest.mark.long), pytest.param(True, id="replayed")]
+)
 def test_columns_that_are_generated_always_as_identity_take_other_values(rig: Rig, serial: bool) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.both(

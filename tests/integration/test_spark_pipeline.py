@@ -80,6 +80,7 @@ def test_a_pgbench_history_arrives_equal_and_a_second_run_goes_on(rig: Rig, pgbe
     assert rig.comparison().equal
 
 
+@pytest.mark.long
 def test_a_run_cleared_and_rerun_changes_nothing_while_the_source_goes_on_writing(
     rig: Rig, pgbench: Callable[..., None]
 ) -> None:

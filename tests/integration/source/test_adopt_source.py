@@ -200,7 +200,7 @@ def test_the_slot_is_moved_only_behind_what_the_log_has(rig: Rig) -> None:
     goes_on(rig)
 
 
-@pytest.mark.parametrize("former_releases", [0, 1])
+@pytest.mark.parametrize("former_releases", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_slot_that_was_to_move_and_did_not_proves_itself_as_ever(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, former_releases: int
 ) -> None:

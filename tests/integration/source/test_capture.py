@@ -67,7 +67,7 @@ def test_values_of_every_type_arrive_exactly(scene: Scene) -> None:
     assert captured == letters
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_a_random_history_replays_to_the_same_rows(scene: Scene, seed: int) -> None:
     random_ = random.Random(seed)
     scene.execute(

@@ -87,7 +87,7 @@ def test_what_a_kill_left_with_the_kernel_is_synced_before_anything_is_acknowled
     assert values_in(left) == [0, 1]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_a_power_loss_before_any_sync_loses_nothing_that_was_acknowledged(tmp_path: Path, seed: int) -> None:
     chance, platter, directory = random.Random(seed), Platter(), tmp_path / "queue"
     acknowledged: list[int] = []
