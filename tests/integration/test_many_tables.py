@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
 from tests.support.rig import Rig
 
@@ -64,3 +65,23 @@ def test_checks_copies_and_runs_send_as_many_statements_for_many_tables_as_for_f
     for few, many in zip(*counts, strict=True):
         # Who waits for something asks a few times more or less.
         assert many - few < (MANY - FEW) // 2, counts
+
+
+def test_a_comparison_opens_no_more_sessions_for_many_tables_than_its_jobs_need(
+    source_dsn: str, target_dsn: str, tmp_path: Path
+) -> None:
+    config = PipelineConfig(pipeline="p", log_url=str(tmp_path), tables=TablePatterns(include=("public.*",)))
+    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    make_tables(rig, 1, FEW)
+    opened = []
+    connect = psycopg.connect
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        opened.append(arguments)
+        return connect(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psycopg, "connect", counted)
+        assert compare(rig.source, rig.target, config.tables, jobs=2).equal
+    # One lists the tables.
+    assert len(opened) <= 1 + 2 * 2

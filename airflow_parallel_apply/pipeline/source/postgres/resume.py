@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 
 POSTGRES_EPOCH_MICROSECONDS: Final = 946_684_800_000_000
 _BEGIN: Final = struct.Struct(">cqqI")
+_BEGINS: Final = ord("B")
 _COMMIT: Final = ord("C")
 _XID_AT: Final = 17
 _DESCRIPTIONS: Final = (ord("R"), ord("Y"))
@@ -107,8 +108,9 @@ class LastCommit:
 
     def feed(self, messages: pa.BinaryArray) -> None:
         """The next messages of the read."""
-        wire, ends = Wire(messages), commit_ends(messages)
-        begins = np.flatnonzero(wire.data[wire.starts] == ord("B"))
+        wire = Wire(messages)
+        kinds = wire.data[wire.starts]
+        begins, ends = np.flatnonzero(kinds == _BEGINS), np.flatnonzero(kinds == _COMMIT) + 1
         last_end = int(ends[-1]) if len(ends) else 0
         if last_end:
             at = wire.starts[last_end - 1 : last_end]
