@@ -140,6 +140,15 @@ def bounded(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     return [*rows, Step(do="bound"), *rows, Step(do="bounded", kind="run until an LSN")]
 
 
+def captured(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
+    """Several captures before anything is applied: units of many parts, each read by itself."""
+    steps = []
+    for _ in range(3):
+        rows = tuple(table.change(dice) for table in tables for _ in range(2))
+        steps += [Step(do="source", sql=rows), Step(do="capture", kind="captured ahead")]
+    return steps
+
+
 def recopied(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     """Whole tables copied anew, with changes of theirs that nobody has read, or that nobody has applied."""
     some = dice.sample(list(tables), dice.choice((1, 1, min(2, len(tables)))))
@@ -156,5 +165,6 @@ def purged(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
 
 RUNS: Final[dict[str, Callable[[random.Random, Sequence[Table]], list[Step]]]] = {
     "abandoned": abandoned, "routing": routing, "killed": killed, "stopped": stopped, "bounded": bounded,
+    "captured": captured,
     "recopied": recopied, "purged": purged, "disturbed": disturbed,
 }  # fmt: skip
