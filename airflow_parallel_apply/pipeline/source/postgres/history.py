@@ -43,8 +43,7 @@ def settle_numbers(
     is_kept = False
     if seen is not None:
         earlier.append(Moment(present=seen.numbers, perhaps=frozenset(seen.generated), last=seen.last_number))
-        files = dict(seen.rewritten)
-        is_kept = not shape.is_partitioned and all(files.get(part, part) == file for part, file in shape.rewritten)
+        is_kept = not shape.is_partitioned and _is_kept(shape, seen)
         for number, type_name in seen.types:
             had[number] = [type_name, *(one.type_name for one in (shape.columns.get(number),) if one is not None)]
     now = Moment(present=shape.plain, perhaps=shape.stored, last=shape.last_number)
@@ -56,6 +55,12 @@ def settle_numbers(
             not is_kept or not any(takes_rewrite(one, type_name) for one in had.get(number, ()))
         ),
     )
+
+
+def _is_kept(shape: Shape, seen: Sighting) -> bool:
+    """Whether every part of the table has the file that it had."""
+    files = dict(seen.rewritten)
+    return all(files.get(part, part) == file for part, file in shape.rewritten)
 
 
 def _told_numbers(columns: Sequence[tuple[str, str]], seen: Sighting) -> tuple[int, ...]:
@@ -145,6 +150,8 @@ def with_fills(
         return relation
     proven = proven_fills(connection, shape, new, seen)
     kept = {(number, type_name): fill for number, type_name, fill in (seen.fills if seen is not None else ())}
+    # What rewrote the table may have taken values away.
+    is_kept = seen is None or _is_kept(shape, seen)
 
     def fill(number: int, type_name: str) -> str | None:
         living = shape.columns.get(number)
@@ -155,7 +162,7 @@ def with_fills(
             return kept[number, type_name]
         if living.type_name == type_name and number in proven:
             return proven[number]
-        return NULL if _has_no_value(connection, relation, shape, living.name) else None
+        return NULL if is_kept and _has_no_value(connection, relation, shape, living.name) else None
 
     return replace(
         relation,

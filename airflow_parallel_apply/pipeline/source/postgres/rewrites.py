@@ -42,6 +42,12 @@ class Look:
         versions = {number: version for number, version in enumerate(table.versions, 1) if version}
         return cls(files=table.files, versions=versions)
 
+    def touched(self, now: Look) -> frozenset[int]:
+        """The columns that were altered or made since. One that was made may have been altered after that, which a
+        message shows; else what older rows hold in it is not known, which stops a run as well.
+        """
+        return frozenset(number for number, version in now.versions.items() if self.versions.get(number) != version)
+
     def altered(self, now: Look) -> frozenset[int]:
         """The columns that were there before and have other versions now."""
         return frozenset(
@@ -69,7 +75,7 @@ def altered_values(
     for pair in pairs:
         before, now = (Look.at(table) for table in pair)
         files = before.rewritten(now)
-        if before.altered(now) and not all(
+        if before.touched(now) and not all(
             _has_older_row(connection, part, horizon=horizon, horizon_now=horizon_now) for part in files
         ):
             doubted.append(pair)
@@ -77,7 +83,7 @@ def altered_values(
     for pair in doubted:
         before, now = (Look.at(table) for table in pair)
         if not _is_told(pair[0].oid, before, now, messages):
-            yield pair, _names(connection, pair[1].oid, before.altered(now))
+            yield pair, _names(connection, pair[1].oid, before.touched(now))
 
 
 def _has_older_row(
@@ -136,11 +142,13 @@ def _is_harmless(
     before: Look, now: Look, plain: Mapping[int, Sequence[tuple[int, bool]]], ddl: frozenset[int] | set[int]
 ) -> bool:
     altered, rewritten = before.altered(now), before.rewritten(now)
-    if not altered or not rewritten:
+    # One transaction gives all that it does to a column the same version.
+    is_one_transaction = before.xid is not None and before.xid == now.xid
+    if not rewritten or not (altered or is_one_transaction):
         return True
     if all(plain.get(part) == [(before.files[part], True)] for part in rewritten):
         return True
-    return now.xid in ddl or all(now.versions[number] in ddl for number in altered)
+    return now.xid in ddl or (bool(altered) and all(now.versions[number] in ddl for number in altered))
 
 
 def _names(connection: psycopg.Connection[Any], oid: int, numbers: frozenset[int]) -> tuple[str, ...]:
