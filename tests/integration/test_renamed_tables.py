@@ -51,6 +51,20 @@ def assert_equal(rig: Rig) -> None:
     assert comparison.equal, comparison
 
 
+def test_a_table_in_the_way_at_the_target_is_named_and_what_is_printed_leads_on(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.run()
+    execute(rig.target_dsn, "CREATE TABLE a_old (other text)", "INSERT INTO a_old VALUES ('kept')")
+    rig.write("ALTER TABLE a RENAME TO a_old", "UPDATE a_old SET v = 'archived' WHERE id = 1")
+    with pytest.raises(FatalError, match=r"has other tables of these names: public\.a_old") as caught:
+        rig.run()
+    printed = str(caught.value).partition("at the target (")[2].partition("), then")[0]
+    execute(rig.target_dsn, *printed.split("; "))
+    rig.run()
+    assert rig.rows("SELECT other FROM a_old_in_the_way") == [("kept",)]
+    assert_equal(rig)
+
+
 @pytest.mark.parametrize(
     ("case", "with_rows"),
     [
