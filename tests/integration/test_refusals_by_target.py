@@ -33,7 +33,6 @@ REFUSALS = {
         target="CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); "
         "CREATE TABLE t0 PARTITION OF t FOR VALUES FROM (5) TO (9)",
         says=("no partition", "public.t", "create one there"),
-        follow="CREATE TABLE t1 PARTITION OF t DEFAULT",
     ),
     "a check": Refusal(
         target='CREATE TABLE t (id int PRIMARY KEY, v text CONSTRAINT "Short" CHECK (length(v) < 3))',

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.errors import (
 )
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.postgres import sqlstate
+from airflow_parallel_apply.postgres.quoting import quoted
 
 _UNAVAILABLE_CLASSES: Final = (
     sqlstate.CONNECTION_CLASS,
@@ -77,8 +78,8 @@ _TAKEN: Final = (
     "write the row, or did the copies differ at the start? `parallel-apply compare` shows it."
 )
 _NO_PARTITION: Final = (
-    "The target's table has no partition for this row: create one there (CREATE TABLE ... PARTITION OF ...), then run "
-    "again."
+    "The target's table has no partition for this row: create one there. Run CREATE TABLE {partition} PARTITION OF "
+    "{table} DEFAULT; or one with the bounds that the source's has. Then run again."
 )
 _TABLE_CHECK: Final = (
     "The target has a check constraint that the source's row does not meet. Run ALTER TABLE {table} DROP CONSTRAINT "
@@ -177,7 +178,8 @@ def _hint(error: psycopg.Error, state: str, table: str | None) -> str | None:
     if state == sqlstate.UNIQUE_VIOLATION and error.diag.constraint_name is not None:
         return _TAKEN.format(table=_table(error) or table, constraint=error.diag.constraint_name)
     if state == sqlstate.CHECK_VIOLATION and error.diag.constraint_name is None:
-        return _NO_PARTITION
+        schema, name = error.diag.schema_name or "", error.diag.table_name or ""
+        return _NO_PARTITION.format(partition=quoted(schema, f"{name}_default"), table=quoted(schema, name))
     if state == sqlstate.CHECK_VIOLATION and error.diag.datatype_name is not None:
         return _DOMAIN_CHECK.format(domain=error.diag.datatype_name, constraint=error.diag.constraint_name)
     if state == sqlstate.CHECK_VIOLATION:
