@@ -41,6 +41,11 @@ TROUBLES = {
                 f'GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON "My Shop"."Order" TO "{ROLE}"'),
         says="may not use the schema",
     ),
+    "no right to write messages": Trouble(
+        source=("REVOKE EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text, boolean) FROM PUBLIC",),
+        says="may not write logical messages",
+        severity=WARNING,
+    ),
     "no key at all": Trouble(
         source=("CREATE TABLE k (a int)", f'ALTER TABLE k OWNER TO "{ROLE}"'),
         target=("CREATE TABLE k (a int)", f'GRANT ALL ON k TO "{ROLE}"'),

@@ -88,6 +88,15 @@ def _server_findings(server: Mapping[str, Any], *, is_first_run: bool) -> Iterat
     if not server["has_slot"]:
         yield from _left("max_replication_slots", server["slots"], server["max_slots"], "replication slots")
         yield from _left("max_wal_senders", server["senders"], server["max_senders"], "WAL senders")
+    if server["closed_function"] is not None:
+        yield _finding(
+            server["closed_function"],
+            f"user {role} may not write logical messages: WAL that holds nothing of the pipeline is kept longer, and a "
+            "partition that is truncated alone, or a table that is renamed, stops the run",
+            f"GRANT EXECUTE ON FUNCTION {server['closed_function']} TO {quoted(role)}",
+            severity=Severity.WARNING,
+            note="As a superuser.",
+        )
     if server["idle_timeout"] not in ("0", "0s", "0min"):
         yield _finding(
             "idle_replication_slot_timeout",

@@ -19,6 +19,12 @@ SELECT
     EXISTS (SELECT FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = %(slot)s) AS has_slot,
     current_setting('max_wal_senders')::int AS max_senders,
     (SELECT count(*) FROM pg_catalog.pg_stat_replication)::int AS senders,
-    coalesce(current_setting('idle_replication_slot_timeout', true), '0') AS idle_timeout
+    coalesce(current_setting('idle_replication_slot_timeout', true), '0') AS idle_timeout,
+    (
+        SELECT min(p.oid::pg_catalog.regprocedure::text)
+        FROM pg_catalog.pg_proc p
+        WHERE p.proname = 'pg_logical_emit_message' AND p.proargtypes[2] = 'pg_catalog.text'::pg_catalog.regtype
+            AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+    ) AS closed_function
 FROM pg_catalog.pg_roles r
 WHERE r.rolname = current_user
