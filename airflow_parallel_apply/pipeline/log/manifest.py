@@ -38,6 +38,7 @@ _MIDDLE: Final = b'","body":'
 _TAIL: Final = b"}\n"
 _BODY_START: Final = len(_HEAD) + 32 + len(_MIDDLE)
 _KEPT_MANIFESTS: Final = 32
+_KEPT_VIEWS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,16 +100,13 @@ def load(directory: LogDirectory) -> LogView:
             f"{directory.manifests} holds no manifest",
             hint=f"The log's directory was emptied, or is not the one that capture writes. {RESTORE}",
         )
-    pending: list[Manifest] = []
+    pending: list[_File] = []
     for version in range(versions[-1], -1, -1):
-        manifest = read_manifest(directory, version)
-        pending.append(manifest)
-        if manifest.checkpoint:
+        file = _file(directory, version)
+        pending.append(file)
+        if _read_file(file).checkpoint:
             break
-    view = EMPTY_VIEW
-    for manifest in reversed(pending):
-        view = advance(view, manifest)
-    return view
+    return _view(tuple(reversed(pending)))
 
 
 def catch_up(directory: LogDirectory, view: LogView) -> LogView:
@@ -163,10 +161,7 @@ def read_manifest(directory: LogDirectory, version: int) -> Manifest:
     """One version, checked. `LogError` names the file. Kept for who reads it next, as long as the file is the same: of
     thousands of tables it takes a second.
     """
-    path = directory.manifest_path(version)
-    with file_errors(path):
-        file = path.stat()
-    return _read_file(_File(path, version, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns))
+    return _read_file(_file(directory, version))
 
 
 class _File(NamedTuple):
@@ -178,6 +173,22 @@ class _File(NamedTuple):
     size: int
     written: int
     changed: int
+
+
+def _file(directory: LogDirectory, version: int) -> _File:
+    path = directory.manifest_path(version)
+    with file_errors(path):
+        found = path.stat()
+    return _File(path, version, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+@lru_cache(maxsize=_KEPT_VIEWS)
+def _view(files: tuple[_File, ...]) -> LogView:
+    """After a checkpoint and the versions that follow it."""
+    view = EMPTY_VIEW
+    for file in files:
+        view = advance(view, _read_file(file))
+    return view
 
 
 @lru_cache(maxsize=_KEPT_MANIFESTS)
