@@ -153,6 +153,7 @@ class Interleavings(RuleBasedStateMachine):
     def let_the_run_end(self) -> None:
         """New lanes, which nothing disturbs, end the last run by themselves, whatever the ones before left behind."""
         self.pipeline.move_time(2 * LEASE.total_seconds())
+        before = self.pipeline.state()
         lanes = [self.pipeline.lane(0), self.pipeline.lane(1)]
         choose = random.Random(self.pipeline.commits)
         for _ in range(_MANY_ROUNDS):
@@ -169,7 +170,8 @@ class Interleavings(RuleBasedStateMachine):
         if any(lane.error is None for lane in lanes):
             assert state is not None
             assert state.phase in (Phase.DRAINED, Phase.FAILED)
-            if state.phase is Phase.DRAINED:
+            # What was drained when a target went back is for `close` to compare with the positions.
+            if state.phase is Phase.DRAINED and (before is None or before.phase is not Phase.DRAINED):
                 assert set(self.pipeline.seqnos) == {state.stop_seqno}, "drained elsewhere than at the stop"
 
     # --- helpers ---

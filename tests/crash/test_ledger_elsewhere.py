@@ -10,7 +10,11 @@ import pytest
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.admin.purge import purge_log
 from airflow_parallel_apply.pipeline.admin.status import read_status
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.model.finding import errors
+from airflow_parallel_apply.router.plan import plan
 from tests.crash.scene import Scene
 from tests.support.rig import execute
 from tests.support.step_process import Fault
@@ -144,3 +148,22 @@ def test_a_ledger_that_is_restored_older_than_its_target_goes_on_from_the_positi
     written.rig.write("UPDATE t SET v = 'later'")
     written.rig.run("third")
     written.require_equal()
+
+
+def test_a_table_is_copied_anew_and_the_plan_of_before_is_forgotten(written: Scene) -> None:
+    written.rig.capture("second")
+    plan(written.rig.config, written.rig.target)
+    (copied,) = recopy_tables(
+        written.rig.config, written.rig.source, written.rig.target, [("public", "t")], report=lambda progress: None
+    )
+    assert copied.rows == 60
+    written.rig.write("UPDATE t SET v = 'later'")
+    written.rig.run("third")
+    written.require_equal()
+
+
+def test_check_looks_where_the_ledger_is(written: Scene) -> None:
+    assert check_pipeline(written.rig.config, written.rig.source, written.rig.target).is_good
+    forgetful = replace(written.rig, ledger_dsn=None)
+    (found,) = errors(check_pipeline(forgetful.config, forgetful.source, forgetful.target).findings)
+    assert "not in the target's own" in found.what

@@ -9,7 +9,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from airflow_parallel_apply.pipeline.errors import ConflictReason, LogError, OwnershipLost, PlanError, TargetError
+from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Statement, Truncate
@@ -209,10 +209,3 @@ def test_check_names_missing_privileges(scene: Scene, add_table: AddTable) -> No
         scene.opened[-1].close()
         scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="postgres")
         scene.run("DROP OWNED BY reader; DROP ROLE reader")
-
-
-def test_a_merge_point_is_counted_once_however_often_its_claimants_say_so(filled: Scene) -> None:
-    for seqno in (4, 4, 9):
-        filled.ledger.count_conflict(reason=ConflictReason.UNIQUE, table="public.accounts", seqno=seqno)
-    (found,) = filled.ledger.conflicts()
-    assert (found.table, found.count, found.last_seqno) == ("public.accounts", 2, 9)

@@ -119,7 +119,9 @@ class MemoryLedger:
         return self._data.runs.setdefault(run_id, RunBounds(run_id=run_id, until_lsn=until_lsn, until_seqno=None))
 
     def settle_run(self, run_id: str, until_seqno: int) -> RunBounds:
-        found = self._data.runs[run_id]
+        found = self._data.runs.get(run_id)
+        if found is None:
+            raise ConfigurationError(f"run {run_id} was never opened")
         if found.until_seqno is None:
             found = self._data.runs[run_id] = replace(found, until_seqno=until_seqno)
         return found
