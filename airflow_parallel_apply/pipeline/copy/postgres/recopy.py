@@ -20,9 +20,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 from uuid import uuid4
@@ -36,7 +35,8 @@ from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
 from airflow_parallel_apply.pipeline.copy.postgres.computed import left_uncomputed
 from airflow_parallel_apply.pipeline.copy.postgres.load import chunks, cut_off, look_exactly, see_snapshot, send
 from airflow_parallel_apply.pipeline.copy.postgres.parts import stored_tables
-from airflow_parallel_apply.pipeline.copy.postgres.record import TEXT_PER_BYTE, empty_tables
+from airflow_parallel_apply.pipeline.copy.postgres.progress import TableProgress
+from airflow_parallel_apply.pipeline.copy.postgres.record import empty_tables
 from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
@@ -255,7 +255,7 @@ class Recopy:
             for stored in stored_tables(self._reading.catalog(), then.relations):
                 sizes[stored.relation] += stored.size_bytes
         for number, (table, origin) in enumerate(zip(tables, then.tables, strict=True)):
-            told = _Told(
+            progress = TableProgress(
                 report=self._report,
                 table=table.relation.name,
                 before=sum(sizes[:number]),
@@ -269,7 +269,7 @@ class Recopy:
                 copying.begin()
                 query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(copying.columns, origin.own_rows)
                 with copying.taking():
-                    sent = send(connection, copying.command, told.passed_on(chunks(self._reading, query)))
+                    sent = send(connection, copying.command, progress.passed_on(chunks(self._reading, query)))
                 copying.finish(sent.rows)
                 counts.append(sent.rows)
         return counts
@@ -339,25 +339,3 @@ class Recopy:
 
     def _wrong(self, what: str, hint: str) -> ConfigurationError:
         return ConfigurationError(what, op="recopy", pipeline=self._config.pipeline, hint=hint)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """Tells of a table's rows on their way. `before`, `size`, `of`: bytes at the source: done, this one's, all."""
-
-    report: Callable[[RecopyProgress], None]
-    table: str
-    before: int
-    size: int
-    of: int
-
-    def passed_on(self, pieces: Iterator[tuple[int, bytes | memoryview]]) -> Iterator[tuple[int, bytes | memoryview]]:
-        """The same pieces."""
-        rows = text_bytes = 0
-        for count, text in pieces:
-            yield count, text
-            rows += count
-            text_bytes += len(text)
-            done = self.before + min(int(text_bytes / TEXT_PER_BYTE), self.size)
-            fraction = done / self.of if self.of else 1.0
-            self.report(RecopyProgress(table=self.table, rows=rows, text_bytes=text_bytes, fraction=fraction))
