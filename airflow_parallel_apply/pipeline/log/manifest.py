@@ -37,7 +37,7 @@ _HEAD: Final = b'{"checksum":"'
 _MIDDLE: Final = b'","body":'
 _TAIL: Final = b"}\n"
 _BODY_START: Final = len(_HEAD) + 32 + len(_MIDDLE)
-_KEPT_MANIFESTS: Final = 32
+_KEPT_MANIFESTS: Final = 64
 _KEPT_VIEWS: Final = 4
 
 
