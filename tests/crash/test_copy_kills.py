@@ -111,7 +111,7 @@ def test_a_copy_killed_at_any_step_ends_whole_with_the_next_run(filled: Scene, f
     require_whole(filled)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.long
 @pytest.mark.parametrize("victim", ["the server", "a worker"])
 def test_spark_killed_in_the_middle_of_a_copy_costs_only_what_it_was_at(spark_scene: Scene, victim: str) -> None:
@@ -120,15 +120,15 @@ def test_spark_killed_in_the_middle_of_a_copy_costs_only_what_it_was_at(spark_sc
         # Parts of the large table wait for this lock, inside their transactions.
         locking.execute("LOCK TABLE large IN SHARE MODE")
         capture = spark_scene.start_capture("run")
-        wait_until(lambda: _waits_for_a_lock(spark_scene), timeout=120, what="Spark to copy")
+        wait_until(lambda: _waits_for_a_lock(spark_scene), what="Spark to copy")
         _kill(spark_scene, victim)
         locking.rollback()
-        assert capture.report(timeout=150) is not None, capture.tail()
+        assert capture.report() is not None, capture.tail()
     spark_scene.rig = replace(spark_scene.rig, stage=None)
     require_whole(spark_scene)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_target_killed_in_the_middle_of_a_copy_costs_only_what_it_had_not_committed(spark_scene: Scene) -> None:
     _filled(spark_scene, made=False)
     spark_scene.spark_directory = None
@@ -140,25 +140,25 @@ def test_a_target_killed_in_the_middle_of_a_copy_costs_only_what_it_had_not_comm
         spark_scene.target_server.start()
         with suppress(psycopg.Error):
             locking.rollback()
-        assert capture.report(timeout=150) is not None, capture.tail()
+        assert capture.report() is not None, capture.tail()
     spark_scene.rig = replace(spark_scene.rig, stage=None)
     require_whole(spark_scene)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_copy_killed_while_spark_copies_is_made_anew_though_its_tasks_go_on(spark_scene: Scene) -> None:
     _filled(spark_scene, made=False)
     with being_written(spark_scene), psycopg.connect(spark_scene.rig.target_dsn) as locking:
         locking.execute("LOCK TABLE small IN SHARE MODE")
         capture = spark_scene.start_capture("run")
-        wait_until(lambda: _waits_for_a_lock(spark_scene), timeout=120, what="Spark to copy")
+        wait_until(lambda: _waits_for_a_lock(spark_scene), what="Spark to copy")
         first = _copy_id(spark_scene)
         capture.signal(signal.SIGKILL)
         capture.wait()
         again = spark_scene.start_capture("again")
-        wait_until(lambda: _copy_id(spark_scene) != first, timeout=120, what="another copy to begin")
+        wait_until(lambda: _copy_id(spark_scene) != first, what="another copy to begin")
         locking.rollback()
-        assert again.report(timeout=150) is not None, again.tail()
+        assert again.report() is not None, again.tail()
     spark_scene.rig = replace(spark_scene.rig, stage=None)
     require_whole(spark_scene)
 

@@ -31,7 +31,7 @@ def walk_until_killed(directory: Path, start: dict[int, int], steps: int) -> dic
         [sys.executable, "-m", "tests.crash.queue_walker", str(directory), *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
-    watchdog = threading.Timer(120, process.kill)
+    watchdog = threading.Timer(300, process.kill)
     watchdog.start()
     acknowledged = dict(start)
     try:

@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, St
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.run import open_run
+from tests.crash.scene import wait_until
 from tests.support.rig import Rig, execute
 from tests.support.troubles import ROLE, TROUBLES
 from tests.support.variants import variants
@@ -278,7 +279,7 @@ def test_slots_that_time_out_between_runs_are_warned_of(tmp_path: Path, target_d
         finding = found(rig, "gives up slots")
         assert finding.severity is Severity.WARNING
         fix(rig, finding)
-        assert look(rig).findings == ()
+        wait_until(lambda: look(rig).findings == (), what="the server to read its configuration again")
 
 
 @pytest.mark.parametrize(("source_version", "target_version"), [(16, 18), pytest.param(18, 16, marks=pytest.mark.long)])

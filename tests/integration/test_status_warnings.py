@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.admin.status import ChannelState, PipelineS
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
+from tests.crash.scene import wait_until
 from tests.support.rig import Rig, execute
 
 
@@ -89,7 +90,7 @@ def test_a_slot_near_its_bound_is_warned_of_and_a_lost_one_is_an_error(
         assert "about to be given up" in warning.what
         for command in warning.fix:
             execute(server.dsn(), command)
-        assert look(rig).warnings == ()
+        wait_until(lambda: look(rig).warnings == (), what="the server to read its configuration again")
         execute(server.dsn(), "ALTER SYSTEM SET max_slot_wal_keep_size = '16MB'", "SELECT pg_reload_conf()")
         for _ in range(6):
             execute(server.dsn(), "SELECT pg_switch_wal()", "CREATE TABLE p (a int)", "DROP TABLE p", "CHECKPOINT")

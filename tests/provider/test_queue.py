@@ -16,6 +16,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from airflow.sdk.module_loading import import_string
 
+from airflow_parallel_apply.demo.ports import free_port
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.hooks.queue import QueueCounts, QueueHook
 from airflow_parallel_apply.queue import Insert, Queue, QueueUnavailable
@@ -158,7 +159,7 @@ def test_a_sensor_that_may_not_defer_pokes(queue: Queue) -> None:
 
 
 def test_a_trigger_outlives_a_service_that_is_started_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    first = ServedQueue(tmp_path / "queue")
+    first = ServedQueue(tmp_path / "queue", listen=f"127.0.0.1:{free_port()}")
     define(monkeypatch, first.url, "")
     with closing(QueueHook(CONN).get_conn()) as queue:
         (made,) = put(queue, "orders")

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from airflow_parallel_apply.demo.ports import free_port
 from airflow_parallel_apply.queue import Queue
 from airflow_parallel_apply.queue.client import AsyncQueueClient
 from airflow_parallel_apply.queue.memory import DataDirectory, Disk
@@ -83,15 +84,15 @@ class AwaitedQueue(Queue):
 
 
 class ServiceProcess:
-    """`serve`, as a user starts it."""
+    """`serve`, as a user starts it: by default at a port that stays its own while it is down."""
 
-    def __init__(self, directory: Path, *arguments: str, listen: str = "127.0.0.1:0") -> None:
+    def __init__(self, directory: Path, *arguments: str, listen: str = "") -> None:
         self.ready_file = directory.with_name("ready.json")
         self.ready_file.unlink(missing_ok=True)
         self.process = subprocess.Popen(
             [
                 sys.executable, "-m", "airflow_parallel_apply.queue", "serve", "--data", str(directory),
-                "--listen", listen, "--ready-file", str(self.ready_file), *arguments,
+                "--listen", listen or f"127.0.0.1:{free_port()}", "--ready-file", str(self.ready_file), *arguments,
             ],
             stderr=subprocess.PIPE,
             text=True,
