@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.finding import errors
+from airflow_parallel_apply.pipeline.target.open import logs_applied_at
 from airflow_parallel_apply.router.plan import plan
 from tests.crash.scene import Scene
 from tests.support.rig import execute
@@ -59,6 +60,8 @@ def test_runs_leave_who_owns_them_and_their_plan_in_the_ledger_and_positions_wit
     assert ledger.rows(f"{count}position") == [(0,)]
     assert ledger.rows(f"{count}epoch")[0][0] > 1
     assert ledger.rows("SELECT sum(count) > 0 FROM parallel_apply.conflict") == [(True,)]
+    assert list(logs_applied_at(written.rig.target).values()) == ["p"]
+    assert logs_applied_at(ledger.target) == {}
     found = read_status(written.rig.target, "p", written.rig.config.log_url)
     assert {channel.seqno for channel in found.channels} == {closed.stop_seqno}
     assert purge_log(written.rig.config.log_url, [written.rig.target]).needed_seqno == closed.stop_seqno

@@ -13,7 +13,10 @@ def applied_logs(session: Session) -> dict[str, str]:
     """The pipelines by the id of each one's log; none where the role may not look. Errors: psycopg's own."""
     if not is_installed(session):
         return {}
-    query = sql.SQL("SELECT log_id, pipeline FROM {}").format(sql.Identifier(session.schema, "pipeline"))
+    # Not by pipelines that have their ledger alone here; those of an earlier release have none elsewhere.
+    query = sql.SQL(
+        "SELECT log_id, pipeline FROM {} found WHERE coalesce(to_jsonb(found) ->> 'target', '') = ''"
+    ).format(sql.Identifier(session.schema, "pipeline"))
     try:
         rows = session.connection().execute(query).fetchall()
     except psycopg.errors.InsufficientPrivilege:
