@@ -49,7 +49,7 @@ def measure_inside(world: World, database: Database, spark: SparkAccess) -> dict
             access=ConnectAccess(url=spark.url, session_id=spark.session_id), config=config, target=database.endpoint
         )
         try:
-            job = build_job(session, unit, open_store(config.store, log).branch(unit))
+            job = build_job(session, unit, open_store(config.store, log, unit).branch(unit))
             empty = _time(lambda: session.range(0, 1, 1, 1).mapInArrow(_swallow, "rows bigint").toArrow())
             scanned = _time(lambda: job.counted.coalesce(1).agg({"seqno": "count"}).toArrow())
             handed = _time(lambda: job.ordered.mapInArrow(_swallow, "rows bigint").toArrow())

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.model.change import Operation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
-from airflow_parallel_apply.pipeline.store.protocol import Branch
+from airflow_parallel_apply.pipeline.store.protocol import FileBranch
 from airflow_parallel_apply.spark.access import column_functions, filter_counts
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA, LOG_SCHEMA
 
@@ -39,7 +39,7 @@ class ApplyJob:
     exchanged: bool
 
 
-def build_job(session: Any, unit: Unit, branch: Branch, *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
+def build_job(session: Any, unit: Unit, branch: FileBranch, *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
     """Describe the job of a unit; nothing runs yet."""
     f = column_functions(session)
     counted = read_rows(session, branch.files).where(_unit_filter(f, unit, branch))
@@ -66,7 +66,7 @@ def counted_rows(executed: Any) -> int | None:
     return counts[0] if counts is not None and len(counts) == 1 else None
 
 
-def _unit_filter(f: ModuleType, unit: Unit, branch: Branch) -> Any:
+def _unit_filter(f: ModuleType, unit: Unit, branch: FileBranch) -> Any:
     found = (f.col("seqno") > unit.after_seqno) & (f.col("seqno") <= unit.last_seqno)
     if branch.committed is not None:
         found = found & f.expr(f"seqno > ({branch.committed})")
@@ -81,7 +81,7 @@ def _unit_filter(f: ModuleType, unit: Unit, branch: Branch) -> Any:
     return found
 
 
-def _link_filter(f: ModuleType, unit: Unit, branch: Branch) -> Any:
+def _link_filter(f: ModuleType, unit: Unit, branch: FileBranch) -> Any:
     """Of a key's changes the first and the last are needed. The last term is never true; being neither constant nor
     deterministic it keeps Spark from joining this filter with the unit's, whose output is the count of the unit's rows.
     """
@@ -90,7 +90,7 @@ def _link_filter(f: ModuleType, unit: Unit, branch: Branch) -> Any:
     return is_first | (f.col("next_seqno") > unit.last_seqno) | (f.spark_partition_id() < 0)
 
 
-def _key_order(f: ModuleType, branch: Branch) -> Any:
+def _key_order(f: ModuleType, branch: FileBranch) -> Any:
     """Of relations that an older rule put in order their keys' texts alone decide."""
     order = f.col("key_order")
     if not branch.unordered:
@@ -98,14 +98,14 @@ def _key_order(f: ModuleType, branch: Branch) -> Any:
     return f.when(f.col("relation_id").isin(list(branch.unordered)), f.lit(0)).otherwise(order)
 
 
-def _first_sight(f: ModuleType, branch: Branch) -> Any:
+def _first_sight(f: ModuleType, branch: FileBranch) -> Any:
     """Spark's sort compares 64 bits of the first column, and whole rows only where these are equal: so the column that
     tells most rows apart comes first. The loader takes rows of several tables in any mixture.
     """
     return f.when(f.col("key").isNull(), f.col("seqno")).otherwise(_key_order(f, branch))
 
 
-def _spread(f: ModuleType, rows: Any, tasks: int, branch: Branch) -> Any:
+def _spread(f: ModuleType, rows: Any, tasks: int, branch: FileBranch) -> Any:
     """By ranges that never divide a key; rows of tables without one are told apart by their seqno."""
     keyless = f.when(f.col("key").isNull(), f.col("seqno"))
     return rows.repartitionByRange(tasks, f.col("relation_id"), _key_order(f, branch), f.col("key"), keyless)

@@ -52,7 +52,7 @@ class SparkStage:
         try:
             with self._job_tag(unit) as tag:
                 log, session = self._open()
-                store = open_store(self._config.store, log)
+                store = open_store(self._config.store, log, unit)
                 branch = store.branch(unit)
                 while True:
                     job = build_job(session, unit, branch, exchange_rows=self._exchange_rows)

@@ -9,34 +9,27 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_parallel_apply.pipeline.config import StoreName
-from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Reason, Unit
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
-from airflow_parallel_apply.pipeline.store.protocol import Store
 from tests.support.written_log import Change, append, make_log
 
 LAST = 49
 
 
-@pytest.fixture(params=list(StoreName))
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+@pytest.fixture
+def log(tmp_path: Path) -> LogReader:
     url = str(tmp_path / "log")
     make_log(url)
     append(url, 0, [[Change("I", number, "a")] for number in range(LAST + 1)])
-    return open_store(request.param, open_reader(url))
+    return open_reader(url)
 
 
-def epoch(last_seqno: int) -> Epoch:
-    return Epoch(
-        number=0,
-        first_seqno=0,
-        last_seqno=last_seqno,
-        kind=EpochKind.PARALLEL,
-        reason=Reason.END,
-        rows=(last_seqno + 1,),
-        bytes_=(10,),
-    )
+@pytest.fixture(params=list(StoreName))
+def name(request: pytest.FixtureRequest) -> StoreName:
+    found: StoreName = request.param
+    return found
 
 
 def unit(channel: int | None, after_seqno: int, last_seqno: int) -> Unit:
@@ -52,12 +45,11 @@ def unit(channel: int | None, after_seqno: int, last_seqno: int) -> Unit:
     )
 
 
-def test_the_branches_of_a_put_epoch_hold_each_row_once(store: Store) -> None:
-    store.put(epoch(LAST))
-    store.put(epoch(LAST))
+def test_the_channels_branches_hold_each_row_once(name: StoreName, log: LogReader) -> None:
     found = []
     for channel in range(4):
-        branch = store.branch(unit(channel, 9, 29))
+        asked = unit(channel, 9, 29)
+        branch = open_store(name, log, asked).branch(asked)
         assert branch.condition is not None
         database = sqlite3.connect(":memory:")
         database.execute("CREATE TABLE log (seqno, bucket)")
@@ -69,18 +61,6 @@ def test_the_branches_of_a_put_epoch_hold_each_row_once(store: Store) -> None:
     assert sorted(found) == list(range(10, 30))
 
 
-def test_a_serial_unit_takes_every_channels_rows(store: Store) -> None:
-    store.put(epoch(LAST))
-    assert store.branch(unit(None, 9, 10)).condition is None
-
-
-def test_an_epoch_that_the_log_does_not_hold_is_refused(store: Store) -> None:
-    with pytest.raises(LogError, match=f"ends at seqno {LAST + 1}"):
-        store.put(epoch(LAST + 1))
-
-
-def test_what_is_acknowledged_may_be_acknowledged_again(store: Store) -> None:
-    store.put(epoch(LAST))
-    for _ in range(2):
-        store.acknowledge(0, 20)
-    assert store.stats().kept_seqno <= 20
+def test_a_serial_unit_takes_every_channels_rows(name: StoreName, log: LogReader) -> None:
+    asked = unit(None, 9, 10)
+    assert open_store(name, log, asked).branch(asked).condition is None

@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.partition.by_key import ByKey
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.store.protocol import Branch
+from airflow_parallel_apply.pipeline.store.protocol import FileBranch
 from airflow_parallel_apply.spark.job import ApplyJob, build_job, counted_rows
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA
 from airflow_parallel_apply.spark.server import ServerLease
@@ -81,7 +81,7 @@ def unit(channel: int | None, channels: int, *, after: int = -1, last: int = TRA
 
 def job_of(session: Any, unit: Unit, files: tuple[str, ...]) -> ApplyJob:
     condition = None if unit.channel is None else ByKey(Routing(channels=unit.channels)).condition(unit.channel, ())
-    branch = Branch(files=files, after_seqno=unit.after_seqno, last_seqno=unit.last_seqno, condition=condition)
+    branch = FileBranch(files=files, after_seqno=unit.after_seqno, last_seqno=unit.last_seqno, condition=condition)
     return build_job(session, unit, branch)
 
 
@@ -206,7 +206,7 @@ def test_workers_import_the_installed_pyspark_which_is_compiled_already(session)
 
 
 def test_relations_that_an_older_rule_ordered_are_sorted_by_their_keys(session: Any, files: tuple[str, ...]) -> None:
-    branch = Branch(files=files, after_seqno=-1, last_seqno=99, condition=None, unordered=(0, 1, 2, 3))
+    branch = FileBranch(files=files, after_seqno=-1, last_seqno=99, condition=None, unordered=(0, 1, 2, 3))
     for exchange_rows in (1000, 100):
         job = build_job(session, unit(None, 1, last=99, rows=400), branch, exchange_rows=exchange_rows)
         keys = [

@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
 from airflow_parallel_apply.pipeline.store.open import open_store
-from airflow_parallel_apply.pipeline.store.protocol import Branch
+from airflow_parallel_apply.pipeline.store.protocol import FileBranch
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
@@ -317,7 +317,7 @@ def test_files_that_were_merged_and_removed_under_a_job_are_listed_anew(
             self._store = open_store(*found)
             self._asked = 0
 
-        def branch(self, unit: Unit) -> Branch:
+        def branch(self, unit: Unit) -> FileBranch:
             self._asked += 1
             found = self._store.branch(unit)
             if self._asked > 1:

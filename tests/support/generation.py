@@ -22,7 +22,6 @@ from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.pipeline_queue import open_pipeline_queue
-from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.queue.open import prepare_queue
 from tests.support.local_stage import LocalStage
 
@@ -107,7 +106,6 @@ class Generation:
                 coordinator=self._coordinator(session, claimant),
                 session=session,
                 log=open_reader(self.config.log_url),
-                store=LogStore(open_reader(self.config.log_url)),
                 stage=LocalStage(self.config.log_url, self.endpoint),
                 renewer=renewer,
                 signals=LaneSignals(stop_requested=stop_requested, cancelled=cancelled, report=lambda report: None),

@@ -48,7 +48,7 @@ class LocalStage:
         if unit.channel is not None or unit.after_seqnos is not None:
             before = pc.less_equal(rows.column("previous_seqno"), pa.array(after))
             rows = rows.filter(pc.or_(before, pc.greater(rows.column("next_seqno"), unit.last_seqno)))
-        unordered = open_store(StoreName.LOG, self._log).branch(unit).unordered
+        unordered = open_store(StoreName.LOG, self._log, unit).branch(unit).unordered
         if unordered:
             doubtful = pc.is_in(rows.column("relation_id"), pa.array(unordered, pa.int32()))
             place = rows.schema.get_field_index("key_order")

@@ -175,8 +175,6 @@ class ChannelApply:
                 rows = partial(channel_rows, self._context.log, staged.unit)
                 self._context.session.commit(staged.unit, [Replay(rows)])
                 self._context.report.replayed_units += 1
-        if staged.unit.channel is not None:
-            self._context.store.acknowledge(staged.unit.channel, staged.unit.last_seqno)
         self._context.report.units += 1
         self._context.report.rows += staged.row_count
 

@@ -20,7 +20,6 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.store.protocol import Store
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import Task
 from airflow_parallel_apply.queue.protocol import Queue
@@ -40,7 +39,6 @@ class LaneContext:
     coordinator: Coordinator
     session: PipelineSession
     log: LogReader
-    store: Store
     stage: Stage
     renewer: LeaseRenewer
     signals: LaneSignals

@@ -13,7 +13,6 @@ from airflow_parallel_apply.pipeline.model.epoch import Epoch
 from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.plan.planner import plan_epochs
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
-from airflow_parallel_apply.pipeline.store.open import open_store
 
 _WINDOW_TRANSACTIONS: Final = 1_000_000
 """Planned at once, whatever the backlog: bounds the planner's memory."""
@@ -46,7 +45,6 @@ def extend_plan(
     captured = log.state().last_seqno if last_seqno is None else last_seqno
     ledger, low_seqno = session.ledger, low_watermark(session.target.positions())
     after = max(ledger.planned_seqno(), low_seqno)
-    store = open_store(config.store, log)
     routing = ledger.routing()
     added: list[Epoch] = []
     while after < captured:
@@ -61,8 +59,6 @@ def extend_plan(
             limits=EpochLimits(max_changes=config.epoch_max_changes, max_bytes=config.epoch_max_bytes),
             cuts=session.plan_cuts(after),
         )
-        for epoch in epochs:
-            store.put(epoch)
         if ledger.add_epochs(
             epochs,
             routing_digest=routing.digest,

@@ -24,7 +24,6 @@ from airflow_parallel_apply.pipeline.run.seeding import replanner, reviver
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.open import open_source
-from airflow_parallel_apply.pipeline.store.open import open_store
 
 
 def apply(
@@ -98,7 +97,6 @@ def apply(
             coordinator=coordinator(sessions[0]),
             session=sessions[0],
             log=log,
-            store=open_store(config.store, log),
             stage=stage,
             renewer=renewer,
             signals=signals,

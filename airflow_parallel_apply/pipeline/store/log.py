@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader, Segment
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.store.protocol import Branch, StoreStats
+from airflow_parallel_apply.pipeline.store.protocol import FileBranch
 
 _NO_TIMES: Final = frozenset(
     {
@@ -32,18 +31,7 @@ class LogStore:
     def __init__(self, log: LogReader) -> None:
         self._log = log
 
-    def put(self, epoch: Epoch) -> None:
-        """The log has it already, or the plan is that of another log."""
-        last_seqno = self._log.state().last_seqno
-        if epoch.last_seqno > last_seqno:
-            raise LogError(
-                f"epoch {epoch.number} ends at seqno {epoch.last_seqno}, the log at {last_seqno}",
-                op="store",
-                seqno=epoch.last_seqno,
-                hint="The plan in the target was made from another log; see log_url.",
-            )
-
-    def branch(self, unit: Unit) -> Branch:
+    def branch(self, unit: Unit) -> FileBranch:
         """The files' checksums are compared once a process, before their first use."""
         state = self._log.state()
         segments = [
@@ -52,7 +40,7 @@ class LogStore:
             if segment.first_seqno <= unit.last_seqno and segment.last_seqno > unit.after_seqno
         ]
         self._log.verify(segments)
-        return Branch(
+        return FileBranch(
             files=self._log.row_files(unit.after_seqno, unit.last_seqno),
             after_seqno=unit.after_seqno,
             last_seqno=unit.last_seqno,
@@ -75,15 +63,6 @@ class LogStore:
             for seqno, channels in sorted(channels_at.items())
         )
         return f"CASE {' '.join(cases)} ELSE {unit.last_seqno} END"
-
-    def acknowledge(self, channel: int, seqno: int) -> None:
-        """The log outlives its channels: other pipelines may read it, and purging it is a person's."""
-
-    def stats(self) -> StoreStats:
-        return StoreStats(kept_seqno=self._log.state().purged_seqno, held_rows=0, held_bytes=0)
-
-    def close(self) -> None:
-        """Holds nothing."""
 
 
 def _unordered(segments: Sequence[Segment], relations: Sequence[Relation]) -> tuple[int, ...]:

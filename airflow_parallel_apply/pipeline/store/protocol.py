@@ -1,7 +1,8 @@
-"""A store: where a channel's events wait between the router, which puts epochs, and the lanes, which read branches.
+"""A store: where a channel's rows wait until the apply stage reads them.
 
 It holds rows or, as the store `log` does, only knows where they are. It decides nothing: serialization points, stops
-and restarts are the coordinator's, whatever the store (law 9).
+and restarts are the coordinator's, whatever the store (law 9). The log is always complete, so a store serves the units
+of one channel; serial units, merge points and replays read the log.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class FileBranch:
     """Where a unit's rows are: Parquet files, and the filters that leave only its rows of them.
 
     `condition`: Spark SQL over the log's columns; None where the unit takes every channel's rows. `committed`, of a
@@ -29,33 +30,11 @@ class Branch:
     unordered: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreStats:
-    """What a store holds for all channels together: zero for one that holds no rows itself."""
-
-    kept_seqno: int
-    """Rows above it can be read."""
-    held_rows: int
-    held_bytes: int
-
-
 class Store(Protocol):
-    """Errors: `LogError` for what it cannot read or does not have."""
+    """Where the rows of channels can be read. It is asked in the process that stages."""
 
-    def put(self, epoch: Epoch) -> None:
-        """Make the epoch's branches readable, whole; idempotent. Epochs come in order."""
+    def branch(self, unit: Unit) -> FileBranch:
+        """Say where a unit's rows are. Whoever asks again is told of the same rows: a retry, or the next claimant.
+        Errors: `LogError` for what it cannot read or does not have.
+        """
         ...
-
-    def branch(self, unit: Unit) -> Branch:
-        """Where the rows of a unit are. They were put before, and stay until acknowledged."""
-        ...
-
-    def acknowledge(self, channel: int, seqno: int) -> None:
-        """A channel has committed everything up to a seqno: it will not be read again."""
-        ...
-
-    def stats(self) -> StoreStats:
-        """Holds up nobody."""
-        ...
-
-    def close(self) -> None: ...

@@ -36,7 +36,6 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue
 from airflow_parallel_apply.pipeline.run.seeding import seeded_state
-from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.target.steps import Step
 from airflow_parallel_apply.queue.memory.backend import MemoryQueue
 from airflow_parallel_apply.queue.memory.engine import Engine
@@ -297,7 +296,6 @@ class MemoryPipeline:
                 coordinator=self._coordinator(session, queue, generation, claimant),
                 session=session,
                 log=self.history.log,
-                store=LogStore(self.history.log),
                 stage=_Stage(session.target, self),
                 renewer=renewer,
                 signals=LaneSignals(
