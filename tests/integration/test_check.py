@@ -132,7 +132,7 @@ def test_types_that_missing_tables_need_are_made_before_them(rig: Rig, limited: 
         'CREATE SCHEMA "My Types"',
         """CREATE TYPE "My Types".mood AS ENUM ('good', 'it''s bad')""",
         """CREATE DOMAIN moods AS "My Types".mood[] CHECK (cardinality(VALUE) < 3)""",
-        "CREATE TABLE k (id int PRIMARY KEY, a moods)",
+        "CREATE TABLE k (id int PRIMARY KEY, a moods, g int GENERATED ALWAYS AS (id * 2) STORED)",
         'ALTER TABLE t ADD COLUMN now "My Types".mood[]',
         f'GRANT USAGE ON SCHEMA "My Types" TO "{ROLE}"',
         f'ALTER TABLE k OWNER TO "{ROLE}"',
@@ -143,6 +143,8 @@ def test_types_that_missing_tables_need_are_made_before_them(rig: Rig, limited: 
         fix(limited, finding)
     execute(rig.target_dsn, f'GRANT ALL ON k TO "{ROLE}"', f'GRANT USAGE ON SCHEMA "My Types" TO "{ROLE}"')
     assert look(limited).findings == ()
+    generated = "SELECT attname FROM pg_attribute WHERE attrelid = 'k'::regclass AND attgenerated = 's'"
+    assert rig.rows(generated) == [("g",)]
 
 
 def test_what_only_a_person_knows_stands_above_the_commands(rig: Rig, limited: Rig) -> None:

@@ -161,9 +161,11 @@ def _server_findings(server: dict[str, Any], schema: str) -> Iterator[Finding]:
 
 
 def _missing(connection: Connection, relation: Relation) -> Finding:
-    """The CREATE TABLE has columns and key; what else the source's table has, `pg_dump -s` tells."""
+    """The CREATE TABLE has all columns and the key; what else the source's table has, `pg_dump -s` tells."""
     columns = [f"{quoted(column.name)} {column.type_name}" for column in relation.columns]
     key = [quoted(column.name) for column in relation.columns if column.key]
+    sent = {column.name for column in relation.columns}
+    columns += [f"{quoted(name)} {text}" for name, text in relation.expressions if name not in sent]
     parts = [*columns, f"PRIMARY KEY ({', '.join(key)})"] if key else columns
     fix = [f"CREATE TABLE {quoted(relation.schema, relation.table)} ({', '.join(parts)})"]
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [relation.schema]).fetchone() == (None,):
