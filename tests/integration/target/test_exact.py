@@ -58,8 +58,8 @@ PAIRS = (
 )  # fmt: skip
 """`exact`: what both print alike, "\0" where nothing is; the last three are types that the target has otherwise."""
 
-PLAIN = {"text": "a", "integer": "7", "numeric": "7", "integer[]": "{}", "bytea": "\\x00", "mood": "sad"}
-"""Types, and a value of each."""
+PLAIN = {"text": "a", "integer": "7", "numeric": "7", "integer[]": "{}", "bytea": "\\x00", "public.mood": "sad"}
+"""Types as the source names them, and a value of each."""
 
 
 def the_table(scene: Scene, number: int, source: str, target: str, *, key: str = "integer") -> Relation:
