@@ -225,3 +225,12 @@ def test_a_table_that_was_dropped_is_told_when_it_comes_back(begun: Scene) -> No
     begun.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
     with pytest.raises(SourceError, match=r"public\.t was dropped and created again"):
         begun.source().prepare()
+
+
+def test_a_name_that_passes_from_a_dropped_table_to_another_is_told(begun: Scene) -> None:
+    begun.execute("CREATE TABLE again (LIKE t INCLUDING ALL)")
+    begun.source().prepare()
+    begun.capture()
+    begun.execute("DROP TABLE t", "ALTER TABLE again RENAME TO t")
+    with pytest.raises(SourceError, match=r"public\.t was dropped, and public\.again has its name now"):
+        begun.source().prepare()

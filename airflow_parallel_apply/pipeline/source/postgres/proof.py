@@ -203,9 +203,13 @@ def _table_doubt(
 ) -> Doubt | None:
     if found is None:
         namesake = now.by_name.get(table.name)
-        if namesake is None or namesake.registered.oid in known:
+        if namesake is None:
             return None
-        return Doubt(table=table.name, what=f"{table.name} was dropped and created again")
+        former = known.get(namesake.registered.oid)
+        if former is None:
+            return Doubt(table=table.name, what=f"{table.name} was dropped and created again")
+        # The target's table has the rows of the one that is gone, and a renaming would find it in the way.
+        return Doubt(table=table.name, what=f"{table.name} was dropped, and {former.name} has its name now")
     name = found.registered.name
     if found.registered.membership is None:
         return Doubt(table=name, what=f"{name} was dropped from the publication")
