@@ -6,6 +6,7 @@ import functools
 import importlib
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 from unittest import mock
@@ -16,6 +17,8 @@ PACKAGE: Final = "airflow_parallel_apply"
 _HEAD_START_SECONDS: Final = 0.3
 """What waits for the product's own locks goes on when these are gone."""
 _LONGEST_SECONDS: Final = 60.0
+_LASTING: Final = ThreadPoolExecutor(max_workers=1)
+"""A server ends with the thread that started it, so no thread of a lane's may."""
 
 
 class Died(BaseException):
@@ -36,7 +39,15 @@ def arrived(place: str, call: int, do: Callable[[], None], *, is_beside: bool) -
     """
     (owner, name), when = found(place), PLACES[place][1]
     original = getattr(owner, name)
-    lock, calls, beside = threading.Lock(), 0, threading.Thread(target=do, daemon=True)
+    lock, calls, ended = threading.Lock(), 0, threading.Event()
+
+    def done() -> None:
+        try:
+            do()
+        finally:
+            ended.set()
+
+    beside = threading.Thread(target=done, daemon=True)
 
     def strike() -> None:
         nonlocal calls
@@ -48,7 +59,7 @@ def arrived(place: str, call: int, do: Callable[[], None], *, is_beside: bool) -
             beside.start()
             beside.join(_HEAD_START_SECONDS)
         else:
-            do()
+            _LASTING.submit(done).result()
 
     @functools.wraps(original)
     def wrapped(*arguments: Any, **named: Any) -> Any:
@@ -61,7 +72,8 @@ def arrived(place: str, call: int, do: Callable[[], None], *, is_beside: bool) -
 
     with mock.patch.object(owner, name, wrapped):
         yield
-    if calls >= call and is_beside:
-        beside.join(_LONGEST_SECONDS)
-    elif calls < call:
+    if calls < call:
         do()
+    else:
+        # A thread of a lane's may have arrived there, and be at it still.
+        ended.wait(_LONGEST_SECONDS)
