@@ -111,7 +111,7 @@ def unborn(connection: psycopg.Connection[Any], partitions: Iterable[Partition])
 def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
     whole, *parts = rows
     _, oid, _, _, schema, table, kind, is_partition, filenode, membership, added_by, has_filter, has_list, *more = whole
-    watched, touched, versions = more
+    watched, touched, versions, labels = more
     registered = RegisteredTable(
         oid=oid,
         schema=schema,
@@ -124,6 +124,7 @@ def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
         watched=watched,
         filenode=filenode,
         versions=tuple(versions),
+        labels=tuple((oid, label) for oid, label in labels),
         partitions=tuple(
             Partition(oid=oid, parent=parent, schema=schema, table=table, kind=kind, link=link, filenode=filenode)
             for _, oid, parent, link, schema, table, kind, _, filenode, *_ in parts

@@ -1,6 +1,7 @@
 -- What the catalog says now about the tables of a publication, those of some oids and those of some names: one row for
 -- each of them, without a parent, and one for each of its partitions at any depth. A partition whose concurrent
--- detaching is under way is none any more. Versions before 15 know neither row filters nor column lists.
+-- detaching is under way is none any more. Versions before 15 know neither row filters nor column lists. Types that
+-- come with the server are neither enums nor made of them; their oids are below 16384.
 WITH RECURSIVE publication AS (
     SELECT p.oid FROM pg_catalog.pg_publication p WHERE p.pubname = %(publication)s
 ), member AS (
@@ -34,6 +35,29 @@ WITH RECURSIVE publication AS (
     FROM tree
     JOIN pg_catalog.pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
     JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending
+), used (root, type) AS (
+    SELECT t.root, a.atttypid
+    FROM tree t
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE t.parent = 0 AND a.atttypid >= 16384
+    UNION
+    SELECT used.root, inner_types.type
+    FROM used
+    JOIN pg_catalog.pg_type t ON t.oid = used.type
+    CROSS JOIN LATERAL (
+        SELECT unnest(ARRAY[t.typelem, t.typbasetype])
+        UNION ALL
+        SELECT a.atttypid FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+        UNION ALL
+        SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
+    ) AS inner_types (type)
+    WHERE inner_types.type >= 16384
+), labelled AS (
+    SELECT used.root, jsonb_agg(jsonb_build_array(e.oid::bigint, e.enumlabel) ORDER BY e.oid) AS labels
+    FROM used
+    JOIN pg_catalog.pg_enum e ON e.enumtypid = used.type
+    GROUP BY used.root
 )
 SELECT
     t.root::bigint,
@@ -56,10 +80,12 @@ SELECT
         FROM pg_catalog.pg_attribute a
         WHERE a.attrelid = t.oid AND a.attnum > 0
         ORDER BY a.attnum
-    ) END
+    ) END,
+    coalesce(l.labels, '[]')
 FROM tree t
 JOIN pg_catalog.pg_class c ON c.oid = t.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN member m ON m.prrelid = t.oid AND t.parent = 0
 LEFT JOIN watched w ON w.prrelid = t.oid AND t.parent = 0
+LEFT JOIN labelled l ON l.root = t.oid AND t.parent = 0
 ORDER BY t.root, t.parent <> 0, t.oid

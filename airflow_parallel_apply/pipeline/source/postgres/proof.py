@@ -7,26 +7,22 @@ and is told again until it is fixed: a table that is copied anew is registered a
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.catalog import listed
-from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe, unborn
-from airflow_parallel_apply.pipeline.source.postgres.registration import (
-    PARTITIONED,
-    RegisteredTable,
-    Registration,
-)
+from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
+from airflow_parallel_apply.pipeline.source.postgres.labels import renamed_labels
+from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe
+from airflow_parallel_apply.pipeline.source.postgres.partition_doubts import partition_doubts
+from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair, altered_values
-from airflow_parallel_apply.pipeline.source.postgres.truncations import truncated_alone
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _SHOWN_TABLES: Final = 5
@@ -39,15 +35,10 @@ _VALUES_HINT: Final = (
     "parallel-apply install-ddl-capture at the source before."
 )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
-    """What the stream does not tell of a table. `note`: instead of copying it anew. `more`: what else helps."""
-
-    table: str
-    what: str
-    note: str = ""
-    more: str = ""
+_LABELS_HINT: Final = (
+    "Or run the same ALTER TYPE … RENAME VALUE at the target, and once a run with ddl=skip. It is followed if it "
+    "is sent as a DDL message in its transaction."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +101,14 @@ def prove(
             before = table if is_same_server else _linked_as(table, found.registered)
             if _files(before) != _files(found.registered):
                 changed.append((before, found.registered))
-    for table_doubt, table in _partition_doubts(connection, slot, publication, changed):
+    for table_doubt, table in partition_doubts(connection, slot, publication, changed):
         doubts.append(table_doubt)
         proven[table.oid] = table
     if is_same_server and config.ddl is not DdlPolicy.SKIP:
         pairs = [(known[oid], table) for oid, table in proven.items() if table != known[oid]]
-        for table_doubt, table in _value_doubts(
-            connection, slot, publication, pairs, registration.horizon, now.horizon
+        for table_doubt, table in (
+            *_value_doubts(connection, slot, publication, pairs, registration.horizon, now.horizon),
+            *_label_doubts(connection, slot, publication, pairs),
         ):
             doubts.append(table_doubt)
             proven[table.oid] = table
@@ -180,6 +172,17 @@ def _value_doubts(
         yield Doubt(table=after.name, what=what, more=_VALUES_HINT), before
 
 
+def _label_doubts(
+    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair]
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Of tables whose values may print other labels of an enum than were sent, with what was registered of them."""
+    for (before, after), labels in renamed_labels(connection, slot, publication, pairs):
+        what = (
+            f"labels of an enum in {after.name} were renamed at the source, of which no row is sent: {listed(labels)}"
+        )
+        yield Doubt(table=after.name, what=what, more=_LABELS_HINT), before
+
+
 def _publication_doubts(
     publication: str, now: Observed, known: Mapping[int, RegisteredTable], *, is_same_server: bool
 ) -> Iterator[Doubt]:
@@ -231,90 +234,6 @@ def _addition_doubt(publication: str, found: ObservedTable, now: Observed) -> Do
         what=f"{name} was added to publication {publication} by somebody else",
         note=f"Run ALTER PUBLICATION {quoted(publication)} DROP TABLE "
         f"{quoted(found.registered.schema, found.registered.table)}; the next run follows the table, if it is to.",
-    )
-
-
-def _partition_doubts(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
-) -> Iterator[tuple[Doubt, RegisteredTable]]:
-    """Of tables whose partitions are others, or have other files, with what was registered of them."""
-    if not changed:
-        return
-    fresh = {
-        part.oid: part
-        for before, after in changed
-        for part in after.partitions
-        if (part.oid, part.parent, part.link) not in {(one.oid, one.parent, one.link) for one in before.partitions}
-    }
-    attached = unborn(connection, fresh.values())
-    truncated = _truncated(connection, slot, publication, changed)
-    for before, after in changed:
-        told = [
-            *_detached(before, after),
-            *_filled(connection, after, attached),
-            *(f"{part.name} was truncated" for part in before.partitions if part.oid in truncated),
-            *(f"{part.name} was truncated" for part in after.partitions if part.oid in truncated & fresh.keys()),
-        ]
-        if told:
-            what = f"partitions of {after.name} changed in a way that the slot does not send: {listed(told)}"
-            yield Doubt(table=after.name, what=what), before
-
-
-def _detached(before: RegisteredTable, after: RegisteredTable) -> Iterator[str]:
-    kept = {part.oid: part for part in after.partitions}
-    for part in before.partitions:
-        now = kept.get(part.oid)
-        if now is None and part.kind != PARTITIONED:
-            yield f"{part.name} was detached or dropped"
-        elif now is not None and (now.parent, now.link) != (part.parent, part.link):
-            yield f"{part.name} was detached and attached again"
-
-
-def _filled(
-    connection: psycopg.Connection[Any],
-    table: RegisteredTable,
-    attached: Collection[int],
-) -> Iterator[str]:
-    """Partitions that came, be it with a partitioned one above them, and have rows that may have come with them."""
-    parents = {part.oid: part.parent for part in table.partitions}
-    for part in table.partitions:
-        if part.kind == PARTITIONED:
-            continue
-        above = [part.oid]
-        while above[-1] in parents:
-            above.append(parents[above[-1]])
-        if not any(oid in attached for oid in above):
-            continue
-        try:
-            has_rows = connection.execute(
-                sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(part.schema, part.table))
-            ).fetchone()
-        except psycopg.errors.InsufficientPrivilege:
-            has_rows = (True,)
-        if has_rows is None or has_rows[0]:
-            yield f"{part.name} was attached with rows"
-
-
-def _truncated(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
-) -> frozenset[int]:
-    """Partitions that were truncated alone. Where the slot cannot tell, all that have a new file."""
-    if all(before.watched is not None and before.watched == after.watched for before, after in changed):
-        with suppress(psycopg.errors.UndefinedObject):
-            both = [table for pair in changed for table in pair]
-            return truncated_alone(connection, slot, publication, both)
-    files = {part.oid: part.filenode for before, _ in changed for part in before.partitions}
-    return frozenset(
-        part.oid
-        for _, after in changed
-        for part in after.partitions
-        if files.get(part.oid, part.filenode) != part.filenode
     )
 
 

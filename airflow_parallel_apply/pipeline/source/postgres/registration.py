@@ -47,7 +47,8 @@ class RegisteredTable:
     publication under which its rows are known to have been sent. `touched`: changes whenever its name does. `watched`:
     the oid of its entry in the publication that tells when partitions are truncated (see `truncations.py`). `filenode`:
     of its own rows' file; 0 of a partitioned one. `versions`: of its columns' entries in the catalog, their `xmin`, by
-    number from 1 on; 0 of one that is dropped or generated; none in a log of an older version.
+    number from 1 on; 0 of one that is dropped or generated; none in a log of an older version. `labels`: of the enums
+    that its columns' values may have, by the oids of their entries in the catalog.
     """
 
     oid: int
@@ -62,6 +63,7 @@ class RegisteredTable:
     partitions: tuple[Partition, ...] = ()
     filenode: int = 0
     versions: tuple[int, ...] = ()
+    labels: tuple[tuple[int, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -130,12 +132,15 @@ def _table_to_json(table: RegisteredTable) -> list[Any]:
         ],
         table.filenode,
         [[version, len([*group])] for version, group in groupby(table.versions)],
+        table.labels,
     ]
 
 
 def _table_from_json(value: list[Any]) -> RegisteredTable:
     oid, schema, table, kind, is_partition, membership, publication, touched, watched, partitions, *more = value
-    filenode, versions = more or (0, ())
+    # An older version wrote fewer of them.
+    filenode = more[0] if more else 0
+    versions, labels = [*more[1:], [], []][:2]
     return RegisteredTable(
         oid=oid,
         schema=schema,
@@ -152,4 +157,5 @@ def _table_from_json(value: list[Any]) -> RegisteredTable:
         ),
         filenode=filenode,
         versions=tuple(version for version, count in versions for _ in range(count)),
+        labels=tuple((oid, label) for oid, label in labels),
     )

@@ -1,0 +1,100 @@
+"""Partitions that came, went or were emptied in a way that the slot does not send: `partition_doubts`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.source.postgres.catalog import listed
+from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
+from airflow_parallel_apply.pipeline.source.postgres.observed import unborn
+from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, RegisteredTable
+from airflow_parallel_apply.pipeline.source.postgres.truncations import truncated_alone
+
+
+def partition_doubts(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Of tables whose partitions are others, or have other files, with what was registered of them."""
+    if not changed:
+        return
+    fresh = {
+        part.oid: part
+        for before, after in changed
+        for part in after.partitions
+        if (part.oid, part.parent, part.link) not in {(one.oid, one.parent, one.link) for one in before.partitions}
+    }
+    attached = unborn(connection, fresh.values())
+    truncated = _truncated(connection, slot, publication, changed)
+    for before, after in changed:
+        told = [
+            *_detached(before, after),
+            *_filled(connection, after, attached),
+            *(f"{part.name} was truncated" for part in before.partitions if part.oid in truncated),
+            *(f"{part.name} was truncated" for part in after.partitions if part.oid in truncated & fresh.keys()),
+        ]
+        if told:
+            what = f"partitions of {after.name} changed in a way that the slot does not send: {listed(told)}"
+            yield Doubt(table=after.name, what=what), before
+
+
+def _detached(before: RegisteredTable, after: RegisteredTable) -> Iterator[str]:
+    kept = {part.oid: part for part in after.partitions}
+    for part in before.partitions:
+        now = kept.get(part.oid)
+        if now is None and part.kind != PARTITIONED:
+            yield f"{part.name} was detached or dropped"
+        elif now is not None and (now.parent, now.link) != (part.parent, part.link):
+            yield f"{part.name} was detached and attached again"
+
+
+def _filled(
+    connection: psycopg.Connection[Any],
+    table: RegisteredTable,
+    attached: Collection[int],
+) -> Iterator[str]:
+    """Partitions that came, be it with a partitioned one above them, and have rows that may have come with them."""
+    parents = {part.oid: part.parent for part in table.partitions}
+    for part in table.partitions:
+        if part.kind == PARTITIONED:
+            continue
+        above = [part.oid]
+        while above[-1] in parents:
+            above.append(parents[above[-1]])
+        if not any(oid in attached for oid in above):
+            continue
+        try:
+            has_rows = connection.execute(
+                sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(part.schema, part.table))
+            ).fetchone()
+        except psycopg.errors.InsufficientPrivilege:
+            has_rows = (True,)
+        if has_rows is None or has_rows[0]:
+            yield f"{part.name} was attached with rows"
+
+
+def _truncated(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
+) -> frozenset[int]:
+    """Partitions that were truncated alone. Where the slot cannot tell, all that have a new file."""
+    if all(before.watched is not None and before.watched == after.watched for before, after in changed):
+        with suppress(psycopg.errors.UndefinedObject):
+            both = [table for pair in changed for table in pair]
+            return truncated_alone(connection, slot, publication, both)
+    files = {part.oid: part.filenode for before, _ in changed for part in before.partitions}
+    return frozenset(
+        part.oid
+        for _, after in changed
+        for part in after.partitions
+        if files.get(part.oid, part.filenode) != part.filenode
+    )

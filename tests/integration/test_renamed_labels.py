@@ -1,0 +1,77 @@
+"""A label of an enum that is renamed at the source changes what older rows print, and no row is sent of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import ddl, install
+from tests.support.rig import Rig, execute
+
+_RENAME = "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'"
+
+
+@pytest.fixture
+def rig(rig: Rig) -> Rig:
+    rig.both(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE DOMAIN state AS mood",
+        "CREATE TYPE pair AS (a integer, b state)",
+        "CREATE TABLE t (id integer PRIMARY KEY, m mood)",
+        "CREATE TABLE u (id integer PRIMARY KEY, ms pair[])",
+        "CREATE TABLE v (id integer PRIMARY KEY)",
+    )
+    rig.prepare()
+    rig.write(
+        "INSERT INTO t VALUES (1, 'sad'), (2, 'ok'), (3, 'ok')",
+        "INSERT INTO u VALUES (1, ARRAY[ROW(1, 'sad')]::pair[])",
+        "INSERT INTO v VALUES (1)",
+    )
+    rig.run()
+    return rig
+
+
+def assert_equal(rig: Rig) -> None:
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+@pytest.mark.parametrize("policy", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
+def test_it_stops_the_run_until_the_target_has_it_too(rig: Rig, policy: DdlPolicy) -> None:
+    rig = rig.having(ddl=policy)
+    rig.write(_RENAME, "DELETE FROM t WHERE id = 3", "INSERT INTO v VALUES (2)")
+    with pytest.raises(
+        FatalError, match=r"labels of an enum in public\.t .*: sad.*public\.u(?s:.*)ddl=skip"
+    ) as refused:
+        rig.run()
+    assert "public.v" not in str(refused.value)
+    execute(rig.target_dsn, _RENAME)
+    rig.having(ddl=DdlPolicy.SKIP).run()
+    rig.write("UPDATE t SET m = 'blue' WHERE id = 2")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_tables_that_are_copied_anew_have_it(rig: Rig) -> None:
+    rig.write(_RENAME)
+    execute(rig.target_dsn, _RENAME)
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t"), ("public", "u")], report=lambda progress: None)
+    rig.write("UPDATE t SET m = 'blue' WHERE id = 2")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_it_is_followed_where_it_is_sent(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.transaction(_RENAME, ddl(_RENAME), "DELETE FROM t WHERE id = 3")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_new_label_changes_nothing(rig: Rig) -> None:
+    rig.both("ALTER TYPE mood ADD VALUE 'glad' BEFORE 'sad'")
+    rig.write("UPDATE t SET m = 'glad' WHERE id = 2")
+    rig.run()
+    assert_equal(rig)
