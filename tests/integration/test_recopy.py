@@ -221,14 +221,14 @@ def test_no_run_and_no_other_copy_goes_on_meanwhile(rig: Rig, monkeypatch: pytes
     load = recopy.Recopy._load
     met: list[Exception] = []
 
-    def meet(*arguments: Any) -> Sequence[int]:
+    def meet(*arguments: Any, **named: Any) -> Sequence[int]:
         for attempt in (lambda: rig.open("another"), lambda: again(rig, "u")):
             with pytest.raises(LeaseBusy) as busy:
                 attempt()
             met.append(busy.value)
         change(rig, "captured meanwhile")
         rig.capture("captures meanwhile")
-        return load(*arguments)
+        return load(*arguments, **named)
 
     monkeypatch.setattr(recopy.Recopy, "_load", meet)
     again(rig, "t")

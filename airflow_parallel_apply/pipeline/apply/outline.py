@@ -36,6 +36,8 @@ class Break:
     """A statement's options or text."""
     is_first: bool = False
     """Whether no row under the newer definition can have been applied before it."""
+    is_emptied: bool = False
+    """Whether the first row under the newer definition empties the table."""
 
     @property
     def place(self) -> Place:
@@ -157,7 +159,8 @@ def _redefinitions(relations: Iterable[int], unit: Unit, log: RowReader) -> Iter
 
 def _before_truncate(redefined: Break, statements: Mapping[Place, Break]) -> Break:
     """Of tables that are truncated together none waits behind the first for its definition."""
-    found = redefined
+    statement = statements.get(redefined.place)
+    found = replace(redefined, is_emptied=statement is not None and statement.operation is Operation.TRUNCATE)
     while (here := statements.get(found.place)) and (before := statements.get((found.seqno, found.fragno - 1))):
         if not here.is_truncated_with(before):
             break

@@ -116,6 +116,7 @@ def _steps(
                 newer_id=newest.relation_id,
                 ddl=ddl,
                 is_first=found.is_first,
+                is_emptied=found.is_emptied,
             )
             at, staging = found.place, False
             continue

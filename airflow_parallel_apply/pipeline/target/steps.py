@@ -48,12 +48,14 @@ class Replay:
 class Redefine:
     """Bring a table from one definition (a relation id) to a newer one, as `ddl` says; what is left is a `PlanError`.
     `is_first`: no row under the newer one can have been applied, so all rows are older than its new columns.
+    `is_emptied`: a later step of the unit empties the table, whose rows need no values any more.
     """
 
     older_id: int
     newer_id: int
     ddl: DdlPolicy
     is_first: bool = False
+    is_emptied: bool = False
 
 
 Step: TypeAlias = Merge | Truncate | Statement | Replay | Redefine

@@ -59,10 +59,18 @@ _Columns: TypeAlias = Mapping[str, _Found]
 
 
 def follow(
-    connection: Connection, session: Session, old: Relation, new: Relation, *, ddl: DdlPolicy, is_first: bool = False
+    connection: Connection,
+    session: Session,
+    old: Relation,
+    new: Relation,
+    *,
+    ddl: DdlPolicy,
+    is_first: bool = False,
+    is_emptied: bool = False,
 ) -> None:
     """Under SKIP, what cannot be told from what was done by hand is taken for it. `is_first`: no row under the newer
-    definition was applied yet, so that a new column holds in all rows what older ones have in it.
+    definition was applied yet, so that a new column holds in all rows what older ones have in it. `is_emptied`: the
+    table is emptied next, so that nothing needs to be known of its rows.
 
     Errors: `PlanError` that names table and column, where something is left and may not or cannot be done here.
     """
@@ -84,11 +92,11 @@ def follow(
         for change in changes:
             if change.old is None and change.new is not None and change.new.name not in columns:
                 there.remove(change.new)
-            alteration = _alteration(connection, new, columns, change)
+            alteration = _alteration(connection, new, columns, change, is_emptied=is_emptied)
             if alteration is not None:
                 _alter(connection, new, alteration, ddl)
                 columns = _columns(connection, session, new)
-    for column in there if ddl is not DdlPolicy.SKIP else ():
+    for column in there if ddl is not DdlPolicy.SKIP and not is_emptied else ():
         if column not in found.uncomputed and not columns[column.name].generated:
             _require_values(connection, new, column, columns[column.name], ddl, is_first=is_first)
     for column in found.uncomputed:
@@ -171,7 +179,7 @@ def _columns(connection: Connection, session: Session, relation: Relation) -> _C
 
 
 def _alteration(
-    connection: Connection, relation: Relation, columns: _Columns, change: ColumnChange
+    connection: Connection, relation: Relation, columns: _Columns, change: ColumnChange, *, is_emptied: bool
 ) -> _Alteration | None:
     """None where the target has it already, or has chosen a type of its own."""
     table = sql.SQL("ALTER TABLE {} ").format(sql.Identifier(relation.schema, relation.table))
@@ -182,7 +190,7 @@ def _alteration(
         drop = table + sql.SQL("DROP COLUMN {}").format(sql.Identifier(old.name))
         return _Alteration(old.name, "was dropped", (drop,))
     if old is None:
-        return None if new.name in columns else _addition(connection, relation, table, new)
+        return None if new.name in columns else _addition(connection, relation, table, new, is_emptied=is_emptied)
     return _alteration_of_one(table, columns, old, new)
 
 
@@ -206,7 +214,9 @@ def _alteration_of_one(table: sql.Composed, columns: _Columns, old: Column, new:
     return _Alteration(old.name, " and ".join(what), tuple(statements), is_certain, type_name=new.type_name)
 
 
-def _addition(connection: Connection, relation: Relation, table: sql.Composed, column: Column) -> _Alteration:
+def _addition(
+    connection: Connection, relation: Relation, table: sql.Composed, column: Column, *, is_emptied: bool
+) -> _Alteration:
     """Rows older than the column get what they have at the source. Later ones bring their values."""
     name, type_name = sql.Identifier(column.name), sql.SQL(column.type_name)
     what = f"was added as {column.type_name}"
@@ -221,7 +231,7 @@ def _addition(connection: Connection, relation: Relation, table: sql.Composed, c
         column.name,
         what + ", with a value of its own for each row",
         (table + sql.SQL("ADD COLUMN {} {}").format(name, type_name),),
-        is_certain=not has_rows(connection, relation),
+        is_certain=is_emptied or not has_rows(connection, relation),
         type_name=column.type_name,
     )
 

@@ -88,7 +88,15 @@ class Steps:
                 case Redefine():
                     replayer.forget_tables()
                     old, new = self._relations(step.older_id), self._relations(step.newer_id)
-                    follow(self._connection, self._session, old, new, ddl=step.ddl, is_first=step.is_first)
+                    follow(
+                        self._connection,
+                        self._session,
+                        old,
+                        new,
+                        ddl=step.ddl,
+                        is_first=step.is_first,
+                        is_emptied=step.is_emptied,
+                    )
                 case Replay(rows_of):
                     replayer.run(rows_of())
                 case _:
