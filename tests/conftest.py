@@ -40,8 +40,8 @@ logging_level = WARNING
 load_profile()
 
 _SHARED: Final = {
-    "tests/integration/test_awkward_tables.py": "spark",
-    "tests/integration/test_airflow_dags_test.py": "spark",
+    "tests/integration/tables/test_awkward_tables.py": "spark",
+    "tests/integration/airflow/test_dags_test.py": "spark",
     "tests/crash/test_random_kills.py": "spark that is killed",
     "tests/crash/test_copy_kills.py": "spark that is killed",
     "tests/provider/test_connections.py": "airflow",
@@ -50,12 +50,14 @@ _SHARED: Final = {
     "tests/provider/test_runs.py": "airflow",
 }
 
+_SPARK: Final = "tests/integration/spark/"
+
 _LONG: Final = {
     "tests/crash/test_named_kills.py",
-    "tests/integration/test_airflow_scheduler.py",
-    "tests/integration/test_recopy.py",
-    "tests/integration/test_tied_tables.py",
-    "tests/integration/test_values_are_recast.py",
+    "tests/integration/airflow/test_scheduler.py",
+    "tests/integration/copy/test_recopy.py",
+    "tests/integration/target/test_colocated_tables.py",
+    "tests/integration/migrations/test_values_are_recast.py",
 }
 """Each a minute or more on a busy machine."""
 
@@ -88,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(file: str) -> int:
-    return 0 if file in _SHARED else 1 if "/test_spark_" in file else 2 if file in _LONG else 3
+    return 0 if file in _SHARED else 1 if file.startswith(_SPARK) else 2 if file in _LONG else 3
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
@@ -99,7 +101,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     class Together(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return _SHARED.get(file, "spark" if "/test_spark_" in file else file)
+            return _SHARED.get(file, "spark" if file.startswith(_SPARK) else file)
 
     return Together(config, log)
 

@@ -26,7 +26,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
 from tests.support.rig import Rig, execute
 
-REPOSITORY: Final = Path(__file__).parents[2]
+REPOSITORY: Final = Path(__file__).parents[3]
 DAGS: Final = Path(__file__).with_name("backfill_dags")
 NAMES: Final = ("forwards", "backwards", "gap")
 INTERVALS: Final = int(os.environ.get("BACKFILL_INTERVALS") or 2)

@@ -1,6 +1,6 @@
 """What other replicators shipped as bugs, and users lost data by: each by what happened, with eight channels.
 
-A recreated slot is in `test_errors.py`, recovery in `tests/crash/test_known_failures_of_recovery.py`.
+A recreated slot is in `../run/test_errors.py`, recovery in `tests/crash/test_known_failures_of_recovery.py`.
 """
 
 from __future__ import annotations
