@@ -130,7 +130,7 @@ def _target_findings(
         if config.ddl is DdlPolicy.APPLY and not is_closed:
             findings += writing.ddl_findings(relations)
         if copies:
-            findings += copy_findings(config, target, relations)
+            findings += copy_findings(config, source, target, relations)
         if state is None or not log_exists(config.log_url):
             return findings
         found = open_reader(config.log_url).identity.log_id

@@ -1,12 +1,16 @@
-"""Copying by the schemes of both ends: rows leave a source as they enter a target, so each pair has its own way."""
+"""Copying by the schemes of both ends: rows leave a source as they enter a target, so each pair has its own way.
+
+A pair is named `<source>-to-<target>`; another package brings one as an entry point of that name (`schemes`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import POSTGRESQL, Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.protocol import (
+    CopyConnector,
     Copying,
     CopyOrder,
     CopyProgress,
@@ -15,21 +19,24 @@ from airflow_parallel_apply.pipeline.copy.protocol import (
 )
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import Finding
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
+from airflow_parallel_apply.pipeline.schemes import Schemes
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
-PAIRS: Final = frozenset({(POSTGRESQL, POSTGRESQL)})
-"""The schemes of sources and targets between which rows can be copied."""
+_TO: Final = "-to-"
+
+COPIES: Final = Schemes(
+    thing="copy",
+    group="airflow_parallel_apply.copies",
+    ours={f"{POSTGRESQL}{_TO}{POSTGRESQL}": "airflow_parallel_apply.pipeline.copy.postgres.connector:PostgresCopies"},
+)
 
 
 def open_first_copy(
     config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation], copying: Copying
 ) -> FirstCopy:
     """One attempt at a first run's copy. Errors: `ConfigurationError` for a pair that nothing copies between."""
-    _require_pair(source, target)
-    from airflow_parallel_apply.pipeline.copy.postgres.initial import InitialCopy
-
-    return InitialCopy(config, source, target, relations, copying)
+    return _connector(source, target).first_copy(config, source, target, relations, copying)
 
 
 def recopy_tables(
@@ -40,58 +47,54 @@ def recopy_tables(
     *,
     report: Callable[[RecopyProgress], None],
 ) -> tuple[Recopied, ...]:
-    """Replace tables' rows at the target by the source's of one moment, while the pipeline stays what it is.
-
-    Errors: `LeaseBusy` while a run owns the pipeline; `ConfigurationError`, `TargetError` for what is in the way,
-    before anything is changed; those of both sides and of the log.
-    """
-    _require_pair(source, target)
-    from airflow_parallel_apply.pipeline.copy.postgres.recopy import recopy_tables
-
-    return recopy_tables(config, source, target, names, report=report)
+    """See `CopyConnector.recopy`. Errors: its own; `ConfigurationError` for a pair that nothing copies between."""
+    return _connector(source, target).recopy(config, source, target, names, report=report)
 
 
 def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int) -> None:
-    """Copy a part of the record, unless that is done; runs in a Spark task. Errors: as `Copier.copy`; `OwnershipLost`
-    also when a twin took over.
-    """
-    _require_pair(source, target)
-    from airflow_parallel_apply.pipeline.copy.postgres.load import load_part
-
-    load_part(source, target, order, number)
+    """See `CopyConnector.load_part`."""
+    _connector(source, target).load_part(source, target, order, number)
 
 
-def copy_findings(config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
-    """What at the target keeps a copy from being made. Reads only. Errors: the pipeline's."""
-    if target.scheme != POSTGRESQL:
-        return ()
-    from airflow_parallel_apply.pipeline.copy.postgres.check import check_copy
-
-    return check_copy(config, target, relations)
+def copy_findings(
+    config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+) -> tuple[Finding, ...]:
+    """What keeps a copy from being made. Reads only. Errors: the pipeline's."""
+    try:
+        connector = _connector(source, target)
+    except ConfigurationError as error:
+        return (new_finding(Side.TARGET, "start", error.message, note=error.hint or ""),)
+    return connector.findings(config, target, relations)
 
 
 def read_progress(target: Endpoint, pipeline: str) -> CopyProgress | None:
     """Of the pipeline's last copy; None when there is none, or nothing at all. Errors: the pipeline's."""
-    if target.scheme != POSTGRESQL:
-        return None
-    from airflow_parallel_apply.pipeline.copy.postgres.record import read_progress
-
-    return read_progress(target, pipeline)
+    found = (connector.progress(target, pipeline) for connector in _connectors_to(target))
+    return next((progress for progress in found if progress is not None), None)
 
 
 def is_copying(target: Endpoint, pipeline: str) -> bool:
     """Whether a session that lives copies for the pipeline. Errors: the pipeline's."""
-    if target.scheme != POSTGRESQL:
-        return False
-    from airflow_parallel_apply.pipeline.copy.postgres.record import is_copying
-
-    return is_copying(target, pipeline)
+    return any(connector.is_copying(target, pipeline) for connector in _connectors_to(target))
 
 
-def _require_pair(source: Endpoint, target: Endpoint) -> None:
-    if (source.scheme, target.scheme) not in PAIRS:
+def _connector(source: Endpoint, target: Endpoint) -> CopyConnector:
+    pair = f"{source.scheme}{_TO}{target.scheme}"
+    if pair not in COPIES.known():
         raise ConfigurationError(
             f"rows cannot be copied from {source.scheme}:// to {target.scheme}://",
             op="copy",
-            hint="Use start=empty, or start=equal where both sides hold the same rows.",
+            hint="Use start=empty, or start=equal where both sides hold the same rows. A package may bring a copy: an "
+            f"entry point {pair} in the group {COPIES.group}.",
         )
+    return _opened(pair)
+
+
+def _connectors_to(target: Endpoint) -> Iterator[CopyConnector]:
+    """Of all pairs with this target: it alone is asked what was copied, whatever the source is."""
+    return (_opened(pair) for pair in COPIES.known() if pair.endswith(f"{_TO}{target.scheme}"))
+
+
+def _opened(pair: str) -> CopyConnector:
+    connector: CopyConnector = COPIES.load(pair)()
+    return connector

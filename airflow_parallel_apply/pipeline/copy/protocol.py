@@ -11,9 +11,11 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
+from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
 NO_GENERATION: Final = 0
 """Of a pipeline that no run has opened yet."""
@@ -161,6 +163,55 @@ class FirstCopy(AbstractContextManager["FirstCopy"], Protocol):
 
     def register(self) -> None:
         """Once the target knows the pipeline: the stream has begun, and nothing that the copy made is its to drop."""
+        ...
+
+
+class CopyConnector(Protocol):
+    """What a pair of schemes names: copies rows from its source to its target. Made without arguments."""
+
+    def first_copy(
+        self,
+        config: PipelineConfig,
+        source: Endpoint,
+        target: Endpoint,
+        relations: Sequence[Relation],
+        copying: Copying,
+    ) -> FirstCopy:
+        """One attempt at a first run's copy."""
+        ...
+
+    def recopy(
+        self,
+        config: PipelineConfig,
+        source: Endpoint,
+        target: Endpoint,
+        names: Sequence[tuple[str, str]],
+        *,
+        report: Callable[[RecopyProgress], None],
+    ) -> tuple[Recopied, ...]:
+        """Replace tables' rows at the target by the source's of one moment, while the pipeline stays what it is.
+
+        Errors: `LeaseBusy` while a run owns the pipeline; `ConfigurationError`, `TargetError` for what is in the way,
+        before anything is changed; those of both sides and of the log.
+        """
+        ...
+
+    def load_part(self, source: Endpoint, target: Endpoint, order: CopyOrder, number: int) -> None:
+        """Copy a part of the record, unless that is done; runs in a Spark task. Errors: as `Copier.copy`;
+        `OwnershipLost` also when a twin took over.
+        """
+        ...
+
+    def findings(self, config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+        """What at the target keeps a copy from being made. Reads only."""
+        ...
+
+    def progress(self, target: Endpoint, pipeline: str) -> CopyProgress | None:
+        """Of the pipeline's last copy; None when there is none, or nothing at all."""
+        ...
+
+    def is_copying(self, target: Endpoint, pipeline: str) -> bool:
+        """Whether a session that lives copies for the pipeline."""
         ...
 
 

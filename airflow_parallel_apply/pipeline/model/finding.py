@@ -14,8 +14,6 @@ from typing import Any, Final
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
 _SHOWN_COMMANDS: Final = 3
-_VERSIONS: Final = 10_000
-"""Between one major version and the next, in `server_version_num`."""
 
 
 class Severity(StrEnum):
@@ -80,13 +78,13 @@ def new_finding(
     return Finding(severity=severity, side=side, where=where, what=what, fix=fix, note=note)
 
 
-def general_findings(side: Side, version: int, *, is_standby: bool, oldest: int, newest: int) -> Iterator[Finding]:
-    """What holds for every PostgreSQL server. Versions are `server_version_num`; up to `newest` it was tested."""
-    major = version // _VERSIONS
-    if version < oldest:
-        note = f"Use PostgreSQL {oldest // _VERSIONS} or later."
-        yield new_finding(side, "version", f"the server is version {major}", note=note)
-    elif version > newest:
+def general_findings(
+    side: Side, product: str, major: int, *, is_standby: bool, oldest: int, newest: int
+) -> Iterator[Finding]:
+    """What holds for every server. `major`: its major version; up to `newest` the product was tested."""
+    if major < oldest:
+        yield new_finding(side, "version", f"the server is version {major}", note=f"Use {product} {oldest} or later.")
+    elif major > newest:
         yield new_finding(
             side,
             "version",

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_parallel_apply.cli.addresses import database_at
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.copy.open import copy_findings, is_copying, read_progress, recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.source.open import adopt_at_source, open_source, published_at
 from airflow_parallel_apply.pipeline.target.open import logs_applied_at, open_target
@@ -47,6 +48,38 @@ def test_an_unknown_scheme_is_refused_with_those_that_are_known(tmp_path: Path, 
     assert "postgresql://, paper://;" in (raised.value.hint or "")
     assert group in (raised.value.hint or "")
     assert "hush" not in str(raised.value)
+
+
+class MemoCopies:
+    """Knows of copies into a desk."""
+
+    def findings(self, config, target, relations):
+        return ("looked at",)
+
+    def progress(self, target, pipeline):
+        return f"{pipeline} to {target.place}"
+
+    def is_copying(self, target, pipeline):
+        return True
+
+
+def test_another_package_brings_copies_between_two_schemes(tmp_path: Path) -> None:
+    groups = {"airflow_parallel_apply.copies": f"paper-to-memo = {__name__}:{MemoCopies.__name__}"}
+    paper = Endpoint(conn_id="", url="paper://desk")
+    with installed(tmp_path, "memo", groups):
+        assert copy_findings(CONFIG, paper, MEMO, ()) == ("looked at",)
+        assert read_progress(MEMO, "demo") == "demo to host:7/desk"
+        assert is_copying(MEMO, "demo")
+        assert not is_copying(paper, "demo")
+
+
+def test_a_pair_that_nothing_copies_between_is_a_finding_and_no_copy() -> None:
+    (found,) = copy_findings(CONFIG, MEMO, MEMO, ())
+    assert found.what == "rows cannot be copied from memo:// to memo://"
+    assert "memo-to-memo in the group airflow_parallel_apply.copies" in found.note
+    assert read_progress(MEMO, "demo") is None
+    with pytest.raises(ConfigurationError, match="rows cannot be copied"):
+        recopy_tables(CONFIG, MEMO, MEMO, (), report=lambda progress: None)
 
 
 def test_a_database_that_can_be_no_source_publishes_nothing() -> None:

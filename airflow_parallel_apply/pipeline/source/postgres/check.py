@@ -15,9 +15,11 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.postgres.quoting import quoted
 
-OLDEST_VERSION: Final = 140000
-NEWEST_VERSION: Final = 189999
+OLDEST_VERSION: Final = 14
+NEWEST_VERSION: Final = 18
 """Of those that this release was tested with."""
+_VERSIONS: Final = 10_000
+"""Between one major version and the next, in `server_version_num`."""
 
 _finding: Final = partial(new_finding, Side.SOURCE)
 
@@ -60,7 +62,8 @@ def _server_findings(server: Mapping[str, Any], *, is_first_run: bool) -> Iterat
     role, database = server["role"], server["database"]
     yield from general_findings(
         Side.SOURCE,
-        server["version"],
+        "PostgreSQL",
+        server["version"] // _VERSIONS,
         is_standby=server["is_standby"],
         oldest=OLDEST_VERSION,
         newest=NEWEST_VERSION,

@@ -37,9 +37,11 @@ from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.settings import POOLER_HINT
 
-OLDEST_VERSION: Final = 150000
-NEWEST_VERSION: Final = 189999
+OLDEST_VERSION: Final = 15
+NEWEST_VERSION: Final = 18
 """Of those that this release was tested with."""
+_VERSIONS: Final = 10_000
+"""Between one major version and the next, in `server_version_num`."""
 
 _finding: Final = partial(new_finding, Side.TARGET)
 
@@ -133,7 +135,8 @@ def _server_findings(server: dict[str, Any], schema: str) -> Iterator[Finding]:
     role, database = server["role"], server["database"]
     yield from general_findings(
         Side.TARGET,
-        server["version"],
+        "PostgreSQL",
+        server["version"] // _VERSIONS,
         is_standby=server["is_standby"],
         oldest=OLDEST_VERSION,
         newest=NEWEST_VERSION,
