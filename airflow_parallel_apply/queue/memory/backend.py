@@ -97,14 +97,14 @@ class MemoryQueue(Queue):
         omit_values: bool = False,
     ) -> tuple[Task, ...]:
         with self._settled(for_reading=True):
-            found = list(self._engine.tasks(queue, claimant=claimant, ids=ids, after=after, limit=limit))
+            found = list(self._engine.listing.tasks(queue, claimant=claimant, ids=ids, after=after, limit=limit))
         return tuple(with_value(task, value=None) if omit_values else _decoded(task) for task in found)
 
     def queue_stats(
         self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
     ) -> tuple[QueueStats, ...]:
         self._check_open()
-        return self._engine.queue_stats(prefix=prefix, exact=exact, limit=limit)
+        return self._engine.listing.queue_stats(prefix=prefix, exact=exact, limit=limit)
 
     def wait_empty(self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), timeout: timedelta) -> bool:
         left = self._timer(timeout)

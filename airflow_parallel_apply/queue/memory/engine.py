@@ -1,25 +1,26 @@
 """The memory backend's core: what each call does to the tasks, under which locks. It never waits, for a task or a disk.
 
-Values are JSON text here: the service hands them on as they came. Each call returns the journal position up to which
-its outcome has to be durable before anybody may rely on it; `backend.MemoryQueue` waits for that.
+Values are JSON text here: the service hands them on as they came. What a call did and saw becomes durable when the
+journal does, up to its position after the call; `backend.MemoryQueue` and the service wait for that before they answer.
 
 - *Claim*: one queue's lock at a time, in random order of the queues.
 - *Modify*: all its queues' locks at once, taken in name order; judged whole, journalled, then applied.
-- *Listing and statistics*: a queue's lock for a page of a listing or a few look-ups, one queue at a time.
+- *Listing and statistics* (`listing.py`): a queue's lock for a page or a few look-ups, one queue at a time.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import Final, TypeVar
 
 from airflow_parallel_apply.queue.arguments import check_claim, check_modify, check_renew
 from airflow_parallel_apply.queue.memory.journal import Forgetful, Journal
-from airflow_parallel_apply.queue.memory.task_queue import TaskQueue, place_of
+from airflow_parallel_apply.queue.memory.listing import Listing
+from airflow_parallel_apply.queue.memory.obstacles import judge
+from airflow_parallel_apply.queue.memory.task_queue import TaskQueue
 from airflow_parallel_apply.queue.memory.task_queues import TaskQueues
 from airflow_parallel_apply.queue.memory.watches import Watch, Watches
 from airflow_parallel_apply.queue.model import (
@@ -27,22 +28,15 @@ from airflow_parallel_apply.queue.model import (
     DependencyError,
     Insert,
     QueueFull,
-    QueueStats,
     QueueUnavailable,
     Task,
-    TaskId,
     TaskRef,
     make_task,
 )
 from airflow_parallel_apply.queue.preconditions import (
-    Arrival,
-    Arrivals,
     Modify,
-    Obstacle,
     arrival_time,
-    arrivals_of,
     inserted,
-    judge_arrivals,
     moves,
     not_ours,
     raise_if_refused,
@@ -52,9 +46,6 @@ from airflow_parallel_apply.queue.values import replacing
 
 _moved_on: Final = replacing(Task, "version", "claims", "claimant", "at", "modified")
 _Item = TypeVar("_Item")
-
-PAGE_TASKS: Final = 500
-"""Tasks that a listing takes from a queue under one lock: well below a millisecond."""
 
 _MAX_RACES: Final = 1000
 """Times that tasks may go elsewhere between finding their queues and holding them; each time another one went on."""
@@ -80,6 +71,7 @@ class Engine:
         self._clock = clock or (lambda: datetime.now(UTC))
         self.task_queues = TaskQueues()
         self.watches = Watches()
+        self.listing = Listing(self.task_queues, self._clock)
 
     def claim_now(self, queues: Sequence[str], *, claimant: str, lease: timedelta, limit: int = 1) -> tuple[Task, ...]:
         """Up to `limit` tasks, without waiting."""
@@ -150,39 +142,6 @@ class Engine:
             return renewed
         raise QueueUnavailable(f"a renewal collided with others {_MAX_RACES} times, nothing was done")
 
-    def tasks(
-        self,
-        queue: str,
-        *,
-        claimant: str | None = None,
-        ids: Sequence[TaskId] = (),
-        after: Task | None = None,
-        limit: int | None = None,
-    ) -> Iterator[Task]:
-        """In order, page by page: what changes in a queue of more than a page meanwhile is met before or after its
-        change, or (when it moves to where the listing has been) not at all.
-        """
-        # Of a claimant's tasks nobody knows how far apart they are.
-        page_tasks = PAGE_TASKS if limit is None or claimant is not None else min(limit, PAGE_TASKS)
-        found = (
-            iter(self._named(queue, claimant, ids, after)) if ids else self._walk(queue, claimant, after, page_tasks)
-        )
-        yield from islice(found, limit)
-
-    def queue_stats(
-        self, *, prefix: Sequence[str] = (), exact: Sequence[str] = (), limit: int | None = None
-    ) -> tuple[QueueStats, ...]:
-        found: list[QueueStats] = []
-        for name in self._matching(prefix, exact):
-            if limit is not None and len(found) >= limit:
-                break
-            task_queue = self.task_queues.find(name)
-            if task_queue is not None:
-                with task_queue.lock:
-                    if len(task_queue):
-                        found.append(task_queue.stats(self._clock()))
-        return tuple(found)
-
     def claim_steps(
         self,
         watch: Watch,
@@ -214,7 +173,7 @@ class Engine:
         """As `claim_steps`, until no matching queue has a task; the watch is one of all queues."""
         while True:
             watch.heard()
-            if not self.queue_stats(prefix=prefix, exact=exact, limit=1):
+            if not self.listing.queue_stats(prefix=prefix, exact=exact, limit=1):
                 return True
             left = seconds_left()
             if left <= 0:
@@ -255,7 +214,7 @@ class Engine:
         """
         now = self._clock()
         before = self._found(numbers, task_queues)
-        verdict = _judge(asked, before, task_queues)
+        verdict = judge(asked, before, task_queues)
         raise_if_refused(asked, before, verdict, now)
         insert = verdict.done(asked)
         new = [inserted(task_id, entry, entry.value, now) for task_id, entry in insert]
@@ -299,32 +258,6 @@ class Engine:
             if name in task_queues and (task := task_queues[name].get(number)) is not None
         }
 
-    def _walk(self, queue: str, claimant: str | None, after: Task | None, page_tasks: int) -> Iterator[Task]:
-        while (task_queue := self.task_queues.find(queue)) is not None:
-            with task_queue.lock:
-                page = task_queue.page(after, page_tasks)
-            yield from (task for task in page if claimant is None or task.claimant == claimant)
-            if len(page) < page_tasks:
-                return
-            after = page[-1]
-
-    def _named(self, queue: str, claimant: str | None, ids: Sequence[TaskId], after: Task | None) -> list[Task]:
-        task_queue = self.task_queues.find(queue)
-        if task_queue is None:
-            return []
-        with task_queue.lock:
-            found = [task for task_id in dict.fromkeys(ids) if (task := task_queue.get(task_id.int)) is not None]
-        listed = sorted((task for task in found if claimant is None or task.claimant == claimant), key=place_of)
-        return [task for task in listed if after is None or place_of(task) > place_of(after)]
-
-    def _matching(self, prefix: Sequence[str], exact: Sequence[str]) -> list[str]:
-        if not prefix and not exact:
-            return self.task_queues.names()
-        if not prefix:
-            return sorted(set(exact))
-        starts, wanted = tuple(prefix), frozenset(exact)
-        return [name for name in self.task_queues.names() if name in wanted or name.startswith(starts)]
-
     def _seconds_to_next_arrival(self, queues: Sequence[str]) -> float | None:
         arrivals: list[datetime] = []
         for name in queues:
@@ -346,34 +279,6 @@ def _grouped(pairs: Iterable[tuple[str, _Item]]) -> Iterable[tuple[str, list[_It
     for name, item in pairs:
         groups.setdefault(name, []).append(item)
     return groups.items()
-
-
-def _judge(asked: Modify, before: Mapping[int, Task], task_queues: Mapping[str, TaskQueue]) -> Arrivals:
-    arrivals = arrivals_of(asked, before)
-    if not arrivals:
-        return Arrivals()
-    moving = [task_id for arrival in arrivals if arrival.move for task_id in arrival.task_ids]
-    leaving = frozenset(task_id.int for task_id in (*(ref.task_id for ref in asked.delete), *moving))
-    left = Counter(before[number].queue for number in leaving if number in before)
-    obstacles = [
-        _obstacle(
-            arrival, before.get(arrival.task_ids[0].int), task_queues[arrival.queue], leaving, left[arrival.queue]
-        )
-        for arrival in arrivals
-    ]
-    return judge_arrivals(arrivals, obstacles)
-
-
-def _obstacle(
-    arrival: Arrival, existing: Task | None, task_queue: TaskQueue, leaving: frozenset[int], left: int
-) -> Obstacle:
-    """`left`: how many tasks leave the queue that this one enters."""
-    sequence = arrival.sequence
-    return Obstacle(
-        version=None if existing is None else existing.version,
-        taken=sequence is not None and task_queue.is_strict and task_queue.has_place_taken(sequence, leaving),
-        mixed=len(task_queue) > left and task_queue.is_strict is (sequence is None),
-    )
 
 
 def _changed(entry: Change, claimant: str, now: datetime, found: Mapping[int, Task]) -> Task:

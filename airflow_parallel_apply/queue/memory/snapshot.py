@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from airflow_parallel_apply.queue.memory.engine import PAGE_TASKS, Engine
+from airflow_parallel_apply.queue.memory.engine import Engine
 from airflow_parallel_apply.queue.memory.frames import HEADER_BYTES, FrameFile, Kind, encode_frame, encode_header
+from airflow_parallel_apply.queue.memory.listing import PAGE_TASKS
 from airflow_parallel_apply.queue.memory.log import Log, private
 from airflow_parallel_apply.queue.memory.records import decode_change, encode_change
 from airflow_parallel_apply.queue.model import QueueCorrupt, Task
@@ -76,7 +77,7 @@ def read_snapshot(path: Path) -> dict[int, Task]:
 
 def _pages(engine: Engine) -> Iterator[list[Task]]:
     for name in engine.task_queues.names():
-        yield from _batches(engine.tasks(name))
+        yield from _batches(engine.listing.tasks(name))
 
 
 def _batches(tasks: Iterable[Task]) -> Iterator[list[Task]]:

@@ -88,7 +88,7 @@ class DataCollector(Collector):
         self._data = data
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        stats = self._data.engine.queue_stats()
+        stats = self._data.engine.listing.queue_stats()
         names = GaugeMetricFamily("queue_names", "Queues that have tasks.")
         names.add_metric([], len(stats))
         tasks = GaugeMetricFamily("queue_tasks", "Tasks by queue and state.", labels=["queue", "state"])

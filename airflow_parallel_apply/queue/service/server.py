@@ -1,47 +1,37 @@
-"""The queue over gRPC: one event loop that asks the engine, and waits for tasks and for the disk.
+"""The calls of the queue's service: one event loop that asks the engine, and waits for tasks and for the disk.
 
 The engine never waits, so small calls and pages are made in the loop itself; large calls go to one thread, long
 listings to others, so that the loop goes on meanwhile. One more thread syncs the log for all calls that wrote since its
 last sync.
-
-```
-status               means
-INVALID_ARGUMENT     no state of the queue could make the call right: message, limits, names, values
-RESOURCE_EXHAUSTED   there is no room for it, nothing was done
-UNAUTHENTICATED      no token, or a wrong one
-UNAVAILABLE          stopping, or the log cannot be written: nobody knows of a modify whether it was done
-```
-
-A refused modify is an answer, not a status.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from airflow_parallel_apply.queue.arguments import check_names, parsed
 from airflow_parallel_apply.queue.memory import DataDirectory
-from airflow_parallel_apply.queue.memory.engine import PAGE_TASKS
-from airflow_parallel_apply.queue.model import DependencyError, QueueError, QueueFull, QueueUnavailable
+from airflow_parallel_apply.queue.memory.listing import PAGE_TASKS
+from airflow_parallel_apply.queue.model import DependencyError, QueueError
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
 from airflow_parallel_apply.queue.service import wire
+from airflow_parallel_apply.queue.service.handlers import Context, Handlers, Stopping
 from airflow_parallel_apply.queue.service.limits import ServiceLimits
 from airflow_parallel_apply.queue.service.metrics import CallMetrics
 from airflow_parallel_apply.queue.service.sync import Syncs
@@ -54,13 +44,6 @@ _PAGE_BYTES: Final = 2**20
 
 _logger: Final = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-_Context: TypeAlias = Any
-"""`grpc.aio.ServicerContext`: gRPC has no types."""
-_Answer = Callable[[Any, _Context], Awaitable[Message]]
-
-
-class Stopping(QueueUnavailable):
-    """The service ends: ask the next one."""
 
 
 class Service:
@@ -70,11 +53,10 @@ class Service:
         self._data = data
         self._engine = data.engine
         self._limits = limits
-        self._token = token
-        self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._stopping = asyncio.Event()
+        self._handlers = Handlers(token=token, metrics=metrics, is_stopping=self._stopping.is_set)
         self._health = health.aio.HealthServicer()
         self._syncs = Syncs(data.log)
         # One: more of them would wait for each other, for the queues' locks and for Python's.
@@ -82,20 +64,16 @@ class Service:
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register the calls, and health, which needs no token."""
-        unary: dict[str, tuple[type[Message], _Answer]] = {
-            "Claim": (pb.ClaimRequest, self._claim),
-            "Modify": (pb.ModifyRequest, self._modify),
-            "Renew": (pb.RenewRequest, self._renew),
-            "Stats": (pb.StatsRequest, self._stats),
-            "WaitEmpty": (pb.WaitEmptyRequest, self._wait_empty),
-            "Snapshot": (pb.SnapshotRequest, self._snapshot),
-        }
-        # Requests come as bytes: what is no message is answered by us, and clearly.
+        unary, stream = self._handlers.unary, self._handlers.stream
         handlers = {
-            name: grpc.unary_unary_rpc_method_handler(self._unary(name, request, answer), response_serializer=_to_bytes)
-            for name, (request, answer) in unary.items()
+            "Claim": unary("Claim", pb.ClaimRequest, self._claim),
+            "Modify": unary("Modify", pb.ModifyRequest, self._modify),
+            "Renew": unary("Renew", pb.RenewRequest, self._renew),
+            "Tasks": stream("Tasks", pb.TasksRequest, self._tasks),
+            "Stats": unary("Stats", pb.StatsRequest, self._stats),
+            "WaitEmpty": unary("WaitEmpty", pb.WaitEmptyRequest, self._wait_empty),
+            "Snapshot": unary("Snapshot", pb.SnapshotRequest, self._snapshot),
         }
-        handlers["Tasks"] = grpc.unary_stream_rpc_method_handler(self._streamed_tasks, response_serializer=_to_bytes)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 
@@ -108,7 +86,7 @@ class Service:
         await self._health.enter_graceful_shutdown()
         self._stopping.set()
 
-    async def _claim(self, request: pb.ClaimRequest, context: _Context) -> Message:
+    async def _claim(self, request: pb.ClaimRequest, context: Context) -> Message:
         limit = request.limit or 1
         self._limits.check_entries(max(limit, len(request.queues) + len(request.wake)))
         queues, wake = list(request.queues), list(request.wake)
@@ -137,12 +115,12 @@ class Service:
                 reply = pb.ClaimReply(tasks=map(wire.task_to_wire, claimed), woken=not claimed and left() > 0)
         return await self._settled(reply)
 
-    async def _modify(self, request: pb.ModifyRequest, _: _Context) -> Message:
+    async def _modify(self, request: pb.ModifyRequest, _: Context) -> Message:
         count = len(request.insert) + len(request.change) + len(request.delete) + len(request.depend)
         self._limits.check_entries(count)
         return await self._settled(await self._called(lambda: self._modified(request), count))
 
-    async def _renew(self, request: pb.RenewRequest, _: _Context) -> Message:
+    async def _renew(self, request: pb.RenewRequest, _: Context) -> Message:
         ref, lease = wire.ref_from_wire(request.ref), wire.duration_from_wire(request.lease)
         try:
             renewed = self._engine.renew(ref, claimant=request.claimant, lease=lease)
@@ -150,17 +128,17 @@ class Service:
             return await self._settled(pb.ModifyReply(refused=wire.refused_to_wire(error)))
         return await self._settled(pb.ModifyReply(tasks=[wire.task_to_wire(renewed)]))
 
-    async def _stats(self, request: pb.StatsRequest, _: _Context) -> Message:
+    async def _stats(self, request: pb.StatsRequest, _: Context) -> Message:
         self._limits.check_entries(len(request.prefix) + len(request.exact))
         found = await asyncio.to_thread(
-            self._engine.queue_stats,
+            self._engine.listing.queue_stats,
             prefix=list(request.prefix),
             exact=list(request.exact),
             limit=_limit(request),
         )
         return wire.stats_to_wire(found)
 
-    async def _wait_empty(self, request: pb.WaitEmptyRequest, context: _Context) -> Message:
+    async def _wait_empty(self, request: pb.WaitEmptyRequest, context: Context) -> Message:
         self._limits.check_entries(len(request.prefix) + len(request.exact))
         event = asyncio.Event()
         with self._engine.watches.watch(None, self._waker(event)) as watch:
@@ -171,24 +149,15 @@ class Service:
         await self._syncs.wait(self._data.log.position)
         return pb.WaitEmptyReply(empty=empty)
 
-    async def _snapshot(self, _: pb.SnapshotRequest, __: _Context) -> Message:
+    async def _snapshot(self, _: pb.SnapshotRequest, __: Context) -> Message:
         path = await asyncio.to_thread(self._data.snapshot)
         return pb.SnapshotReply(name=path.name)
-
-    async def _streamed_tasks(self, content: bytes, context: _Context) -> AsyncIterator[Message]:
-        with self._metrics.call("Tasks") as call:
-            try:
-                self._admit(context)
-                async for page in self._tasks(_parsed(pb.TasksRequest, content)):
-                    yield page
-            except (QueueError, ValueError) as error:
-                await _abort(context, error, call.ended)
 
     async def _tasks(self, request: pb.TasksRequest) -> AsyncIterator[Message]:
         self._limits.check_entries(len(request.ids))
         check_names([request.queue])
         claimant, limit = request.claimant if request.HasField("claimant") else None, _limit(request)
-        tasks = self._engine.tasks(
+        tasks = self._engine.listing.tasks(
             request.queue,
             claimant=claimant,
             ids=[wire.id_from_wire(task_id) for task_id in request.ids],
@@ -239,7 +208,7 @@ class Service:
         await self._syncs.wait(self._data.log.position)
         return reply
 
-    async def _wait(self, event: asyncio.Event, steps: Generator[float, None, _Result], context: _Context) -> _Result:
+    async def _wait(self, event: asyncio.Event, steps: Generator[float, None, _Result], context: Context) -> _Result:
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             while True:
@@ -275,29 +244,6 @@ class Service:
         deadline = time.monotonic() + seconds
         return lambda: deadline - time.monotonic()
 
-    def _unary(self, name: str, request: type[Message], answer: _Answer) -> Callable[[bytes, _Context], Awaitable[Any]]:
-        async def handle(content: bytes, context: _Context) -> Any:
-            with self._metrics.call(name) as call:
-                try:
-                    self._admit(context)
-                    return await answer(_parsed(request, content), context)
-                except (QueueError, ValueError) as error:
-                    await _abort(context, error, call.ended)
-
-        return handle
-
-    def _admit(self, context: _Context) -> None:
-        if self._token is not None:
-            given = dict(context.invocation_metadata() or ()).get("authorization", "")
-            if not hmac.compare_digest(str(given).encode(), f"Bearer {self._token}".encode()):
-                raise _Unauthenticated("the queue's service wants a token, and got none or a wrong one")
-        if self._stopping.is_set():
-            raise Stopping("the queue's service is stopping")
-
-
-class _Unauthenticated(QueueError):
-    """Who asks has not said the token."""
-
 
 def _page(listed: Any, with_values: bool) -> pb.TasksReply | None:
     """The next tasks, of about a megabyte at most; None when there are no more."""
@@ -318,18 +264,6 @@ def _limit(request: pb.TasksRequest | pb.StatsRequest) -> int | None:
     return request.limit
 
 
-def _parsed(kind: type[Message], content: bytes) -> Any:
-    try:
-        return kind.FromString(content)
-    except DecodeError as error:
-        raise ValueError(f"these bytes are no {kind.DESCRIPTOR.name}") from error
-
-
-def _to_bytes(message: Message) -> bytes:
-    content: bytes = message.SerializeToString()
-    return content
-
-
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"JSON has no {name}")
 
@@ -343,19 +277,3 @@ def _check_json(text: str) -> None:
         parsed(_STRICT, text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a task's value must be JSON: {error}") from error
-
-
-async def _abort(context: _Context, error: Exception, ended: Callable[[str], None]) -> NoReturn:
-    if isinstance(error, _Unauthenticated):
-        code = grpc.StatusCode.UNAUTHENTICATED
-    elif isinstance(error, QueueFull):
-        code = grpc.StatusCode.RESOURCE_EXHAUSTED
-    elif isinstance(error, ValueError):
-        code = grpc.StatusCode.INVALID_ARGUMENT
-    elif isinstance(error, QueueUnavailable):
-        code = grpc.StatusCode.UNAVAILABLE
-    else:
-        code = grpc.StatusCode.FAILED_PRECONDITION
-    ended(code.name)
-    await context.abort(code, str(error)[:2000])
-    raise error

@@ -191,7 +191,7 @@ def test_a_modify_that_no_client_of_ours_sends_is_refused_with_what_is_wrong(
     code, details = refusal(served.url, "Modify", message.SerializeToString())
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert said in details
-    assert served.data.engine.queue_stats() == ()
+    assert served.data.engine.listing.queue_stats() == ()
 
 
 def test_ten_thousand_ids_in_one_modify_are_all_answered(served: ServedQueue) -> None:

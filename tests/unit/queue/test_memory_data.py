@@ -111,7 +111,7 @@ def test_segments_turn_over_by_items_and_by_bytes(directory: Path) -> None:
 
 def values_in_any_order(directory: Path) -> list[Task]:
     data = DataDirectory(directory, limits=BY_HAND)
-    found = list(data.engine.tasks("q"))
+    found = list(data.engine.listing.tasks("q"))
     data.close()
     return found
 

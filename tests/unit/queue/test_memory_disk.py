@@ -132,7 +132,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more_and_reads_go_on(
 
 def applied(queue: MemoryQueue) -> list[Task]:
     """What is applied, durable or not."""
-    return list(queue._engine.tasks("q"))
+    return list(queue._engine.listing.tasks("q"))
 
 
 def test_one_sync_serves_all_that_wrote_meanwhile(faulty: tuple[MemoryQueue, FaultyDisk]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_parallel_apply.queue import Change, Insert, QueueError, Task
 from airflow_parallel_apply.queue.memory import Engine, MemoryQueue
-from airflow_parallel_apply.queue.memory.engine import PAGE_TASKS
+from airflow_parallel_apply.queue.memory.listing import PAGE_TASKS
 
 LEASE = timedelta(minutes=5)
 
@@ -63,8 +63,8 @@ def test_a_queue_that_somebody_holds_holds_up_no_other_one() -> None:
 
         def work() -> tuple[Task, ...]:
             put(engine, "free", "free")
-            engine.modify(claimant="a", delete=[next(engine.tasks("free")).ref])
-            assert engine.queue_stats(exact=["free"])[0].size == 1
+            engine.modify(claimant="a", delete=[next(engine.listing.tasks("free")).ref])
+            assert engine.listing.queue_stats(exact=["free"])[0].size == 1
             return engine.claim_now(["free"], claimant="a", lease=LEASE)
 
         claimed = pool.submit(work).result(timeout=30)
@@ -77,7 +77,7 @@ def test_a_queue_that_somebody_holds_holds_up_no_other_one() -> None:
 def test_a_listing_lets_everybody_in_between_its_pages() -> None:
     engine = Engine()
     made = put(engine, *["q"] * (3 * PAGE_TASKS))
-    listing = engine.tasks("q")
+    listing = engine.listing.tasks("q")
     met = [next(listing)]
     (head,) = engine.claim_now(["q"], claimant="a", lease=LEASE)
     deleted = sorted(made, key=lambda task: task.task_id)[-1]
@@ -123,7 +123,7 @@ def test_a_queue_that_vanished_while_a_modify_waited_for_it_is_made_anew() -> No
             del engine.task_queues._by_name["q"]
         (made,) = putting.result(timeout=30)
     assert engine.task_queues.find("q") is not old
-    assert list(engine.tasks("q")) == [made]
+    assert list(engine.listing.tasks("q")) == [made]
 
 
 def test_a_refused_modify_leaves_no_queue_and_no_id_behind() -> None:
@@ -140,7 +140,7 @@ def test_a_refused_modify_leaves_no_queue_and_no_id_behind() -> None:
         )
     with pytest.raises(QueueError, match="full"):
         engine.claim_now(["kept"], claimant="a", lease=LEASE)
-    assert list(engine.tasks("kept")) == [kept]
+    assert list(engine.listing.tasks("kept")) == [kept]
     assert engine.task_queues.names() == ["kept"]
     journal.full = False
     engine.modify(claimant="a", delete=[kept.ref])
@@ -155,12 +155,12 @@ def test_statistics_follow_the_clock_alone() -> None:
             delay = None if sequence in (1, None) else timedelta(hours=1)
             engine.modify(claimant="a", insert=[Insert(queue=name, value="null", sequence=sequence, at=delay)])
         assert engine.claim_now([name], claimant="a", lease=timedelta(minutes=1))
-    counts = [(row.claimed, row.available, row.future) for row in engine.queue_stats()]
+    counts = [(row.claimed, row.available, row.future) for row in engine.listing.queue_stats()]
     assert counts == [(1, 1, 0), (1, 0, 1)]
     clock.now += timedelta(minutes=1)
-    assert [(row.claimed, row.available, row.future) for row in engine.queue_stats()] == [(0, 2, 0), (0, 1, 1)]
+    assert [(row.claimed, row.available, row.future) for row in engine.listing.queue_stats()] == [(0, 2, 0), (0, 1, 1)]
     clock.now += timedelta(hours=1)
-    assert [(row.claimed, row.available, row.future) for row in engine.queue_stats()] == [(0, 2, 0), (0, 2, 0)]
+    assert [(row.claimed, row.available, row.future) for row in engine.listing.queue_stats()] == [(0, 2, 0), (0, 2, 0)]
 
 
 def test_a_client_that_closes_leaves_the_engine_to_the_others() -> None:
