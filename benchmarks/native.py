@@ -36,7 +36,7 @@ def measure_native(world: World, database: Database, slot: str) -> float:
         try:
             # Of a transaction that is committed at the target, the origin's progress is its end in the source's WAL.
             progress = f"SELECT coalesce(pg_replication_origin_progress('{origin}', false) - '0/0', 0)::bigint"
-            while int(str(_one(connection, progress))) < world.end_lsn:
+            while int(str(_one(connection, progress))) < world.end_offset:
                 if monotonic() - began > _PATIENCE_SECONDS:
                     raise TargetError("PostgreSQL's own replication did not catch up", op="bench")
                 time.sleep(_POLL_SECONDS)

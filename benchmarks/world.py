@@ -69,7 +69,7 @@ class World:
     fresh: list[PipelineConfig]
     slots: list[str]
     """For PostgreSQL's own replication, one for each measurement."""
-    end_lsn: int = 0
+    end_offset: int = 0
     """Of the last transaction."""
     capture_seconds: float = 0.0
     _numbers: Iterator[int] = field(default_factory=count)
@@ -140,7 +140,7 @@ def build_world(directory: Path, history: History, *, repeats: int) -> Iterator[
         _make_slots(world)
         history.write(source, _DATABASE)
         _capture(world)
-        world.end_lsn = _end_lsn(world)
+        world.end_offset = _end_offset(world)
         yield world
 
 
@@ -162,7 +162,7 @@ def _make_slots(world: World) -> None:
 def _capture(world: World) -> None:
     """All of the history, without anything beside it."""
     with closing(open_source(world.source, world.log)) as reading:
-        until = reading.current_lsn()
+        until = reading.offset()
         began = monotonic()
         is_done = False
         while not is_done:
@@ -173,10 +173,10 @@ def _capture(world: World) -> None:
         world.capture_seconds = monotonic() - began
 
 
-def _end_lsn(world: World) -> int:
+def _end_offset(world: World) -> int:
     log = open_reader(world.log.log_url)
     last = log.state().last_seqno
-    return int(log.transactions(last - 1, last).column("end_lsn")[0].as_py())
+    return int(log.transactions(last - 1, last).column("end_offset")[0].as_py())
 
 
 @contextmanager

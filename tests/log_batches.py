@@ -66,8 +66,8 @@ def transactions_batch(first_seqno: int, row_counts: Sequence[int]) -> pa.Record
     columns = {
         "seqno": list(numbers),
         "xid": list(numbers),
-        "commit_lsn": list(numbers),
-        "end_lsn": list(numbers),
+        "commit_offset": list(numbers),
+        "end_offset": list(numbers),
         "commit_time": [START + timedelta(seconds=number) for number in numbers],
         "row_count": list(row_counts),
         "byte_count": list(row_counts),

@@ -68,5 +68,5 @@ def recopy(
         return
     show_offset = source_connector(ends[0]).show_offset
     for one in done:
-        typer.echo(f"{one.schema}.{one.table}: {one.rows:,} rows, as they were at {show_offset(one.lsn)}")
+        typer.echo(f"{one.schema}.{one.table}: {one.rows:,} rows, as they were at {show_offset(one.offset)}")
     typer.echo("Until a run has passed that LSN they are ahead of the other tables; from then on green means equal.")

@@ -133,7 +133,7 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
                 ledger_conn_id=self.ledger_conn_id,
                 deadline=deadline.isoformat(),
                 generation=look.generation,
-                captured_lsn=look.captured_lsn,
+                captured_offset=look.captured_offset,
                 resume=None if look.resume is None else asdict(look.resume),
             ),
             method_name=self.resume.__name__,

@@ -32,8 +32,9 @@ class ChangesTrigger(BaseTrigger):
     :param ledger_conn_id: where its ledger is; empty: there
     :param deadline: when to give up, ISO 8601
     :param generation: the pipeline's, when the task deferred
-    :param captured_lsn: the log's then; None (older releases): the task is to look again
+    :param captured_offset: the log's then; None (older releases): the task is to look again
     :param resume: the log's resume point then, if it had one
+    :param captured_lsn: what older releases tell in place of `captured_offset`; not used
     """
 
     def __init__(
@@ -44,18 +45,20 @@ class ChangesTrigger(BaseTrigger):
         target_conn_id: str,
         deadline: str,
         generation: int = 0,
-        captured_lsn: int | None = None,
+        captured_offset: int | None = None,
         resume: dict[str, Any] | None = None,
         ledger_conn_id: str = "",
+        captured_lsn: int | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it without annotations
+        del captured_lsn
         self.parameters = parameters
         self.source_conn_id = source_conn_id
         self.target_conn_id = target_conn_id
         self.ledger_conn_id = ledger_conn_id
         self.deadline = deadline
         self.generation = generation
-        self.captured_lsn = captured_lsn
+        self.captured_offset = captured_offset
         self.resume = resume
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -68,7 +71,7 @@ class ChangesTrigger(BaseTrigger):
                 "ledger_conn_id": self.ledger_conn_id,
                 "deadline": self.deadline,
                 "generation": self.generation,
-                "captured_lsn": self.captured_lsn,
+                "captured_offset": self.captured_offset,
                 "resume": self.resume,
             },
         )
@@ -96,7 +99,7 @@ class ChangesTrigger(BaseTrigger):
         from airflow_parallel_apply.pipeline.admin.watch import Look, changes_since
         from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
 
-        if self.captured_lsn is None:
+        if self.captured_offset is None:
             return "a task of an older release waits"
         return changes_since(
             pipeline_config(self.parameters),
@@ -104,7 +107,7 @@ class ChangesTrigger(BaseTrigger):
             connections.target(self.target_conn_id, self.ledger_conn_id),
             Look(
                 generation=self.generation,
-                captured_lsn=self.captured_lsn,
+                captured_offset=self.captured_offset,
                 resume=None if self.resume is None else ResumePoint(**self.resume),
             ),
         )

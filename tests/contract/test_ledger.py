@@ -166,7 +166,7 @@ def test_run_bounds_are_frozen_by_the_first_call(side: Side) -> None:
     side.start()
     side.ledger.freeze_run("r", 100)
     bounds = side.ledger.freeze_run("r", 200)
-    assert (bounds.until_lsn, bounds.until_seqno) == (100, None)
+    assert (bounds.until_offset, bounds.until_seqno) == (100, None)
     side.ledger.settle_run("r", 7)
     assert side.ledger.settle_run("r", 9).until_seqno == 7
     side.ledger.freeze_run("s", 300)

@@ -99,7 +99,7 @@ def test_what_was_appended_is_read_back_in_order_and_without_order(url: str) -> 
     state = writer.commit(500)
     reader = open_reader(url)
     assert reader.state() == state
-    assert (state.last_seqno, state.captured_lsn) == (149, 500)
+    assert (state.last_seqno, state.captured_offset) == (149, 500)
     assert state.last_commit_time == START + timedelta(seconds=149)
     expected = pa.Table.from_batches([rows for rows, _ in batches])
     assert in_order(url).equals(expected)
@@ -209,13 +209,13 @@ def test_rows_behind_the_end_of_their_transaction_are_refused(url: str) -> None:
         writer.append(rows_batch([Change(seqno=1, fragno=3, key="1")]), NO_TRANSACTIONS)
 
 
-def test_a_commit_without_news_makes_no_version_and_one_with_a_new_lsn_makes_one(url: str) -> None:
+def test_a_commit_without_news_makes_no_version_and_one_with_a_new_offset_makes_one(url: str) -> None:
     writer = open_writer(url)
     writer.commit(7)
     manifests = sorted(path.name for path in (Path(url) / "manifests").iterdir())
     writer.commit(7)
     assert sorted(path.name for path in (Path(url) / "manifests").iterdir()) == manifests
-    assert open_reader(url).state().captured_lsn == 7
+    assert open_reader(url).state().captured_offset == 7
     with pytest.raises(LogError, match="went back"):
         writer.commit(6)
 

@@ -53,7 +53,7 @@ def test_what_lies_below_goes_and_what_lies_above_stays(url: str) -> None:
     gone = open_writer(url).purge(14)
     assert [segment.last_seqno for segment in gone] == [9]
     state = open_reader(url).state()
-    assert (state.purged_seqno, state.last_seqno, state.captured_lsn) == (9, 29, 30)
+    assert (state.purged_seqno, state.last_seqno, state.captured_offset) == (9, 29, 30)
     assert state.segments == before.segments[1:]
     assert state.last_commit_time == before.last_commit_time
     assert seqnos(url, 9) == list(range(10, 30))
@@ -78,7 +78,7 @@ def test_a_log_that_was_purged_to_its_end_goes_on_where_it_was(url: str) -> None
     assert len(open_writer(url).purge(END)) == 3
     assert open_reader(url).state().purged_seqno == 29
     writer = open_writer(url)
-    assert (writer.state().last_seqno, writer.state().captured_lsn) == (29, 30)
+    assert (writer.state().last_seqno, writer.state().captured_offset) == (29, 30)
     writer.append(*history(30, 5))
     writer.commit(40)
     assert seqnos(url, 29) == list(range(30, 35))

@@ -60,7 +60,7 @@ def test_a_crash_in_a_commit_leaves_all_of_it_or_nothing(url: str, monkeypatch: 
 
     survived = step == "with the manifest linked"
     next_seqno = 20 if survived else 10
-    assert open_reader(url).state().captured_lsn == next_seqno
+    assert open_reader(url).state().captured_offset == next_seqno
     assert seqnos(url) == list(range(next_seqno))
     successor = open_writer(url)
     assert successor.state().last_seqno == next_seqno - 1
@@ -185,7 +185,7 @@ def test_a_short_or_missing_segment_is_refused_by_name(url: str) -> None:
 def test_a_damaged_or_missing_manifest_is_refused_by_name(url: str) -> None:
     path = Path(url) / "manifests" / f"{1:020d}.json"
     content = path.read_bytes()
-    for damaged in (content.replace(b'"captured_lsn":10', b'"captured_lsn":11'), content[:-5], b""):
+    for damaged in (content.replace(b'"captured_offset":10', b'"captured_offset":11'), content[:-5], b""):
         path.write_bytes(damaged)
         with pytest.raises(LogError, match=r"1\.json does not match its checksum"):
             open_reader(url)

@@ -21,7 +21,7 @@ LANE: Final[dict[str, Place]] = {
 }
 """Places of a lane, as `Fault` of tests/support/step_process.py has them, below the package."""
 CAPTURE: Final[dict[str, Place]] = {
-    "behind the run's bound": ("pipeline.source.postgres.source:PostgresSource.current_lsn", "after"),
+    "behind the run's bound": ("pipeline.source.postgres.source:PostgresSource.offset", "after"),
     "before the slot moves": ("pipeline.source.postgres.slot:Slot.advance", "before"),
     "before the catalog is compared": ("pipeline.source.postgres.source:PostgresSource._prove", "before"),
     "behind the catalog's comparison": ("pipeline.source.postgres.source:PostgresSource._prove", "after"),

@@ -62,7 +62,7 @@ class FakePipeline:
     def look_for_changes(self, config, source, target, *, interval=None):
         self._step("changes_available", config=config, source=source, target=target, interval=interval)
         found, self.changes = self.changes, self.changes or self.later_changes
-        return Look(reason=found) if found else Look(generation=self.generation, captured_lsn=17)
+        return Look(reason=found) if found else Look(generation=self.generation, captured_offset=17)
 
     def changes_since(self, config, source, target, before):
         self._step("changes_since", config=config, source=source, target=target, before=before)
@@ -98,8 +98,8 @@ class FakePipeline:
         self.during_copy(copying)
         return CaptureReport(
             prepared=Prepared(log_id="log", slot="slot", publication="publication", tables=(), created=("slot",)),
-            bounds=RunBounds(run_id=run_id, until_lsn=1, until_seqno=9),
-            captured_lsn=1,
+            bounds=RunBounds(run_id=run_id, until_offset=1, until_seqno=9),
+            captured_offset=1,
             last_seqno=9,
             rows=100,
             done=True,
@@ -118,7 +118,7 @@ class FakePipeline:
             run_id=run_id,
             generation=7,
             log_id="log",
-            until_lsn=1,
+            until_offset=1,
             until_seqno=9,
             nothing_to_do=self.nothing_to_do,
             lanes=0 if self.nothing_to_do else self.lanes,

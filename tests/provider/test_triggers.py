@@ -39,7 +39,7 @@ def changes(deadline: str) -> ChangesTrigger:
         target_conn_id="parallel_apply_target",
         deadline=deadline,
         generation=7,
-        captured_lsn=17,
+        captured_offset=17,
     )
 
 
@@ -75,7 +75,7 @@ def test_nothing_secret_is_stored(trigger: Any) -> None:
 def test_changes_are_found_with_their_reason(pipeline: FakePipeline) -> None:
     deadline = later()
     assert event(changes(deadline)) == {"status": "available", "reason": pipeline.changes, "deadline": deadline}
-    assert pipeline.asked["changes_since"]["before"] == Look(generation=7, captured_lsn=17)
+    assert pipeline.asked["changes_since"]["before"] == Look(generation=7, captured_offset=17)
 
 
 def test_a_task_that_an_older_release_deferred_is_to_look_itself(pipeline: FakePipeline) -> None:

@@ -117,8 +117,8 @@ def _transactions(first: int, count: int) -> pa.RecordBatch:
         {
             "seqno": seqnos,
             "xid": seqnos,
-            "commit_lsn": seqnos * 10,
-            "end_lsn": seqnos * 10 + 5,
+            "commit_offset": seqnos * 10,
+            "end_offset": seqnos * 10 + 5,
             "commit_time": pa.array([time] * count, TRANSACTIONS.field("commit_time").type),
             "row_count": np.full(count, len(RELATIONS)),
             "byte_count": np.full(count, 400),

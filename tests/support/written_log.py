@@ -91,8 +91,8 @@ def append(
         {
             "seqno": seqnos,
             "xid": seqnos + 1000,
-            "commit_lsn": seqnos * 10 + 5,
-            "end_lsn": seqnos * 10 + 9,
+            "commit_offset": seqnos * 10 + 5,
+            "end_offset": seqnos * 10 + 9,
             "commit_time": pa.array(times or [_NOW] * len(transactions), TRANSACTIONS.field("commit_time").type),
             "row_count": pa.array(counts, pa.int64()),
             "byte_count": pa.array([count * 10 for count in counts], pa.int64()),

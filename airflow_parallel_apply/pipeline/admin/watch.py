@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogReader, ResumePoint
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.plan.bounds import boundary
 from airflow_parallel_apply.pipeline.source.open import open_source
@@ -46,13 +47,13 @@ class Look:
 
     reason: str | None = None
     generation: int = NO_GENERATION
-    captured_lsn: int = 0
+    captured_offset: Offset = 0
     resume: ResumePoint | None = None
 
     @property
     def place(self) -> LogPlace:
         """The log's."""
-        return LogPlace(captured_lsn=self.captured_lsn, resume=self.resume)
+        return LogPlace(captured_offset=self.captured_offset, resume=self.resume)
 
 
 def look_for_changes(
@@ -78,7 +79,7 @@ def look_for_changes(
     captured = log.state()
     if captured.last_seqno > applied:
         return Look(reason=f"captured transactions wait to be applied, from seqno {applied + 1}")
-    found = Look(generation=state.generation, captured_lsn=captured.captured_lsn, resume=captured.resume)
+    found = Look(generation=state.generation, captured_offset=captured.captured_offset, resume=captured.resume)
     with closing(open_source(source, config)) as looking:
         return replace(found, reason=_CHANGES) if looking.has_changes(captured.place) else found
 
@@ -96,7 +97,7 @@ def changes_since(config: PipelineConfig, source: Endpoint, target: Endpoint, be
         try:
             return _CHANGES if looking.has_changes(before.place) else None
         except (SourceError, LogError):
-            # For whoever has the log to say, with the log's own captured LSN.
+            # For whoever has the log to say, with the log's own captured offset.
             return "the source does not stand where the log stood"
 
 

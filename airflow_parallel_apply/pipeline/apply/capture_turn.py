@@ -130,7 +130,7 @@ class CaptureTurns:
             self._source = self._open_source()
         is_done = False
         steps = self._source.capture(
-            self._bounds.until_lsn,
+            self._bounds.until_offset,
             max_changes=READ_CHANGES,
             step_changes=STEP_CHANGES,
             cancelled=self._ended.is_set,
@@ -151,7 +151,7 @@ class CaptureTurns:
         self._report.seconds[CAPTURE_ROLE] = self._report.seconds.get(CAPTURE_ROLE, 0.0) + step.seconds
         captured = self._log.state().last_seqno
         # Not the step's last seqno: another run's capture may have brought more than this run is to apply.
-        until = last_seqno_of_run(self._log, self._bounds.until_lsn, self._bounds.until_time)
+        until = last_seqno_of_run(self._log, self._bounds.until_offset, self._bounds.until_time)
         if until is not None:
             # The bound first: the planner then ends an epoch there, and no lane feeds what lies behind it.
             until = self._session.ledger.settle_run(self._bounds.run_id, until).until_seqno

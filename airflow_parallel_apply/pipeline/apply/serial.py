@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.change import Mark, Operation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
 _REPLAY_ROWS: Final = 500
@@ -74,8 +75,8 @@ def serial_steps(
         and not outline.tables_redefined
     )
     breaks = outline.breaks if in_sets else statements
-    end_lsns = _end_lsns(unit, log) if any(found.is_ddl for found in breaks) else {}
-    return tuple(_steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl, end_lsns=end_lsns))
+    end_offsets = _end_offsets(unit, log) if any(found.is_ddl for found in breaks) else {}
+    return tuple(_steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl, end_offsets=end_offsets))
 
 
 def is_single(unit: Unit) -> bool:
@@ -101,7 +102,7 @@ def _steps(
     *,
     in_sets: bool,
     ddl: DdlPolicy,
-    end_lsns: Mapping[int, int],
+    end_offsets: Mapping[int, Offset],
 ) -> Iterator[Step]:
     at: Place = (unit.after_seqno + 1, 0)
     staging = in_sets
@@ -130,16 +131,16 @@ def _steps(
             case Operation.MESSAGE if ddl is DdlPolicy.SKIP or not found.is_ddl:
                 continue
             case Operation.MESSAGE:
-                yield Statement(text=found.values[1], end_lsn=end_lsns[found.seqno])
+                yield Statement(text=found.values[1], end_offset=end_offsets[found.seqno])
                 staging = False
             case _:
                 yield from _rows(unit, log, stage, (found.seqno, begins), found.place, staging=False)
     yield from _rows(unit, log, stage, at, last, staging=staging)
 
 
-def _end_lsns(unit: Unit, log: RowReader) -> dict[int, int]:
+def _end_offsets(unit: Unit, log: RowReader) -> dict[int, int]:
     transactions = log.transactions(unit.after_seqno, unit.last_seqno)
-    return dict(zip(*(transactions.column(name).to_pylist() for name in ("seqno", "end_lsn")), strict=True))
+    return dict(zip(*(transactions.column(name).to_pylist() for name in ("seqno", "end_offset")), strict=True))
 
 
 def _truncate(first: Break, candidates: Sequence[Break]) -> Truncate:

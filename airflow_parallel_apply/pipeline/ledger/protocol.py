@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConflictReason
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -46,13 +47,13 @@ class RunBounds:
     """Frozen by run id when the run first opens (law 11)."""
 
     run_id: str
-    until_lsn: int
+    until_offset: Offset
     until_seqno: int | None
     """Last seqno of the run; known once the log reaches it."""
     from_time: datetime | None = None
     until_time: datetime | None = None
-    """The data interval [from_time, until_time) of a run that has one, else None: the LSN alone bounds it. The source
-    was past `until_time` at `until_lsn`.
+    """The data interval [from_time, until_time) of a run that has one, else None: the offset alone bounds it. The
+    source was past `until_time` at `until_offset`.
     """
 
 
@@ -140,11 +141,11 @@ class Ledger(Protocol):
         """What is frozen; None for a run that never opened."""
         ...
 
-    def freeze_run(self, run_id: str, until_lsn: int, interval: Interval | None = None) -> RunBounds:
+    def freeze_run(self, run_id: str, until_offset: Offset, interval: Interval | None = None) -> RunBounds:
         """First call wins; later calls return what it froze. A run id that comes back with another interval is another
         run, and frozen anew.
 
-        With an interval the LSN becomes monotone in its end over all runs: never above that of a run with a later
+        With an interval the offset becomes monotone in its end over all runs: never above that of a run with a later
         end, which has seen the source past this one already, nor below that of a run with an earlier end.
         """
         ...

@@ -31,6 +31,7 @@ from airflow_parallel_apply.pipeline.log.protocol import (
     Segment,
 )
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.sighting import Sighting, in_order, still_needed
 
 _HEAD: Final = b'{"checksum":"'
@@ -39,6 +40,13 @@ _TAIL: Final = b"}\n"
 _BODY_START: Final = len(_HEAD) + 32 + len(_MIDDLE)
 _KEPT_MANIFESTS: Final = 64
 _KEPT_VIEWS: Final = 4
+_FORMER_WORDS: Final = {
+    "captured_lsn": "captured_offset",
+    "registered_lsn": "registered_offset",
+    "below_lsn": "below_offset",
+    "lsn": "offset",
+}
+"""Of offsets, in manifests that older versions wrote, whose sources were all PostgreSQL's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +69,18 @@ class Manifest:
     removed: tuple[str, ...]
     retired: tuple[Retired, ...]
     relations: tuple[Relation, ...]
-    captured_lsn: int
+    captured_offset: Offset
     last_seqno: int
     last_commit_time: datetime | None
     purged_time: datetime | None = None
     registration: str | None = None
     """None where it is that of the version before."""
-    registered_lsn: int = 0
+    registered_offset: Offset = 0
     passed_over: tuple[PassedOver, ...] | None = None
     """None where it is that of the version before."""
     sightings: tuple[Sighting, ...] = ()
     resume: ResumePoint | None = None
-    released: tuple[int, ...] = ()
+    released: tuple[Offset, ...] = ()
     adopted_server: str | None = None
     """None where it is that of the version before."""
 
@@ -88,7 +96,7 @@ class LogView:
 
 EMPTY_VIEW: Final = LogView(
     version=-1,
-    state=LogState(last_seqno=NO_SEQNO, captured_lsn=0, last_commit_time=None, segments=(), relations=()),
+    state=LogState(last_seqno=NO_SEQNO, captured_offset=0, last_commit_time=None, segments=(), relations=()),
 )
 
 
@@ -139,15 +147,15 @@ def advance(view: LogView, manifest: Manifest) -> LogView:
         version=manifest.version,
         state=LogState(
             last_seqno=manifest.last_seqno,
-            captured_lsn=manifest.captured_lsn,
+            captured_offset=manifest.captured_offset,
             last_commit_time=manifest.last_commit_time,
             segments=segments,
             relations=relations,
             purged_time=manifest.purged_time or view.state.purged_time,
             registration=view.state.registration if manifest.registration is None else manifest.registration,
-            registered_lsn=max(manifest.registered_lsn, view.state.registered_lsn),
+            registered_offset=max(manifest.registered_offset, view.state.registered_offset),
             passed_over=view.state.passed_over if manifest.passed_over is None else manifest.passed_over,
-            sightings=still_needed(sightings, manifest.captured_lsn),
+            sightings=still_needed(sightings, manifest.captured_offset),
             # Not the last one known: a version without one was written by software that moved the slot past it.
             resume=manifest.resume,
             released=manifest.released,
@@ -194,7 +202,7 @@ def _view(files: tuple[_File, ...]) -> LogView:
 @lru_cache(maxsize=_KEPT_MANIFESTS)
 def _read_file(file: _File) -> Manifest:
     path, version = file.path, file.version
-    body = read_checked(path)
+    body = _in_words_of_now(read_checked(path))
     try:
         manifest = Manifest(
             version=body["version"],
@@ -205,18 +213,18 @@ def _read_file(file: _File) -> Manifest:
             removed=tuple(body["removed"]),
             retired=tuple(Retired(name=name, since=datetime.fromisoformat(since)) for name, since in body["retired"]),
             relations=tuple(Relation.from_json(value) for value in body["relations"]),
-            captured_lsn=body["captured_lsn"],
+            captured_offset=body["captured_offset"],
             last_seqno=body["last_seqno"],
             last_commit_time=_time_from_json(body["last_commit_time"]),
             # Older versions of the software did not purge.
             purged_time=_time_from_json(body.get("purged_time")),
             # Older versions of the software did not register tables.
             registration=body.get("registration"),
-            registered_lsn=body.get("registered_lsn", 0),
+            registered_offset=body.get("registered_offset", 0),
             passed_over=_passed_over_from_json(body.get("passed_over")),
             # Nor did they keep sightings.
             sightings=tuple(Sighting.from_json(value) for value in body.get("sightings", ())),
-            resume=ResumePoint(**body["resume"]) if body.get("resume") else None,
+            resume=ResumePoint(**_in_words_of_now(body["resume"])) if body.get("resume") else None,
             # Nor could they adopt another server.
             released=tuple(body.get("released", ())),
             adopted_server=body.get("adopted_server"),
@@ -240,12 +248,12 @@ def manifest_bytes(manifest: Manifest) -> bytes:
             "removed": list(manifest.removed),
             "retired": [[retired.name, retired.since.isoformat()] for retired in manifest.retired],
             "relations": [relation.to_json() for relation in manifest.relations],
-            "captured_lsn": manifest.captured_lsn,
+            "captured_offset": manifest.captured_offset,
             "last_seqno": manifest.last_seqno,
             "last_commit_time": manifest.last_commit_time.isoformat() if manifest.last_commit_time else None,
             "purged_time": manifest.purged_time.isoformat() if manifest.purged_time else None,
             "registration": manifest.registration,
-            "registered_lsn": manifest.registered_lsn,
+            "registered_offset": manifest.registered_offset,
             "passed_over": None if manifest.passed_over is None else [asdict(found) for found in manifest.passed_over],
             "sightings": [sighting.to_json() for sighting in manifest.sightings],
             "resume": asdict(manifest.resume) if manifest.resume else None,
@@ -264,7 +272,7 @@ def as_checkpoint(manifest: Manifest, view: LogView, *, retired_after: datetime)
         relations=view.state.relations,
         purged_time=view.state.purged_time,
         registration=view.state.registration,
-        registered_lsn=view.state.registered_lsn,
+        registered_offset=view.state.registered_offset,
         passed_over=view.state.passed_over,
         sightings=view.state.sightings,
         adopted_server=view.state.adopted_server,
@@ -363,7 +371,11 @@ def _segment_from_json(value: dict[str, Any]) -> Segment:
 
 
 def _passed_over_from_json(value: list[dict[str, Any]] | None) -> tuple[PassedOver, ...] | None:
-    return None if value is None else tuple(PassedOver(**found) for found in value)
+    return None if value is None else tuple(PassedOver(**_in_words_of_now(found)) for found in value)
+
+
+def _in_words_of_now(value: dict[str, Any]) -> dict[str, Any]:
+    return {_FORMER_WORDS.get(word, word): found for word, found in value.items()}
 
 
 def _time_from_json(value: str | None) -> datetime | None:

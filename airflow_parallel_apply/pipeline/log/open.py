@@ -53,7 +53,7 @@ def create_log(url: str, identity: LogIdentity) -> None:
                     removed=(),
                     retired=(),
                     relations=(),
-                    captured_lsn=empty.captured_lsn,
+                    captured_offset=empty.captured_offset,
                     last_seqno=empty.last_seqno,
                     last_commit_time=None,
                 )

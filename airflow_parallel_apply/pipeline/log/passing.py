@@ -19,12 +19,13 @@ from airflow_parallel_apply.pipeline.log.segment import (
     write_segment,
 )
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+from airflow_parallel_apply.pipeline.model.offset import Offset
 
 
-def last_seqno_below(directory: LogDirectory, segments: Sequence[Segment], lsn: int) -> int:
-    """The last transaction that committed below an LSN and ends in one of the segments; NO_SEQNO where none does."""
+def last_seqno_below(directory: LogDirectory, segments: Sequence[Segment], offset: Offset) -> int:
+    """The last transaction that committed below an offset and ends in one of the segments; NO_SEQNO where none does."""
     for segment in reversed(segments):
-        found = read_transactions(directory, segment).filter(pc.field("commit_lsn") < lsn)
+        found = read_transactions(directory, segment).filter(pc.field("commit_offset") < offset)
         if found.num_rows:
             return int(pc.max(found.column("seqno")).as_py())
     return NO_SEQNO

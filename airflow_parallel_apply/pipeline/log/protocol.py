@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 
 
@@ -85,14 +86,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """A table that was copied anew: what commits below the LSN is in the copy, and has no rows in the log. The target
-    that holds the copy knows its `recopy_id`. `oid`: the table's, by which its changes are told under former names;
-    None where an older version wrote it.
+    """A table that was copied anew: what commits below the offset is in the copy, and has no rows in the log. The
+    target that holds the copy knows its `recopy_id`. `oid`: the table's, by which its changes are told under former
+    names; None where an older version wrote it.
     """
 
     schema: str
     table: str
-    below_lsn: int
+    below_offset: Offset
     recopy_id: str
     oid: int | None = None
 
@@ -102,11 +103,11 @@ class ResumePoint:
     """Where the source is asked to begin again: in front of the last commit that it sent. It sends that transaction
     again, and so proves that it still has what the log has, and has sent nothing else in its place.
 
-    `lsn`: where its commit begins, in WAL. `xid`, `commit_time` (microseconds since 1970): what tells it from any other
+    `offset`: where its commit begins. `xid`, `commit_time` (microseconds since 1970): what tells it from any other
     that may lie there; None where nothing was sent yet. `message_count`: how many messages it was sent as.
     """
 
-    lsn: int
+    offset: Offset
     xid: int | None = None
     commit_time: int | None = None
     message_count: int = 0
@@ -116,29 +117,29 @@ class ResumePoint:
 class LogPlace:
     """How far a log has its source: all that a look at the source asks of the log."""
 
-    captured_lsn: int
+    captured_offset: Offset
     resume: ResumePoint | None
-    released: tuple[int, ...] = ()
+    released: tuple[Offset, ...] = ()
     """Where the slot was moved to for an upgrade: past the resume point, with nothing followed in between. It stands at
-    one of these LSNs, or, before it was moved, in front of the resume point.
+    one of these offsets, or, before it was moved, in front of the resume point.
     """
 
     @property
-    def slot_lsn(self) -> int:
+    def release_offset(self) -> Offset:
         """How far the source may let go of what it sent."""
-        return self.captured_lsn if self.resume is None else self.resume.lsn
+        return self.captured_offset if self.resume is None else self.resume.offset
 
-    def resume_at(self, slot_lsn: int) -> ResumePoint | None:
-        """What a read begins with, from where the slot stands. At a released LSN it has nothing to begin with."""
-        return ResumePoint(lsn=slot_lsn) if slot_lsn in self.released else self.resume
+    def resume_at(self, slot_offset: Offset) -> ResumePoint | None:
+        """What a read begins with, from where the slot stands. At a released offset it has nothing to begin with."""
+        return ResumePoint(offset=slot_offset) if slot_offset in self.released else self.resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """What a reader sees at once. `captured_lsn`: everything committed at or below it is here (as an integer LSN)."""
+    """What a reader sees at once. `captured_offset`: everything committed at or below it is here."""
 
     last_seqno: int
-    captured_lsn: int
+    captured_offset: Offset
     last_commit_time: datetime | None
     segments: tuple[Segment, ...]
     relations: tuple[Relation, ...]
@@ -147,15 +148,15 @@ class LogState:
     """The greatest commit time of what was purged; None of a log that was never purged."""
     registration: str | None = None
     """What the source recorded of its tables; only the source reads it. None of a log that knows of none."""
-    registered_lsn: int = 0
+    registered_offset: Offset = 0
     """Up to here the source is known to have been as `registration` says."""
     passed_over: tuple[PassedOver, ...] = ()
     """The last copy of each table that was copied anew."""
     sightings: tuple[Sighting, ...] = ()
     """In the order in which they were seen. Empty in a log of a version that kept none."""
     resume: ResumePoint | None = None
-    """None where the last version was written by software that left the slot at the captured LSN."""
-    released: tuple[int, ...] = ()
+    """None where the last version was written by software that left the slot at the captured offset."""
+    released: tuple[Offset, ...] = ()
     """As in `LogPlace`."""
     adopted_server: str | None = None
     """The system identifier of the server that took the place of the one in the identity; None of a log that always had
@@ -165,7 +166,7 @@ class LogState:
     @property
     def place(self) -> LogPlace:
         """How far it has its source."""
-        return LogPlace(captured_lsn=self.captured_lsn, resume=self.resume, released=self.released)
+        return LogPlace(captured_offset=self.captured_offset, resume=self.resume, released=self.released)
 
     @property
     def purged_seqno(self) -> int:
@@ -260,7 +261,7 @@ class LogWriter(Protocol):
         """
         ...
 
-    def register(self, registration: str, registered_lsn: int) -> None:
+    def register(self, registration: str, registered_offset: Offset) -> None:
         """Replace the source's registration. Durable with the next commit, which it alone is reason enough for."""
         ...
 
@@ -284,13 +285,13 @@ class LogWriter(Protocol):
         """
         ...
 
-    def commit(self, captured_lsn: int, resume: ResumePoint | None = None) -> LogState:
+    def commit(self, captured_offset: Offset, resume: ResumePoint | None = None) -> LogState:
         """Sync what was appended and publish it with one manifest; `resume` None keeps the last one.
         `WriterFenced` when another writer was faster: then nothing of ours is visible, and the slot must not move.
         """
         ...
 
-    def release(self, *lsns: int) -> None:
+    def release(self, *offsets: Offset) -> None:
         """The slot may stand at these, past the resume point, and nowhere else: see `LogPlace`. Holds until a commit
         names another resume point. Durable with the next commit, before the slot moves.
         """
@@ -301,8 +302,8 @@ class LogWriter(Protocol):
         ...
 
     def pass_over(self, tables: Sequence[PassedOver], *, after_seqno: int) -> None:
-        """Leave the tables' rows out that lie above a seqno and committed below their LSN, and have capture leave out
-        those that come. Published by the next commit; nothing else may have been appended. `after_seqno`: the log's
+        """Leave the tables' rows out that lie above a seqno and committed below their offset, and have capture leave
+        out those that come. Published by the next commit; nothing else may have been appended. `after_seqno`: the log's
         only reader has applied everything up to it.
         """
         ...

@@ -61,8 +61,8 @@ TRANSACTIONS: Final = pa.schema(
     [
         pa.field("seqno", pa.int64(), nullable=False),
         pa.field("xid", pa.int64(), nullable=False),
-        pa.field("commit_lsn", pa.int64(), nullable=False),
-        pa.field("end_lsn", pa.int64(), nullable=False),
+        pa.field("commit_offset", pa.int64(), nullable=False),
+        pa.field("end_offset", pa.int64(), nullable=False),
         pa.field("commit_time", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("row_count", pa.int64(), nullable=False),
         pa.field("byte_count", pa.int64(), nullable=False),

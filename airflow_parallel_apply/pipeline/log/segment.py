@@ -50,6 +50,8 @@ _ENCODINGS: Final = {
     "old_key": "PLAIN",
 }
 _CHECKSUM_SEPARATOR: Final = ":"
+_FORMER_NAMES: Final = {"commit_lsn": "commit_offset", "end_lsn": "end_offset"}
+"""Of columns of transactions in segments that older versions wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +138,8 @@ def read_transactions(directory: LogDirectory, segment: Segment) -> pa.Table:
         content = path.read_bytes()
     if xxhash.xxh3_128_hexdigest(content) != segment.checksum.partition(_CHECKSUM_SEPARATOR)[2]:
         raise _corrupt(str(path))
-    return pq.read_table(pa.BufferReader(content)).cast(TRANSACTIONS)
+    found = pq.read_table(pa.BufferReader(content))
+    return found.rename_columns([_FORMER_NAMES.get(name, name) for name in found.column_names]).cast(TRANSACTIONS)
 
 
 def in_log_order(rows: pa.Table) -> pa.Table:

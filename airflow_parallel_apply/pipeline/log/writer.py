@@ -38,6 +38,7 @@ from airflow_parallel_apply.pipeline.log.protocol import (
 )
 from airflow_parallel_apply.pipeline.log.segment import ROW_COST_BYTES, UNLINKED, remove_segment, write_segment
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.sighting import Sighting, in_order, newer
 from airflow_parallel_apply.pipeline.versions import Versions
 
@@ -66,7 +67,7 @@ class DirectoryLogWriter:
         self._segment_number = 0
         self._refused: str | None = None
         self._registration: str | None = None
-        self._released: tuple[int, ...] = ()
+        self._released: tuple[Offset, ...] = ()
         self._adopted_server: str | None = None
         self._view = load(directory)
         # A writer that died may not have synced the name of what we have just read, and the slot moves by what we read.
@@ -119,10 +120,10 @@ class DirectoryLogWriter:
             self._versions = Versions((*self._view.state.relations, *self._relations))
         return self._versions
 
-    def register(self, registration: str, registered_lsn: int) -> None:
+    def register(self, registration: str, registered_offset: Offset) -> None:
         state = self._view.state
         self._registration = registration if registration != state.registration else None
-        self._registered_lsn = max(registered_lsn, state.registered_lsn)
+        self._registered_offset = max(registered_offset, state.registered_offset)
 
     def append(self, rows: pa.RecordBatch, transactions: pa.RecordBatch) -> None:
         self._check_alive()
@@ -136,22 +137,22 @@ class DirectoryLogWriter:
             if self._is_full() and self._buffer.may_end_here:
                 self._close_segment(ended_below=self._buffer.next_seqno if follows is None else follows)
 
-    def commit(self, captured_lsn: int, resume: ResumePoint | None = None) -> LogState:
+    def commit(self, captured_offset: Offset, resume: ResumePoint | None = None) -> LogState:
         self._check_alive()
         state = self._view.state
         if self._buffer.open_seqno is not None:
             raise LogError("commit: a transaction has rows and no end", op="commit", seqno=self._buffer.open_seqno)
-        if captured_lsn < state.captured_lsn:
+        if captured_offset < state.captured_offset:
             raise LogError(
-                f"commit: the source went back from LSN {state.captured_lsn} to {captured_lsn}",
+                f"commit: the source went back from offset {state.captured_offset} to {captured_offset}",
                 op="commit",
                 hint="The slot or the server was recreated: start a new log.",
             )
         if not self._buffer.is_empty:
             self._close_segment(ended_below=self._buffer.next_seqno)
         resume = resume or state.resume
-        is_registered = self._registration is None and self._registered_lsn in (0, state.registered_lsn)
-        is_moved = (captured_lsn, resume) != (state.captured_lsn, state.resume) or self._passed_over is not None
+        is_registered = self._registration is None and self._registered_offset in (0, state.registered_offset)
+        is_moved = (captured_offset, resume) != (state.captured_offset, state.resume) or self._passed_over is not None
         is_another = bool(self._released) or self._adopted_server is not None
         if self._segments or self._relations or self._sightings or is_moved or is_another or not is_registered:
             published = self._publish(
@@ -159,9 +160,9 @@ class DirectoryLogWriter:
                 removed=tuple(self._removed),
                 relations=as_published(self._relations),
                 sightings=tuple(self._sightings),
-                captured_lsn=captured_lsn,
+                captured_offset=captured_offset,
                 registration=self._registration,
-                registered_lsn=self._registered_lsn,
+                registered_offset=self._registered_offset,
                 passed_over=self._passed_over,
                 resume=resume,
             )
@@ -173,8 +174,8 @@ class DirectoryLogWriter:
             raise self._refuse()
         return self._view.state
 
-    def release(self, *lsns: int) -> None:
-        self._released = lsns
+    def release(self, *offsets: Offset) -> None:
+        self._released = offsets
 
     def adopt(self, server: str) -> None:
         self._adopted_server = server
@@ -196,7 +197,7 @@ class DirectoryLogWriter:
             if (relation.schema, relation.table) in given or relation.oid in oids
         }
         kept = [segment for segment in state.segments if segment.last_seqno > after_seqno]
-        last_seqno = last_seqno_below(self._directory, kept, min(one.below_lsn for one in tables))
+        last_seqno = last_seqno_below(self._directory, kept, min(one.below_offset for one in tables))
         for segment in kept:
             name = self._next_name()
             self._names.append(name)
@@ -229,7 +230,7 @@ class DirectoryLogWriter:
         if names and not self._publish(
             added=(),
             removed=names,
-            captured_lsn=self._view.state.captured_lsn,
+            captured_offset=self._view.state.captured_offset,
             purged_time=doomed[-1].last_commit_time,
         ):
             raise self._refuse()
@@ -245,7 +246,7 @@ class DirectoryLogWriter:
         self._relations: list[Relation] = []
         self._versions = None
         self._registration = None
-        self._registered_lsn = 0
+        self._registered_offset = 0
         self._sightings: list[Sighting] = []
         self._all_sightings = None
         self._released = ()
@@ -314,11 +315,11 @@ class DirectoryLogWriter:
         removed: tuple[str, ...] = (),
         relations: tuple[Relation, ...] = (),
         sightings: tuple[Sighting, ...] = (),
-        captured_lsn: int,
+        captured_offset: Offset,
         resume: ResumePoint | None = None,
         purged_time: datetime | None = None,
         registration: str | None = None,
-        registered_lsn: int = 0,
+        registered_offset: Offset = 0,
         passed_over: tuple[PassedOver, ...] | None = None,
     ) -> bool:
         """Make the next version; False when another writer has made it, and then nothing has changed."""
@@ -334,12 +335,12 @@ class DirectoryLogWriter:
             removed=removed,
             retired=(),
             relations=relations,
-            captured_lsn=captured_lsn,
+            captured_offset=captured_offset,
             last_seqno=last.last_seqno if last else state.last_seqno,
             last_commit_time=last.last_commit_time if last else state.last_commit_time,
             purged_time=purged_time,
             registration=registration,
-            registered_lsn=registered_lsn,
+            registered_offset=registered_offset,
             passed_over=passed_over,
             sightings=sightings,
             resume=resume or state.resume,
@@ -373,7 +374,7 @@ class DirectoryLogWriter:
                 merge(self._directory, run, self._next_name(), bucket_count=self._identity.bucket_count) for run in runs
             )
             removed = tuple(segment.name for run in runs for segment in run)
-            if not self._publish(added=merged, removed=removed, captured_lsn=self._view.state.captured_lsn):
+            if not self._publish(added=merged, removed=removed, captured_offset=self._view.state.captured_offset):
                 self._names = [segment.name for segment in merged]
                 self._refuse()
                 return

@@ -1,4 +1,4 @@
-"""Sightings: which columns a source's table had at a moment that lies before all changes from an LSN on.
+"""Sightings: which columns a source's table had at a moment that lies before all changes from an offset on.
 
 The source's catalog is asked about a change later than the change was made. What it says now is only proven for the
 change's own moment together with what it said before that moment, so the log keeps what was seen at each capture's
@@ -11,10 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from airflow_parallel_apply.pipeline.model.offset import Offset
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """One table, known by its oid. Every change whose transaction commits at or behind `lsn` was made later.
+    """One table, known by its oid. Every change whose transaction commits at or behind `offset` was made later.
 
     `last_number`: the greatest number that a column had until then; numbers only grow. `absent`: numbers up to it of
     columns that no relation message names: dropped ones, and virtual ones. `generated`: stored ones, which are named
@@ -27,7 +29,7 @@ class Sighting:
     """
 
     oid: int
-    lsn: int
+    offset: Offset
     last_number: int
     absent: tuple[int, ...] = ()
     generated: tuple[int, ...] = ()
@@ -44,13 +46,13 @@ class Sighting:
 
     def is_as(self, other: Sighting) -> bool:
         """Whether both saw the same."""
-        return replace(self, lsn=other.lsn) == other
+        return replace(self, offset=other.offset) == other
 
     def to_json(self) -> list[Any]:
         """The form that manifests carry."""
         return [
             self.oid,
-            self.lsn,
+            self.offset,
             self.last_number,
             self.absent,
             self.generated,
@@ -66,11 +68,11 @@ class Sighting:
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> Sighting:
         """Inverse of `to_json`."""
-        oid, lsn, last_number, absent, generated, key, rewritten, fills, *more = value
+        oid, offset, last_number, absent, generated, key, rewritten, fills, *more = value
         types, _, names = (*more, (), (), ())[:3]
         return cls(
             oid=oid,
-            lsn=lsn,
+            offset=offset,
             last_number=last_number,
             absent=tuple(absent),
             generated=tuple(generated),
@@ -83,35 +85,37 @@ class Sighting:
 
 
 def newer(known: Sequence[Sighting], seen: Iterable[Sighting]) -> tuple[Sighting, ...]:
-    """Those that differ from the last one known of their table and their moment. `known`: in the order of LSNs."""
+    """Those that differ from the last one known of their table and their moment. `known`: in the order of offsets."""
     of_table: dict[int, list[Sighting]] = {}
     for sighting in known:
         of_table.setdefault(sighting.oid, []).append(sighting)
     return tuple(
         sighting
         for sighting in seen
-        if (last := last_before(of_table.get(sighting.oid, ()), sighting.oid, sighting.lsn)) is None
+        if (last := last_before(of_table.get(sighting.oid, ()), sighting.oid, sighting.offset)) is None
         or not last.is_as(sighting)
     )
 
 
 def in_order(sightings: Iterable[Sighting]) -> tuple[Sighting, ...]:
     """By their moment; of one moment the last one counts."""
-    return tuple(sorted(sightings, key=lambda sighting: sighting.lsn))
+    return tuple(sorted(sightings, key=lambda sighting: sighting.offset))
 
 
-def still_needed(sightings: Sequence[Sighting], captured_lsn: int) -> tuple[Sighting, ...]:
+def still_needed(sightings: Sequence[Sighting], captured_offset: Offset) -> tuple[Sighting, ...]:
     """Without those that a later one replaces for every change that is still to be captured."""
     replaced: set[int] = set()
     kept = []
     for sighting in reversed(sightings):
         if sighting.oid not in replaced:
             kept.append(sighting)
-        if sighting.lsn <= captured_lsn:
+        if sighting.offset <= captured_offset:
             replaced.add(sighting.oid)
     return tuple(reversed(kept))
 
 
-def last_before(sightings: Sequence[Sighting], oid: int, lsn: int) -> Sighting | None:
-    """The last one of a table before the changes of a transaction that commits at an LSN."""
-    return next((sighting for sighting in reversed(sightings) if sighting.oid == oid and sighting.lsn <= lsn), None)
+def last_before(sightings: Sequence[Sighting], oid: int, offset: Offset) -> Sighting | None:
+    """The last one of a table before the changes of a transaction that commits at an offset."""
+    return next(
+        (sighting for sighting in reversed(sightings) if sighting.oid == oid and sighting.offset <= offset), None
+    )

@@ -1,4 +1,4 @@
-"""Where a run ends: a frozen LSN or time, and the seqno that it turns out to be (law 11).
+"""Where a run ends: a frozen offset or time, and the seqno that it turns out to be (law 11).
 
 A time's boundary is the first seqno whose *running maximum* of commit times reaches it; what lies before belongs to
 the time. The maximum first reaches a time at the first transaction that itself does, so the boundary needs no sums.
@@ -16,16 +16,17 @@ import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
+from airflow_parallel_apply.pipeline.model.offset import Offset
 
 
-def last_seqno_at(log: LogReader, until_lsn: int) -> int | None:
-    """The last transaction that ended at or below an LSN; None while the log is not captured that far."""
+def last_seqno_at(log: LogReader, until_offset: Offset) -> int | None:
+    """The last transaction that ended at or below an offset; None while the log is not captured that far."""
     state = log.state()
-    if state.captured_lsn < until_lsn:
+    if state.captured_offset < until_offset:
         return None
     for segment in reversed(state.segments):
         transactions = log.transactions(segment.first_seqno - 1, segment.last_seqno)
-        inside = transactions.filter(pc.less_equal(transactions.column("end_lsn"), until_lsn))
+        inside = transactions.filter(pc.less_equal(transactions.column("end_offset"), until_offset))
         if inside.num_rows:
             return int(pc.max(inside.column("seqno")).as_py())
     return state.purged_seqno
@@ -52,17 +53,17 @@ def _as_stored(time: datetime) -> pa.Scalar:
     return pa.scalar(time.astimezone(UTC), TRANSACTIONS.field("commit_time").type)
 
 
-def last_seqno_of_run(log: LogReader, until_lsn: int, until_time: datetime | None) -> int | None:
-    """The last transaction of a run: at or below its LSN and, where it has one, before its time's boundary.
+def last_seqno_of_run(log: LogReader, until_offset: Offset, until_time: datetime | None) -> int | None:
+    """The last transaction of a run: at or below its offset and, where it has one, before its time's boundary.
 
-    None while the log is not captured so far that this is known. The LSN of a run with a time is one at which the
+    None while the log is not captured so far that this is known. The offset of a run with a time is one at which the
     source was past that time: it decides where nothing was committed since.
     """
-    by_lsn = last_seqno_at(log, until_lsn)
+    by_offset = last_seqno_at(log, until_offset)
     first_after = None if until_time is None else boundary(log, until_time)
     if first_after is None:
-        return by_lsn
-    return first_after - 1 if by_lsn is None else min(first_after - 1, by_lsn)
+        return by_offset
+    return first_after - 1 if by_offset is None else min(first_after - 1, by_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

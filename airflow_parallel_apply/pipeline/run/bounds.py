@@ -21,7 +21,7 @@ def stopped_at(positions: Sequence[Position]) -> int | None:
 
 
 def freeze(source: Source, ledger: Ledger, *, run_id: str, until: str, interval: Interval | None) -> RunBounds:
-    """Freeze a run's bound: the LSN `until`, else the end of its interval, else what is committed now (law 11).
+    """Freeze a run's bound: the offset `until`, else the end of its interval, else what is committed now (law 11).
 
     Errors: `Unavailable` while the source is not past the interval; `ConfigurationError` for an `until` that is not
     usable, since a frozen bound stays that of its run.
@@ -40,7 +40,7 @@ def freeze(source: Source, ledger: Ledger, *, run_id: str, until: str, interval:
             op="capture",
             hint="It is tried again; the task changes_available waits for it without a slot.",
         )
-    return ledger.freeze_run(run_id, _until_lsn(until, source.current_lsn()), interval)
+    return ledger.freeze_run(run_id, _until_offset(until, source.offset()), interval)
 
 
 def gap_ahead(log: LogReader, target: Target, bounds: RunBounds) -> Gap | None:
@@ -66,15 +66,15 @@ def settle(log: LogReader, ledger: Ledger, bounds: RunBounds) -> RunBounds:
     """Fix the seqno at which a run ends, once the log is captured far enough to know it."""
     if bounds.until_seqno is not None:
         return bounds
-    seqno = last_seqno_of_run(log, bounds.until_lsn, bounds.until_time)
+    seqno = last_seqno_of_run(log, bounds.until_offset, bounds.until_time)
     return bounds if seqno is None else ledger.settle_run(bounds.run_id, seqno)
 
 
-def _until_lsn(until: str, current_lsn: int) -> int:
+def _until_offset(until: str, current_offset: int) -> int:
     if not until:
-        return current_lsn
+        return current_offset
     asked = parse_lsn(until)
-    if asked > current_lsn:
+    if asked > current_offset:
         raise ConfigurationError(
             f"parameter until: the source has not come to {until} yet",
             hint="Leave it empty for everything that is committed when the run first opens.",

@@ -61,6 +61,8 @@ def open_run(
         closing(open_session(target, config)) as writing,
         closing(open_pipeline_queue(writing.target, target, queue, config.pipeline)) as tasks,
     ):
+        # `capture` may have been the release before's.
+        writing.migrate()
         if not catch_up:
             _refuse_known_gap(log, writing, run_id)
         lease = max(config.lease, HANDOVER_LEASE)
@@ -164,8 +166,8 @@ def _bring_next(log: LogReader, session: PipelineSession, source: Source, bounds
     if bounds.from_time is None or bounds.until_seqno is not None:
         return
     state = log.state()
-    if state.last_seqno <= low_watermark(session.target.positions()) and state.captured_lsn < bounds.until_lsn:
-        for _ in source.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=lambda: False):
+    if state.last_seqno <= low_watermark(session.target.positions()) and state.captured_offset < bounds.until_offset:
+        for _ in source.capture(bounds.until_offset, max_changes=FIRST_CAPTURE_CHANGES, cancelled=lambda: False):
             continue
 
 
@@ -208,7 +210,7 @@ def _seed(
         run_id=bounds.run_id,
         generation=generation,
         log_id=log.identity.log_id,
-        until_lsn=bounds.until_lsn,
+        until_offset=bounds.until_offset,
         until_time=None if bounds.until_time is None else bounds.until_time.isoformat(),
         until_seqno=until,
         nothing_to_do=nothing_to_do,

@@ -154,7 +154,9 @@ def capture(
         # Another run's lanes capture for themselves, and would only be in each other's way with us.
         if bounds.until_seqno is None and (owner is None or not owner.is_owned):
             steps = retrying(
-                lambda: list(reading.capture(bounds.until_lsn, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled)),
+                lambda: list(
+                    reading.capture(bounds.until_offset, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled)
+                ),
                 on_retry=_tell_unless(cancelled),
             )
             for step in steps:
@@ -165,7 +167,7 @@ def capture(
         return CaptureReport(
             prepared=prepared,
             bounds=bounds,
-            captured_lsn=state.captured_lsn,
+            captured_offset=state.captured_offset,
             last_seqno=state.last_seqno,
             rows=rows,
             done=bounds.until_seqno is not None,

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.source.protocol import Prepared
 
 
@@ -16,7 +17,7 @@ class CaptureReport:
 
     prepared: Prepared
     bounds: RunBounds
-    captured_lsn: int
+    captured_offset: Offset
     last_seqno: int
     rows: int
     done: bool
@@ -27,10 +28,10 @@ class CaptureReport:
         return {
             "log_id": self.prepared.log_id,
             "created": list(self.prepared.created),
-            "until_lsn": self.bounds.until_lsn,
+            "until_offset": self.bounds.until_offset,
             "until_time": None if self.bounds.until_time is None else self.bounds.until_time.isoformat(),
             "until_seqno": self.bounds.until_seqno,
-            "captured_lsn": self.captured_lsn,
+            "captured_offset": self.captured_offset,
             "last_seqno": self.last_seqno,
             "rows": self.rows,
             "done": self.done,
@@ -46,7 +47,7 @@ class OpenedRun:
     run_id: str
     generation: int
     log_id: str
-    until_lsn: int
+    until_offset: Offset
     until_seqno: int | None
     nothing_to_do: bool
     lanes: int
@@ -58,7 +59,7 @@ class OpenedRun:
         """As `open` knew them."""
         return RunBounds(
             run_id=self.run_id,
-            until_lsn=self.until_lsn,
+            until_offset=self.until_offset,
             until_seqno=self.until_seqno,
             until_time=None if self.until_time is None else datetime.fromisoformat(self.until_time),
         )
@@ -70,7 +71,8 @@ class OpenedRun:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> OpenedRun:
         """Inverse of `to_json`. What an earlier release told beside it is passed over."""
-        return cls(**{name: value[name] for name in cls.__slots__ if name in value})
+        known = {"until_offset": value.get("until_lsn"), **value}
+        return cls(**{name: known[name] for name in cls.__slots__ if name in known})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,14 +12,15 @@ from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.removal import Removal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureStep:
-    """What one step of `capture` made durable. `done`: everything at or below the asked LSN is in the log."""
+    """What one step of `capture` made durable. `done`: everything at or below the asked offset is in the log."""
 
-    captured_lsn: int
+    captured_offset: Offset
     first_seqno: int | None
     last_seqno: int
     row_count: int
@@ -82,13 +83,13 @@ class Source(Protocol):
         """
         ...
 
-    def current_lsn(self) -> int:
-        """An LSN at or above every transaction whose commit was acknowledged before the call."""
+    def offset(self) -> Offset:
+        """An offset at or above every transaction whose commit was acknowledged before the call."""
         ...
 
     def is_past(self, time: datetime) -> bool:
         """Whether every transaction with an earlier commit time has committed, as far as the source's clock goes
-        forward. Asks nothing of the slot. A later `current_lsn` is then an LSN at which the source was past that time.
+        forward. Asks nothing of the slot. A later `offset` is then one at which the source was past that time.
         """
         ...
 
@@ -99,7 +100,7 @@ class Source(Protocol):
         ...
 
     def capture(
-        self, until_lsn: int, *, max_changes: int, step_changes: int | None = None, cancelled: Callable[[], bool]
+        self, until_offset: Offset, *, max_changes: int, step_changes: int | None = None, cancelled: Callable[[], bool]
     ) -> Generator[CaptureStep, None, None]:
         """Read about `max_changes` of the next changes, at least one, whole transactions, into the log; then let the
         slot advance to what is durable. About `step_changes` (None: all that is read) become durable with each step.
@@ -140,6 +141,6 @@ class SourceConnector(Protocol):
         """The tables that pipelines follow in a database, by the id of each one's log."""
         ...
 
-    def show_offset(self, offset: int) -> str:
+    def show_offset(self, offset: Offset) -> str:
         """An offset in the source's own form, with the word for it."""
         ...

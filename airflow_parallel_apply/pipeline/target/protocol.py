@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recopied:
-    """The last time that a table was copied anew: its rows are those of the source at `lsn`, and what followed."""
+    """The last time that a table was copied anew: its rows are those of the source at `offset`, and what followed."""
 
     schema: str
     table: str
     recopy_id: str
-    lsn: int
+    offset: Offset
     rows: int
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
+from airflow_parallel_apply.pipeline.model.offset import Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,10 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """Run DDL text. `end_lsn`: where the transaction that sent it ends."""
+    """Run DDL text. `end_offset`: where the transaction that sent it ends."""
 
     text: str
-    end_lsn: int = 0
+    end_offset: Offset = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ def test_a_run_that_catches_up_leaves_covered_no_ops(rig: Rig) -> None:
 def test_a_run_with_an_interval_ends_inside_what_was_planned_as_one_epoch(rig: Rig) -> None:
     first, second, third = history(rig, intervals=3)
     with closing(open_source(rig.source, rig.config)) as other:
-        list(other.capture(other.current_lsn(), max_changes=1000, cancelled=lambda: False))
+        list(other.capture(other.offset(), max_changes=1000, cancelled=lambda: False))
     plan(rig.config, rig.target)
     assert rig.rows("SELECT last_seqno FROM parallel_apply.epoch") == [(14,)]
     for number, interval in enumerate((first, second, third)):
@@ -264,7 +264,7 @@ def freeze(rig: Rig, run_id: str, interval: Interval) -> None:
         closing(open_source(rig.source, rig.config)) as source,
         closing(open_session(rig.target, rig.config)) as session,
     ):
-        session.ledger.freeze_run(run_id, source.current_lsn(), interval)
+        session.ledger.freeze_run(run_id, source.offset(), interval)
 
 
 def test_an_interval_that_is_not_past_yet_is_waited_for(rig: Rig) -> None:

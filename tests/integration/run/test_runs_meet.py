@@ -54,7 +54,7 @@ def test_a_run_ends_at_its_own_bound_when_another_capture_went_further(
     assert first.until_seqno is None
     insert(rig, 9, 12)
     with closing(open_source(rig.source, rig.config)) as other:
-        list(other.capture(other.current_lsn(), max_changes=1000, cancelled=lambda: False))
+        list(other.capture(other.offset(), max_changes=1000, cancelled=lambda: False))
     closed = run.close_run(first, rig.config, rig.target, rig.apply(first))
     assert (closed.stop_seqno, closed.stopped_early) == (7, False)
     assert seqnos(rig) == {7}
@@ -72,7 +72,7 @@ def test_while_a_run_is_under_way_nobody_else_plans_for_it(rig: Rig, monkeypatch
     planned = first.coordinator_state["fed_seqno"]
     insert(rig, 9, 12)
     with closing(open_source(rig.source, rig.config)) as other:
-        list(other.capture(other.current_lsn(), max_changes=1000, cancelled=lambda: False))
+        list(other.capture(other.offset(), max_changes=1000, cancelled=lambda: False))
     told = plan(rig.config, rig.target)
     assert (told.left_to_open, told.planned_seqno) == (True, planned)
     closed = run.close_run(first, rig.config, rig.target, rig.apply(first))
@@ -89,7 +89,7 @@ def test_what_another_route_plans_while_a_run_opens_does_not_carry_it_beyond_its
     rig.capture("a")
     insert(rig, 9, 12)
     with closing(open_source(rig.source, rig.config)) as other:
-        list(other.capture(other.current_lsn(), max_changes=1000, cancelled=lambda: False))
+        list(other.capture(other.offset(), max_changes=1000, cancelled=lambda: False))
     monkeypatch.setattr(PostgresLedger, "run_cuts", lambda ledger, above_seqno: ())
     if place == "before it opens":
         plan(rig.config, rig.target)

@@ -60,10 +60,10 @@ class Scene:
     def capture(self, *, max_changes: int = EVERYTHING, batch_bytes: int = 8 * 2**20) -> list[CaptureStep]:
         """All that is committed now, in as many steps as it takes."""
         source = self.source(batch_bytes=batch_bytes)
-        until_lsn = source.current_lsn()
-        steps = list(source.capture(until_lsn, max_changes=max_changes, cancelled=never))
+        until_offset = source.offset()
+        steps = list(source.capture(until_offset, max_changes=max_changes, cancelled=never))
         while not steps[-1].done:
-            steps += source.capture(until_lsn, max_changes=max_changes, cancelled=never)
+            steps += source.capture(until_offset, max_changes=max_changes, cancelled=never)
         return steps
 
     def state(self) -> LogState:

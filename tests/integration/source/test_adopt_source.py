@@ -303,7 +303,7 @@ def pretend_another_server(rig: Rig) -> None:
     own = rig.rows("SELECT system_identifier::text FROM pg_control_system()", side="source")[0][0]
     writer.adopt("1")
     writer.register(registration.replace(own, "1"), 0)
-    writer.commit(writer.state().captured_lsn)
+    writer.commit(writer.state().captured_offset)
 
 
 def goes_on(rig: Rig) -> None:

@@ -55,7 +55,7 @@ def test_one_read_becomes_durable_step_by_step(scene: Scene) -> None:
     scene.execute(*(f"INSERT INTO t VALUES ({n * 2}), ({n * 2 + 1})" for n in range(10)))
     source = scene.source(batch_bytes=500)
     steps = []
-    for step in source.capture(source.current_lsn(), max_changes=EVERYTHING, step_changes=6, cancelled=never):
+    for step in source.capture(source.offset(), max_changes=EVERYTHING, step_changes=6, cancelled=never):
         assert scene.state().last_seqno == step.last_seqno
         steps.append(step)
     assert len(steps) > 3
@@ -71,9 +71,7 @@ def test_a_read_that_is_closed_between_steps_keeps_what_they_brought(scene: Scen
     scene.source().prepare()
     scene.execute(*(f"INSERT INTO t VALUES ({n})" for n in range(10)))
     source = scene.source(batch_bytes=100)
-    with closing(
-        source.capture(source.current_lsn(), max_changes=EVERYTHING, step_changes=3, cancelled=never)
-    ) as steps:
+    with closing(source.capture(source.offset(), max_changes=EVERYTHING, step_changes=3, cancelled=never)) as steps:
         assert next(steps).last_seqno == 0
         assert next(steps).last_seqno == 1
     scene.capture()
@@ -87,14 +85,14 @@ def test_a_source_without_followed_changes_is_captured_to_its_end(scene: Scene) 
     scene.source().prepare()
     scene.execute("INSERT INTO unfollowed.t SELECT generate_series(1, 100)")
     source = scene.source()
-    until_lsn = source.current_lsn()
-    (step,) = source.capture(until_lsn, max_changes=1000, cancelled=never)
+    until_offset = source.offset()
+    (step,) = source.capture(until_offset, max_changes=1000, cancelled=never)
     assert step.done
-    assert step.captured_lsn >= until_lsn
+    assert step.captured_offset >= until_offset
     assert step.transaction_count == 0
     # The slot itself stays where the log resumes, until there is much WAL behind that: see test_source_goes_back.
     query = f"SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = '{scene.slot}'"
-    assert scene.value(query) == scene.state().place.slot_lsn
+    assert scene.value(query) == scene.state().place.release_offset
 
 
 def test_what_is_captured_is_not_read_again(scene: Scene) -> None:
@@ -171,10 +169,10 @@ def test_a_cancelled_step_moves_nothing(scene: Scene) -> None:
     before = scene.state()
     source = scene.source(batch_bytes=10_000)
     answers = iter([False, False])
-    (step,) = source.capture(source.current_lsn(), max_changes=10, cancelled=lambda: next(answers, True))
-    assert (step.done, step.row_count, step.captured_lsn) == (False, 0, before.captured_lsn)
+    (step,) = source.capture(source.offset(), max_changes=10, cancelled=lambda: next(answers, True))
+    assert (step.done, step.row_count, step.captured_offset) == (False, 0, before.captured_offset)
     assert scene.state() == before
-    (step,) = source.capture(source.current_lsn(), max_changes=EVERYTHING, cancelled=never)
+    (step,) = source.capture(source.offset(), max_changes=EVERYTHING, cancelled=never)
     assert step.row_count == 20_000
 
 
@@ -210,7 +208,7 @@ def crashing(function: Callable[..., Any], *, before: bool) -> Callable[..., Any
     """Ends the process before or after a step's last call of it: `advance` is called once before there is anything."""
 
     def call(self: Any, *arguments: Any) -> Any:
-        is_first_advance = function.__name__ == "advance" and self.state().confirmed_lsn == arguments[0].slot_lsn
+        is_first_advance = function.__name__ == "advance" and self.state().confirmed_lsn == arguments[0].release_offset
         if before and not is_first_advance:
             raise Crashed
         result = function(self, *arguments)
@@ -233,7 +231,7 @@ def test_a_slot_in_use_elsewhere_is_a_reason_to_try_again(scene: Scene) -> None:
             f"(proto_version '1', publication_names '{scene.slot}')".encode()
         )
         with pytest.raises(Unavailable, match="is in use by process"):
-            list(source.capture(source.current_lsn(), max_changes=1, cancelled=never))
+            list(source.capture(source.offset(), max_changes=1, cancelled=never))
 
 
 def test_a_server_whose_wal_ends_below_the_bound_is_refused(scene: Scene) -> None:
@@ -241,4 +239,4 @@ def test_a_server_whose_wal_ends_below_the_bound_is_refused(scene: Scene) -> Non
     source = scene.source()
     source.prepare()
     with pytest.raises(SourceError, match="ends below"):
-        list(source.capture(source.current_lsn() + 2**40, max_changes=1, cancelled=never))
+        list(source.capture(source.offset() + 2**40, max_changes=1, cancelled=never))

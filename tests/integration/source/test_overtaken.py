@@ -23,7 +23,7 @@ def test_a_capture_that_another_one_overtook_is_to_be_tried_again(
     filled: Scene, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     slow = filled.source()
-    until_lsn = slow.current_lsn()
+    until_offset = slow.offset()
     overtaking: list[bool] = []
 
     def overtake() -> None:
@@ -44,7 +44,7 @@ def test_a_capture_that_another_one_overtook_is_to_be_tried_again(
         if not overtaking:
             overtaking.append(True)
             other = module.open_writer(filled.config.log_url)
-            other.commit(other.state().captured_lsn + 1)
+            other.commit(other.state().captured_offset + 1)
         return found
 
     with monkeypatch.context() as patch:
@@ -52,7 +52,7 @@ def test_a_capture_that_another_one_overtook_is_to_be_tried_again(
         if moment == "before the commit":
             patch.setattr(Decoder, "decode", decoded_then_overtaken)
         with pytest.raises(Unavailable, match="another capture went on"):
-            list(slow.capture(until_lsn, max_changes=EVERYTHING, cancelled=never))
+            list(slow.capture(until_offset, max_changes=EVERYTHING, cancelled=never))
     filled.capture()
     assert [row["key"] for row in filled.rows()] == [str(number) for number in range(1, 11)]
 

@@ -202,7 +202,7 @@ def test_one_that_came_and_went_without_a_row_changes_nothing(begun: Scene) -> N
 def test_a_change_behind_what_is_asked_for_is_told_by_the_next_capture(begun: Scene) -> None:
     begun.execute("INSERT INTO t VALUES (3)")
     source = begun.source()
-    until = source.current_lsn()
+    until = source.offset()
     list(source.capture(until, max_changes=1, cancelled=lambda: False))
     begun.execute("ALTER TABLE r DETACH PARTITION r1")
     list(source.capture(until, max_changes=10, cancelled=lambda: False))

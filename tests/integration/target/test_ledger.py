@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.errors import (
 )
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.postgres import schema
 from airflow_parallel_apply.pipeline.target.postgres.schema import VERSION
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.integration.target.conftest import LEASE, Scene
@@ -52,6 +53,30 @@ def test_many_may_migrate_at_the_same_time(scene: Scene) -> None:
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda target: target.migrate(), [scene.another() for _ in range(4)]))
     assert sum(map(len, made)) == 2 * sides
+
+
+def test_offsets_that_an_earlier_release_called_lsn_stay(target_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables of version 8 are made as that release made them."""
+    scene = Scene(target_dsn)
+    scene.run("DROP SCHEMA parallel_apply CASCADE")
+    with monkeypatch.context() as before:
+        before.setattr(schema, "VERSION", 8)
+        scene.target.migrate()
+    scene.start()
+    scene.run("INSERT INTO parallel_apply.run (pipeline, run_id, until_lsn) VALUES ('demo', 'a', 100)")
+    scene.run(
+        "INSERT INTO parallel_apply.recopy (pipeline, schema_name, table_name, recopy_id, lsn, rows)"
+        " VALUES ('demo', 'public', 't', 'c1', 50, 3)"
+    )
+    (read_before,) = scene.target.recopied()
+    assert read_before.offset == 50, "check reads them before a run upgrades them"
+    assert scene.target.migrate() == (f"tables in the schema parallel_apply, of version {VERSION}",)
+    (read,) = scene.target.recopied()
+    assert read == read_before
+    bounds = scene.ledger.run_bounds("a")
+    assert bounds is not None
+    assert bounds.until_offset == 100
+    scene.session.close()
 
 
 def test_a_schema_of_a_newer_release_is_refused(scene: Scene) -> None:
@@ -107,15 +132,15 @@ def hour(number: int) -> Interval:
     return Interval(start=EIGHT + number * HOUR, end=EIGHT + (number + 1) * HOUR)
 
 
-def test_the_lsns_of_intervals_are_monotone_in_their_ends(scene: Scene) -> None:
+def test_the_offsets_of_intervals_are_monotone_in_their_ends(scene: Scene) -> None:
     scene.start()
     freeze = scene.ledger.freeze_run
-    assert freeze("third", 100, hour(2)).until_lsn == 100
-    assert freeze("first", 300, hour(0)).until_lsn == 100
-    assert freeze("fourth", 90, hour(3)).until_lsn == 100
-    assert freeze("fifth", 400, hour(4)).until_lsn == 400
-    assert freeze("fourth again", 500, hour(3)).until_lsn == 100
-    assert freeze("manual", 50).until_lsn == 50
+    assert freeze("third", 100, hour(2)).until_offset == 100
+    assert freeze("first", 300, hour(0)).until_offset == 100
+    assert freeze("fourth", 90, hour(3)).until_offset == 100
+    assert freeze("fifth", 400, hour(4)).until_offset == 400
+    assert freeze("fourth again", 500, hour(3)).until_offset == 100
+    assert freeze("manual", 50).until_offset == 50
     bounds = scene.ledger.run_bounds("first")
     assert bounds is not None
     assert (bounds.from_time, bounds.until_time) == (EIGHT, EIGHT + HOUR)
@@ -127,7 +152,7 @@ def test_a_run_id_with_another_interval_is_frozen_anew(scene: Scene) -> None:
     scene.ledger.settle_run("r", 7)
     assert scene.ledger.freeze_run("r", 200, hour(0)).until_seqno == 7
     again = scene.ledger.freeze_run("r", 200, hour(1))
-    assert (again.until_lsn, again.until_seqno) == (200, None)
+    assert (again.until_offset, again.until_seqno) == (200, None)
     assert scene.ledger.run_bounds("another") is None
 
 

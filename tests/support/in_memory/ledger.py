@@ -114,9 +114,9 @@ class MemoryLedger:
     def run_bounds(self, run_id: str) -> RunBounds | None:
         return self._data.runs.get(run_id)
 
-    def freeze_run(self, run_id: str, until_lsn: int, interval: Interval | None = None) -> RunBounds:
+    def freeze_run(self, run_id: str, until_offset: int, interval: Interval | None = None) -> RunBounds:
         assert interval is None
-        return self._data.runs.setdefault(run_id, RunBounds(run_id=run_id, until_lsn=until_lsn, until_seqno=None))
+        return self._data.runs.setdefault(run_id, RunBounds(run_id=run_id, until_offset=until_offset, until_seqno=None))
 
     def settle_run(self, run_id: str, until_seqno: int) -> RunBounds:
         found = self._data.runs.get(run_id)

@@ -245,7 +245,7 @@ class MemoryPipeline:
             tasks = PipelineQueue(Queue(self.engine), pipeline="p")
             taken = session.acquire(log_id="log", owner=owner, lease=LEASE, above=tasks.highest_generation())
             session.route(taken.generation, log_id="log", routing=Routing(channels=self.config.channels))
-            session.ledger.freeze_run(_RUN, until_lsn=last * 10 + 9)
+            session.ledger.freeze_run(_RUN, until_offset=last * 10 + 9)
             session.ledger.settle_run(_RUN, last)
             session.ledger.cut_plan(last, session.target.positions(), generation=taken.generation)
             extend_plan(log, session, self.config, generation=taken.generation)
@@ -260,7 +260,7 @@ class MemoryPipeline:
     def _coordinator(self, session: PipelineSession, queue: Any, generation: int, claimant: str) -> Coordinator:
         def replan(until_seqno: int | None) -> None:
             if session.ledger.run_bounds(_RUN) is None:
-                session.ledger.freeze_run(_RUN, until_lsn=self.history.last_seqno * 10 + 9)
+                session.ledger.freeze_run(_RUN, until_offset=self.history.last_seqno * 10 + 9)
             session.ledger.settle_run(_RUN, self.history.last_seqno)
             extend_plan(self.history.log, session, self.config, generation=generation)
 

@@ -91,7 +91,7 @@ def test_a_gap_is_what_lies_between_the_applied_and_the_interval(
 
 def test_intervals_share_out_a_history_without_rest(tmp_path_factory: pytest.TempPathFactory) -> None:
     log = written(str(tmp_path_factory.mktemp("log")), [1, 1, 7, 3, 7, 12, 5, 12, 29], cuts=[2, 3, 7])
-    captured = log.state().captured_lsn
+    captured = log.state().captured_offset
     ends = [last_seqno_of_run(log, captured, at(end)) for end in (0, 5, 7, 8, 12, 13, 30)]
     assert ends == [-1, 1, 1, 4, 4, 7, 8]
 
@@ -99,7 +99,7 @@ def test_intervals_share_out_a_history_without_rest(tmp_path_factory: pytest.Tem
 def test_a_transaction_that_commits_late_belongs_to_the_interval_of_its_commit(tmp_path_factory) -> None:
     # It was open for hours: what counts is its commit, and that follows the commits of others.
     log = written(str(tmp_path_factory.mktemp("log")), [1, 2, 61, 59.999999, 62])
-    assert last_seqno_of_run(log, log.state().captured_lsn, at(60)) == 1
+    assert last_seqno_of_run(log, log.state().captured_offset, at(60)) == 1
 
 
 def test_a_microsecond_decides(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -108,15 +108,15 @@ def test_a_microsecond_decides(tmp_path_factory: pytest.TempPathFactory) -> None
     assert boundary(log, at(60).astimezone(tz=None)) == 1
 
 
-def test_the_lsn_decides_where_nothing_came_since(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_offset_decides_where_nothing_came_since(tmp_path_factory: pytest.TempPathFactory) -> None:
     log = written(str(tmp_path_factory.mktemp("log")), [1, 2, 3])
     assert last_seqno_of_run(log, 19, at(60)) == 1
-    assert last_seqno_of_run(log, log.state().captured_lsn, at(60)) == 2
+    assert last_seqno_of_run(log, log.state().captured_offset, at(60)) == 2
 
 
 def test_the_bound_is_known_before_everything_is_captured_once_the_log_reaches_the_time(tmp_path_factory) -> None:
     log = written(str(tmp_path_factory.mktemp("log")), [1, 2, 3])
-    far = log.state().captured_lsn + 1000
+    far = log.state().captured_offset + 1000
     assert last_seqno_of_run(log, far, at(3)) == 1
     assert last_seqno_of_run(log, far, at(4)) is None
     assert last_seqno_of_run(log, far, None) is None

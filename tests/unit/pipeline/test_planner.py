@@ -33,7 +33,7 @@ class HistoryLog:
     def state(self) -> LogState:
         return LogState(
             last_seqno=len(self.history) - 1,
-            captured_lsn=0,
+            captured_offset=0,
             last_commit_time=None,
             segments=(),
             relations=self.relations,

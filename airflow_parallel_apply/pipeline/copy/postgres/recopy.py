@@ -179,7 +179,7 @@ class Recopy:
                     schema=table.relation.schema,
                     table=table.relation.table,
                     recopy_id=recopy_id,
-                    lsn=then.lsn,
+                    offset=then.lsn,
                     rows=count,
                 )
                 for table, count in zip(tables, counts, strict=True)
@@ -282,12 +282,12 @@ class Recopy:
         tries = 0
         while True:
             writer = open_writer(self._config.log_url)
-            captured_lsn = writer.state().captured_lsn
+            captured_offset = writer.state().captured_offset
             self._require_namesakes(then, writer.latest_relations())
             writer.register(then.register(writer.state().registration), 0)
             for relation, copied in zip(then.relations, done, strict=True):
                 latest = writer.latest_relation(relation.schema, relation.table)
-                if captured_lsn > copied.lsn and latest is not None and not latest.is_as(relation):
+                if captured_offset > copied.offset and latest is not None and not latest.is_as(relation):
                     raise SourceChanged("a table was redefined since", op="recopy", table=relation.name)
                 # Changes behind the copy follow this definition, not the one before, which may have been refused.
                 writer.define(relation)
@@ -295,7 +295,7 @@ class Recopy:
                 PassedOver(
                     schema=one.schema,
                     table=one.table,
-                    below_lsn=one.lsn,
+                    below_offset=one.offset,
                     recopy_id=one.recopy_id,
                     oid=relation.oid,
                 )
@@ -303,7 +303,7 @@ class Recopy:
             ]
             writer.pass_over(passed_over, after_seqno=applied_seqno)
             try:
-                writer.commit(captured_lsn)
+                writer.commit(captured_offset)
                 return
             except WriterFenced:
                 # A capture went on, which needs no owner.

@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.ledger.postgres.runs import Runs
 from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, PipelineState, RoutedPositions, RunBounds
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -75,8 +76,8 @@ class PostgresLedger:
     def run_bounds(self, run_id: str) -> RunBounds | None:
         return self._runs.bounds(run_id)
 
-    def freeze_run(self, run_id: str, until_lsn: int, interval: Interval | None = None) -> RunBounds:
-        return self._runs.freeze(run_id, until_lsn, interval)
+    def freeze_run(self, run_id: str, until_offset: Offset, interval: Interval | None = None) -> RunBounds:
+        return self._runs.freeze(run_id, until_offset, interval)
 
     def settle_run(self, run_id: str, until_seqno: int) -> RunBounds:
         return self._runs.settle(run_id, until_seqno)

@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 
@@ -23,12 +24,12 @@ class Runs:
         with self._session.errors("read run"):
             return self._read(self._session.connection(), run_id)
 
-    def freeze(self, run_id: str, until_lsn: int, interval: Interval | None) -> RunBounds:
+    def freeze(self, run_id: str, until_offset: Offset, interval: Interval | None) -> RunBounds:
         with self._session.transaction("freeze run") as connection:
             connection.execute(ledger_sql(self._session, "runs", "lock"), self._names())
             names = self._names(
                 run_id=run_id,
-                until_lsn=until_lsn,
+                until_offset=until_offset,
                 from_time=interval and interval.start,
                 until_time=interval and interval.end,
             )

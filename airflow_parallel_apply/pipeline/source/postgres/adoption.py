@@ -96,7 +96,7 @@ class _Adopting:
             state = writer.state()
             slot = self._standing(server)
             registration = None if state.registration is None else Registration.from_text(state.registration)
-            if slot.confirmed_lsn <= state.place.slot_lsn and slot.confirmed_lsn not in state.released:
+            if slot.confirmed_lsn <= state.place.release_offset and slot.confirmed_lsn not in state.released:
                 self._require_resume(state)
                 proof = "it sends the last transaction that the log has of its source"
                 if registration is not None:
@@ -114,7 +114,7 @@ class _Adopting:
                     )
                     # What is in doubt stays as it was registered: the next run tells it, and copies can be made then.
                     writer.register(found.registration.to_text(), 0)
-                writer.commit(state.captured_lsn)
+                writer.commit(state.captured_offset)
         return Adoption(
             pipeline=self._config.pipeline,
             former=former,
@@ -164,7 +164,7 @@ class _Adopting:
                 writer.register(found.require(self._config, "adopt-source").to_text(), end_lsn)
             # Released for the second time, the slot stands at the former place until it has moved.
             writer.release(*(lsn for lsn in state.released if lsn == standing.confirmed_lsn), end_lsn)
-            writer.commit(state.captured_lsn)
+            writer.commit(state.captured_offset)
             self._session.catalog().execute(
                 "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self._slot.name, lsn_text(end_lsn)]
             )
@@ -235,7 +235,7 @@ class _Adopting:
 
     def _require_released(self, state: LogState, slot: SlotState, *, is_same: bool) -> None:
         if not state.released:
-            what = f"above what the log has captured, {lsn_text(state.place.slot_lsn)}"
+            what = f"above what the log has captured, {lsn_text(state.place.release_offset)}"
         elif slot.confirmed_lsn not in state.released and (is_same or slot.confirmed_lsn < state.released[-1]):
             what = f"not where it was moved to before the upgrade, {lsn_text(state.released[-1])}"
         elif not is_same and not self._slot.is_kept_by_standbys():

@@ -173,7 +173,7 @@ class FirstRun:
             writer.relation_id(relation)
         writer.register(registration.to_text(), start_lsn)
         writer.see(sightings)
-        writer.commit(start_lsn, ResumePoint(lsn=start_lsn))
+        writer.commit(start_lsn, ResumePoint(offset=start_lsn))
 
     def _withdraw(self, error: BaseException) -> None:
         """A slot that nobody will read must not hold back the source's WAL. Where even that fails, the next run does

@@ -21,10 +21,10 @@ class Passing:
     first change that is not. That of a partition, which tells where a change's row lies, goes with the change.
     """
 
-    def __init__(self, passed_over: Iterable[PassedOver], *, captured_lsn: int) -> None:
-        left = [one for one in passed_over if one.below_lsn > captured_lsn]
-        self._below = {(one.schema.encode(), one.table.encode()): one.below_lsn for one in left}
-        self._oids_below = {one.oid: one.below_lsn for one in left if one.oid is not None}
+    def __init__(self, passed_over: Iterable[PassedOver], *, captured_offset: int) -> None:
+        left = [one for one in passed_over if one.below_offset > captured_offset]
+        self._below = {(one.schema.encode(), one.table.encode()): one.below_offset for one in left}
+        self._oids_below = {one.oid: one.below_offset for one in left if one.oid is not None}
         self._names: dict[int, tuple[bytes, bytes]] = {}
         self._waiting: dict[int, bytes] = {}
         self._described: list[tuple[int, bytes]] = []

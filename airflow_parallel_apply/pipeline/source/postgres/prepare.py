@@ -131,7 +131,7 @@ class Preparation:
             connection = self.session.catalog()
             writer.see(look_again(connection, published(connection, self.publication), writer.sightings()))
             with suppress(WriterFenced):
-                writer.commit(writer.state().captured_lsn)
+                writer.commit(writer.state().captured_offset)
                 return
         raise Unavailable("other captures go on with the log all the time", op="prepare", hint="It is tried again.")
 

@@ -116,7 +116,7 @@ class LastCommit:
             at = wire.starts[last_end - 1 : last_end]
             inside = begins[begins < last_end]
             self.point = ResumePoint(
-                lsn=int(wire.numbers(at + 2, ">i8")[0]),
+                offset=int(wire.numbers(at + 2, ">i8")[0]),
                 xid=self._xid_at(wire, inside[-1]) if len(inside) else self._xid,
                 commit_time=int(wire.numbers(at + 18, ">i8")[0]) + POSTGRES_EPOCH_MICROSECONDS,
                 message_count=last_end - int(inside[-1]) if len(inside) else self._message_count + last_end,
@@ -145,7 +145,11 @@ def require_same(point: ResumePoint, first_message: bytes | None, *, place: str)
         raise went_back(point, "has nothing there", place=place)
     if len(first_message) == _BEGIN.size:
         kind, lsn, time, xid = _BEGIN.unpack(first_message)
-        if kind == b"B" and (lsn, time + POSTGRES_EPOCH_MICROSECONDS, xid) == (point.lsn, point.commit_time, point.xid):
+        if kind == b"B" and (lsn, time + POSTGRES_EPOCH_MICROSECONDS, xid) == (
+            point.offset,
+            point.commit_time,
+            point.xid,
+        ):
             return
     raise went_back(point, "has another one there", place=place)
 
@@ -154,7 +158,7 @@ def went_back(point: ResumePoint, what: str, *, place: str) -> SourceError:
     """The source lacks what the log has."""
     return SourceError(
         f"the source {place} was restored from an older copy, or replaced by a server that is behind: the last "
-        f"transaction that the log has of it committed at {lsn_text(point.lsn)}, and the source {what}",
+        f"transaction that the log has of it committed at {lsn_text(point.offset)}, and the source {what}",
         op="capture",
         hint="What it lost is in the log and the target. Is this the right server? If it is, start anew: "
         "parallel-apply drop, empty the target's tables, a new log_url, start=copy.",

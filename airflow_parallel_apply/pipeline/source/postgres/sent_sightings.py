@@ -44,7 +44,9 @@ class SentSightings:
         if commit_lsn != self._commit_lsn:
             self._commit_lsn, self._here = commit_lsn, {}
         self._here[shape.oid] = made
-        later = [replace(other, fills=_merged(made, other)) for other in self._of(shape.oid) if other.lsn > made.lsn]
+        later = [
+            replace(other, fills=_merged(made, other)) for other in self._of(shape.oid) if other.offset > made.offset
+        ]
         self._writer.see([made])
         self._writer.see(later)
 

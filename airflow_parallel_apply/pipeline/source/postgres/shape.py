@@ -77,7 +77,7 @@ class Shape:
         """
         return Sighting(
             oid=self.oid,
-            lsn=lsn,
+            offset=lsn,
             last_number=self.last_number,
             absent=tuple(sorted({*range(1, self.last_number + 1)} - self.plain - self.stored)),
             generated=tuple(sorted(self.stored)),

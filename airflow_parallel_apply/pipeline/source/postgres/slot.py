@@ -92,10 +92,10 @@ class Slot:
                 "lost WAL that it still needed", "max_slot_wal_keep_size was too small for the time without a run"
             )
         known = log()
-        if state.confirmed_lsn > known.slot_lsn and state.confirmed_lsn not in known.released:
+        if state.confirmed_lsn > known.release_offset and state.confirmed_lsn not in known.released:
             raise self._broken(
                 f"stands at {lsn_text(state.confirmed_lsn)}, above what the log has captured, "
-                f"{lsn_text(known.slot_lsn)}",
+                f"{lsn_text(known.release_offset)}",
                 "it was recreated, or moved by another reader",
             )
         return state
@@ -109,11 +109,11 @@ class Slot:
         slot is there already. Errors: as `checked`; `SourceError` where the server's WAL ends below.
         """
         state = self.checked(lambda: log)
-        if state.confirmed_lsn < log.slot_lsn:
-            if log.resume is not None and self.flushed_lsn() <= log.slot_lsn:
+        if state.confirmed_lsn < log.release_offset:
+            if log.resume is not None and self.flushed_lsn() <= log.release_offset:
                 raise went_back(log.resume, "has less WAL", place=self._session.place)
             self._session.catalog().execute(
-                "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self.name, lsn_text(log.slot_lsn)]
+                "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self.name, lsn_text(log.release_offset)]
             )
             state = self.checked(lambda: log)
         return state
@@ -173,13 +173,13 @@ class Slot:
         resume = log.resume_at(state.confirmed_lsn)
         if resume is None or resume.xid is None or state.active_pid is not None:
             return
-        if self.flushed_lsn() <= resume.lsn:
+        if self.flushed_lsn() <= resume.offset:
             raise went_back(resume, "has less WAL", place=self._session.place)
         query = sql.SQL(statement("resumable")).format(
             slot=sql.Literal(self.name),
-            until=sql.Literal(lsn_text(resume.lsn + 1)),
+            until=sql.Literal(lsn_text(resume.offset + 1)),
             publication=sql.Literal(self._publication),
-            lsn=sql.Literal(resume.lsn.to_bytes(8)),
+            lsn=sql.Literal(resume.offset.to_bytes(8)),
         )
         with suppress(psycopg.errors.ObjectInUse):
             found = self._session.catalog().execute(query).fetchone()

@@ -98,7 +98,7 @@ class PostgresSource:
             tables = matching(list_tables(connection, self._publication), self._config.tables)
             return describe_now(connection, self._publication, tables)
 
-    def current_lsn(self) -> int:
+    def offset(self) -> int:
         """A commit under synchronous_commit=off is acknowledged before it is on disk, and only what is on disk can be
         read: waits until the WAL writer has caught up, which takes it three rounds at most.
         """
@@ -143,7 +143,7 @@ class PostgresSource:
             )
 
     def capture(
-        self, until_lsn: int, *, max_changes: int, step_changes: int | None = None, cancelled: Callable[[], bool]
+        self, until_offset: int, *, max_changes: int, step_changes: int | None = None, cancelled: Callable[[], bool]
     ) -> Generator[CaptureStep, None, None]:
         began = time.monotonic()
         # A writer of its own for each read: between two reads another lane may have had its turn.
@@ -151,7 +151,7 @@ class PostgresSource:
         before = writer.state()
         with self._unless_overtaken("capture", lambda: writer.state().place):
             slot = self._slot.advance(before.place)
-            through_lsn = self._reachable(before.place, slot, until_lsn)
+            through_lsn = self._reachable(before.place, slot, until_offset)
             connection = self._session.catalog()
             writer.see(look_again(connection, published(connection, self._publication), writer.sightings()))
             registration = self._prove(writer, through_lsn)
@@ -162,10 +162,10 @@ class PostgresSource:
                 ddl=DdlMessages(self._session, sent.take).text,
                 renamed=partial(self._renamed, writer),
                 is_part=WrittenParts(registration, self._config, self._session.catalog).is_part,
-                passing=Passing(before.passed_over, captured_lsn=before.captured_lsn),
+                passing=Passing(before.passed_over, captured_offset=before.captured_offset),
             )
             step_changes = step_changes or max_changes
-            bounded = max(step_changes, self._bounded_changes(max_changes, through_lsn - before.captured_lsn))
+            bounded = max(step_changes, self._bounded_changes(max_changes, through_lsn - before.captured_offset))
             read_changes = slot.read_changes(min(max_changes, bounded))
             read = ResumedRead(
                 partial(self._slot.peek, through_lsn, batch_bytes=self._batch_bytes),
@@ -179,14 +179,18 @@ class PostgresSource:
                 for part, ends_step in _parts(messages, step_changes):
                     if cancelled():
                         writer.abandon()
-                        yield _step(before, before, until_lsn=until_lsn, row_count=0, began=began)
+                        yield _step(before, before, until_offset=until_offset, row_count=0, began=began)
                         return
                     writer.append(*decoder.decode(part))
                     resume.feed(part)
                     if ends_step:
-                        after = writer.commit(max(before.captured_lsn, decoder.safe_lsn), resume.point)
+                        after = writer.commit(max(before.captured_offset, decoder.safe_lsn), resume.point)
                         yield _step(
-                            before, after, until_lsn=until_lsn, row_count=decoder.row_count - row_count, began=began
+                            before,
+                            after,
+                            until_offset=until_offset,
+                            row_count=decoder.row_count - row_count,
+                            began=began,
                         )
                         before, row_count, began = after, decoder.row_count, time.monotonic()
                 if not decoder.is_between_transactions:
@@ -200,9 +204,9 @@ class PostgresSource:
             self._message_bytes = decoder.byte_count / decoder.message_count if decoder.message_count else None
             # Nothing is left below the bound after a read that was not full.
             reached = through_lsn if read.is_complete else decoder.safe_lsn
-            after = writer.commit(max(before.captured_lsn, reached), resume.point)
+            after = writer.commit(max(before.captured_offset, reached), resume.point)
             self._slot.advance(after.place)
-        last = _step(before, after, until_lsn=until_lsn, row_count=decoder.row_count - row_count, began=began)
+        last = _step(before, after, until_offset=until_offset, row_count=decoder.row_count - row_count, began=began)
         if last.done or last.transaction_count or not row_count:
             yield last
 
@@ -224,29 +228,29 @@ class PostgresSource:
                 ) from error
             raise
 
-    def _reachable(self, log: LogPlace, slot: SlotState, until_lsn: int) -> int:
-        """How far to read so that everything up to `until_lsn` is read. Errors: `SourceError`, `Unavailable`."""
+    def _reachable(self, log: LogPlace, slot: SlotState, until_offset: int) -> int:
+        """How far to read so that everything up to `until_offset` is read. Errors: `SourceError`, `Unavailable`."""
         flushed = self._slot.flushed_lsn()
-        if flushed < log.captured_lsn:
+        if flushed < log.captured_offset:
             self._slot.has_changes(log)
             raise Unavailable(
                 f"the source's WAL ends at {lsn_text(flushed)}, and the log had read it up to "
-                f"{lsn_text(log.captured_lsn)}: the source was restored, or replaced by a server that was behind. It "
-                "still has the last transaction that the log has of it",
+                f"{lsn_text(log.captured_offset)}: the source was restored, or replaced by a server that was behind. "
+                "It still has the last transaction that the log has of it",
                 op="capture",
                 hint="It is tried again, and goes on once the WAL is past that: SELECT pg_switch_wal() at the source "
                 "helps an idle one.",
             )
-        if flushed < until_lsn:
+        if flushed < until_offset:
             raise SourceError(
-                f"the source's WAL ends below {lsn_text(until_lsn)}, which this run is to reach",
+                f"the source's WAL ends below {lsn_text(until_offset)}, which this run is to reach",
                 op="capture",
                 hint="The server was replaced or restored: changes may be missing.",
             )
         if flushed - slot.confirmed_lsn > _MARK_BYTES:
             self._slot.mark()
             return self._slot.flushed_lsn()
-        return max(until_lsn, log.captured_lsn)
+        return max(until_offset, log.captured_offset)
 
     def close(self) -> None:
         self._session.close()
@@ -259,7 +263,7 @@ class PostgresSource:
         if state.registration is None:
             return Registration(server="", tables=())
         registration = Registration.from_text(state.registration)
-        if through_lsn <= state.registered_lsn:
+        if through_lsn <= state.registered_offset:
             return registration
         # Read before the catalog is looked at, which then shows all that committed below.
         flushed = self._slot.flushed_lsn()
@@ -318,14 +322,14 @@ def _parts(messages: Iterable[pa.BinaryArray], step_changes: int) -> Iterator[tu
             at = stop
 
 
-def _step(before: LogState, after: LogState, *, until_lsn: int, row_count: int, began: float) -> CaptureStep:
+def _step(before: LogState, after: LogState, *, until_offset: int, row_count: int, began: float) -> CaptureStep:
     transaction_count = after.last_seqno - before.last_seqno
     return CaptureStep(
-        captured_lsn=after.captured_lsn,
+        captured_offset=after.captured_offset,
         first_seqno=before.last_seqno + 1 if transaction_count else None,
         last_seqno=after.last_seqno,
         row_count=row_count,
         transaction_count=transaction_count,
-        done=after.captured_lsn >= until_lsn,
+        done=after.captured_offset >= until_offset,
         seconds=time.monotonic() - began,
     )

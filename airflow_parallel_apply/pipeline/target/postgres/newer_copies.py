@@ -11,24 +11,25 @@ from contextlib import contextmanager
 from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 _SHOWN_LETTERS: Final = 200
 
 
 @contextmanager
-def leaving_newer_copies(connection: Connection, session: Session, text: str, end_lsn: int) -> Iterator[None]:
-    """Around the statement, which a transaction that ended at the LSN sent. Errors: `PlanError` that rolls it back
+def leaving_newer_copies(connection: Connection, session: Session, text: str, end: Offset) -> Iterator[None]:
+    """Around the statement, which a transaction that ended at the offset sent. Errors: `PlanError` that rolls it back
     where it changed a table that was copied from a later moment; psycopg's own.
     """
-    before = _newer(connection, session, end_lsn)
+    before = _newer(connection, session, end)
     if not before:
         yield
         return
     oids = [oid for found in before.values() for oid in found]
     locked = _locked(connection, session, oids)
     yield
-    after = _newer(connection, session, end_lsn)
+    after = _newer(connection, session, end)
     fresh = {oid for oid, _ in _locked(connection, session, oids) - locked}
     touched = [name for name, found in before.items() if after.get(name) != found or fresh.intersection(found)]
     if touched:
@@ -40,12 +41,12 @@ def leaving_newer_copies(connection: Connection, session: Session, text: str, en
             pipeline=session.pipeline,
             table=touched[0],
             hint="Do at the target by hand what the statement is to do there beside that, if anything; then run once "
-            f"with ddl=skip and until={end_lsn >> 32:X}/{end_lsn & 0xFFFFFFFF:X}, which passes over this one alone.",
+            f"with ddl=skip and until={end >> 32:X}/{end & 0xFFFFFFFF:X}, which passes over this one alone.",
         )
 
 
-def _newer(connection: Connection, session: Session, lsn: int) -> dict[str, list[int]]:
-    found = connection.execute(session.sql("recopied", "newer"), {"pipeline": session.pipeline, "lsn": lsn})
+def _newer(connection: Connection, session: Session, offset: Offset) -> dict[str, list[int]]:
+    found = connection.execute(session.sql("recopied", "newer"), {"pipeline": session.pipeline, "offset": offset})
     return dict(found.fetchall())
 
 

@@ -32,7 +32,7 @@ def write_recopied(connection: Connection, session: Session, tables: Sequence[Re
                 "schema_name": table.schema,
                 "table_name": table.table,
                 "recopy_id": table.recopy_id,
-                "lsn": table.lsn,
+                "copied_offset": table.offset,
                 "rows": table.rows,
             },
         )

@@ -2,13 +2,19 @@
 SELECT to_regclass(format('%%I.recopy', %(schema)s::text)) IS NOT NULL;
 
 -- name: read
-SELECT schema_name AS schema, table_name AS table, recopy_id, lsn, rows
-FROM {schema}.recopy
+-- By whichever name: `check` reads tables that no run has upgraded to version 9 yet.
+SELECT
+    schema_name AS schema,
+    table_name AS table,
+    recopy_id,
+    coalesce(to_jsonb(r) -> 'copied_offset', to_jsonb(r) -> 'lsn')::bigint AS "offset",
+    rows
+FROM {schema}.recopy r
 WHERE pipeline = %(pipeline)s
 ORDER BY schema_name, table_name;
 
 -- name: newer
--- The tables that were copied from a later moment than an LSN, with the relations that hold their rows now.
+-- The tables that were copied from a later moment than an offset, with the relations that hold their rows now.
 SELECT
     format('%%s.%%s', r.schema_name, r.table_name),
     ARRAY(
@@ -22,7 +28,7 @@ SELECT
         ORDER BY 1
     )
 FROM {schema}.recopy r
-WHERE r.pipeline = %(pipeline)s AND r.lsn >= %(lsn)s
+WHERE r.pipeline = %(pipeline)s AND r.copied_offset >= %(offset)s
 ORDER BY 1;
 
 -- name: locked
@@ -39,7 +45,7 @@ WHERE l.pid = pg_catalog.pg_backend_pid()
 SELECT generation FROM {schema}.pipeline WHERE pipeline = %(pipeline)s FOR UPDATE;
 
 -- name: write
-INSERT INTO {schema}.recopy (pipeline, schema_name, table_name, recopy_id, lsn, rows)
-VALUES (%(pipeline)s, %(schema_name)s, %(table_name)s, %(recopy_id)s, %(lsn)s, %(rows)s)
+INSERT INTO {schema}.recopy (pipeline, schema_name, table_name, recopy_id, copied_offset, rows)
+VALUES (%(pipeline)s, %(schema_name)s, %(table_name)s, %(recopy_id)s, %(copied_offset)s, %(rows)s)
 ON CONFLICT (pipeline, schema_name, table_name) DO UPDATE
-SET recopy_id = excluded.recopy_id, lsn = excluded.lsn, rows = excluded.rows, finished = now();
+SET recopy_id = excluded.recopy_id, copied_offset = excluded.copied_offset, rows = excluded.rows, finished = now();

@@ -131,3 +131,7 @@ CREATE TABLE {schema}.recopy (
 -- Where two databases share a pipeline, each names the other: `ledger` in the row beside the positions, `target` in the
 -- row of the ledger. Empty: both are here.
 ALTER TABLE {schema}.pipeline ADD COLUMN ledger text NOT NULL DEFAULT '', ADD COLUMN target text NOT NULL DEFAULT '';
+
+-- name: upgrade_9
+ALTER TABLE {schema}.run RENAME COLUMN until_lsn TO until_offset;
+ALTER TABLE {schema}.recopy RENAME COLUMN lsn TO copied_offset;

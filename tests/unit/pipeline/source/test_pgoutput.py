@@ -146,8 +146,8 @@ def test_transactions_without_a_followed_change_take_no_seqno() -> None:
     full = Transaction((Change("I", SINGLE, ("1", "a", "b")),), xid=9, lsn=500)
     rows, transactions, decoder = decode(one_batch(Transaction(()), full, Transaction((), lsn=900)))
     assert rows.column("seqno").to_pylist() == [0]
-    assert transactions.select(["seqno", "xid", "commit_lsn", "end_lsn"]).to_pylist() == [
-        {"seqno": 0, "xid": 9, "commit_lsn": 500, "end_lsn": 508}
+    assert transactions.select(["seqno", "xid", "commit_offset", "end_offset"]).to_pylist() == [
+        {"seqno": 0, "xid": 9, "commit_offset": 500, "end_offset": 508}
     ]
     assert decoder.safe_lsn == 908
 

@@ -1,0 +1,62 @@
+"""Logs of the version before are read, and written on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.pipeline.log.manifest import read_checked
+from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.protocol import PassedOver
+from tests import former
+from tests.log_batches import Change, rows_batch, transactions_batch
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return shutil.copytree(former.LOG, tmp_path / "log").as_posix()
+
+
+def last_manifest(url: str) -> dict[str, object]:
+    return read_checked(max((Path(url) / "manifests").iterdir()))
+
+
+def test_its_offsets_are_read(url: str) -> None:
+    body = last_manifest(url)
+    state = open_reader(url).state()
+    assert state.captured_offset == body["captured_lsn"]
+    assert state.registered_offset > 0
+    assert state.resume is not None
+    assert state.place.release_offset == state.resume.offset < state.captured_offset
+    assert state.passed_over == (
+        PassedOver(
+            schema="public", table="k_oid", below_offset=state.captured_offset, recopy_id="4f6c", oid=12345
+        ),
+    )  # fmt: skip
+    assert state.sightings
+    assert all(0 < sighting.offset <= state.captured_offset for sighting in state.sightings)
+
+
+def test_its_transactions_are_read(url: str) -> None:
+    reader = open_reader(url)
+    found = reader.transactions(-1, reader.state().last_seqno)
+    begins, ends = (found.column(name).to_pylist() for name in ("commit_offset", "end_offset"))
+    assert begins == sorted(begins)
+    assert all(begin < end for begin, end in zip(begins, ends, strict=True))
+    assert ends[-1] <= reader.state().captured_offset
+
+
+def test_it_is_written_on(url: str) -> None:
+    before = open_reader(url).state()
+    writer = open_writer(url)
+    seqno = before.last_seqno + 1
+    writer.append(rows_batch([Change(seqno=seqno, fragno=0, key="1")]), transactions_batch(seqno, [1]))
+    writer.commit(before.captured_offset + 10)
+    after = open_reader(url).state()
+    assert (after.last_seqno, after.captured_offset) == (seqno, before.captured_offset + 10)
+    assert (after.resume, after.passed_over, after.relations) == (before.resume, before.passed_over, before.relations)
+    assert after.sightings
+    assert "lsn" not in json.dumps({**last_manifest(url), "sightings": (), "relations": ()})
