@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.job import build_job
@@ -37,7 +37,7 @@ def measure_inside(world: World, database: Database, spark: SparkAccess) -> dict
         unit = Unit(
             pipeline=config.pipeline,
             generation=owned.generation,
-            channel=0,
+            kind=Branch(0),
             channels=2,
             token=token,
             after_seqno=-1,

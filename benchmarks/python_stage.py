@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA, RESULT_SCHEMA
@@ -40,13 +40,13 @@ class PythonStage:
 
     def stage(self, unit: Unit) -> StagedUnit:
         began = time.monotonic()
-        if unit.channel is None:
+        if not isinstance(unit.kind, Branch):
             raise LogError("a serial unit in a history that has none", op="stage")
         read = _ReadAndLoad(
             files=self._log.row_files(unit.after_seqno, unit.last_seqno),
             after_seqno=unit.after_seqno,
             last_seqno=unit.last_seqno,
-            buckets=bucket_range(unit.channel, unit.channels),
+            buckets=bucket_range(unit.kind.channel, unit.channels),
             load=LoadRows(
                 loader=target_connector(self._target).loader(self._target, unit, self._log.state().relations),
                 nonce=uuid4().hex,

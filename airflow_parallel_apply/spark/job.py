@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.model.change import Operation
-from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch
 from airflow_parallel_apply.spark.access import column_functions, filter_counts
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA, LOG_SCHEMA
@@ -44,8 +44,7 @@ def build_job(session: Any, unit: Unit, branch: FileBranch, *, exchange_rows: in
     f = column_functions(session)
     counted = read_rows(session, branch.files).where(_unit_filter(f, unit, branch))
     # Inside one transaction links do not tell the first change from the last.
-    is_serial = unit.channel is None and branch.committed is None
-    needed = counted if is_serial else counted.where(_link_filter(f, unit, branch))
+    needed = counted if isinstance(unit.kind, Serial) else counted.where(_link_filter(f, unit, branch))
     tasks = -(-unit.row_count // exchange_rows)
     spread = needed.coalesce(1) if tasks <= 1 else _spread(f, needed, tasks, branch)
     ordered = spread.sortWithinPartitions(_first_sight(f, branch), "relation_id", "key", "seqno", "fragno")
@@ -74,10 +73,12 @@ def _unit_filter(f: ModuleType, unit: Unit, branch: FileBranch) -> Any:
         found = found & f.expr(branch.condition)
     else:
         found = found & f.col("operation").isin([operation.value for operation in Operation if operation.is_row])
-    if unit.first_fragno is not None:
-        found = found & (f.col("fragno") >= unit.first_fragno)
-    if unit.last_fragno is not None:
-        found = found & (f.col("fragno") <= unit.last_fragno)
+    if not isinstance(unit.kind, Serial):
+        return found
+    if unit.kind.first_fragno is not None:
+        found = found & (f.col("fragno") >= unit.kind.first_fragno)
+    if unit.kind.last_fragno is not None:
+        found = found & (f.col("fragno") <= unit.kind.last_fragno)
     return found
 
 

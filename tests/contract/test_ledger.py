@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.errors import (
     RetryableError,
 )
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
-from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Reason, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Epoch, EpochKind, Reason, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from tests.contract.ledgers import LEDGERS
@@ -55,7 +55,7 @@ class Side:
         return Unit(
             pipeline="demo",
             generation=self.generation,
-            channel=channel,
+            kind=Branch(channel),
             channels=self.channels,
             token=token,
             after_seqno=after,

@@ -11,7 +11,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import StoreName
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, Unit, UnitKind
 from airflow_parallel_apply.pipeline.store.open import open_store
 from tests.support.written_log import Change, append, make_log
 
@@ -32,11 +32,11 @@ def name(request: pytest.FixtureRequest) -> StoreName:
     return found
 
 
-def unit(channel: int | None, after_seqno: int, last_seqno: int) -> Unit:
+def unit(kind: UnitKind, after_seqno: int, last_seqno: int) -> Unit:
     return Unit(
         pipeline="p",
         generation=1,
-        channel=channel,
+        kind=kind,
         channels=4,
         token="t",
         after_seqno=after_seqno,
@@ -48,7 +48,7 @@ def unit(channel: int | None, after_seqno: int, last_seqno: int) -> Unit:
 def test_the_channels_branches_hold_each_row_once(name: StoreName, log: LogReader) -> None:
     found = []
     for channel in range(4):
-        asked = unit(channel, 9, 29)
+        asked = unit(Branch(channel), 9, 29)
         branch = open_store(name, log, asked).branch(asked)
         assert branch.condition is not None
         database = sqlite3.connect(":memory:")
@@ -62,5 +62,5 @@ def test_the_channels_branches_hold_each_row_once(name: StoreName, log: LogReade
 
 
 def test_a_serial_unit_takes_every_channels_rows(name: StoreName, log: LogReader) -> None:
-    asked = unit(None, 9, 10)
+    asked = unit(Serial(), 9, 10)
     assert open_store(name, log, asked).branch(asked).condition is None

@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, StoreName
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.open import open_store
@@ -36,16 +36,16 @@ class LocalStage:
         # By row: the seqno that its channel has committed before the unit.
         after = np.array([unit.after(number) for number in range(unit.channels)])[np.maximum(channel, 0)]
         wanted = rows.column("seqno").to_numpy() > after
-        if unit.channel is not None:
-            wanted &= channel == unit.channel
+        if isinstance(unit.kind, Branch):
+            wanted &= channel == unit.kind.channel
         rows, after = rows.filter(pa.array(wanted)), after[wanted]
-        if unit.first_fragno is not None:
-            rows = rows.filter(pc.greater_equal(rows.column("fragno"), unit.first_fragno))
-        if unit.last_fragno is not None:
-            rows = rows.filter(pc.less_equal(rows.column("fragno"), unit.last_fragno))
+        if isinstance(unit.kind, Serial) and unit.kind.first_fragno is not None:
+            rows = rows.filter(pc.greater_equal(rows.column("fragno"), unit.kind.first_fragno))
+        if isinstance(unit.kind, Serial) and unit.kind.last_fragno is not None:
+            rows = rows.filter(pc.less_equal(rows.column("fragno"), unit.kind.last_fragno))
         if rows.num_rows != unit.row_count:
             raise LogError(f"the unit has {rows.num_rows} rows, its plan says {unit.row_count}")
-        if unit.channel is not None or unit.after_seqnos is not None:
+        if not isinstance(unit.kind, Serial):
             before = pc.less_equal(rows.column("previous_seqno"), pa.array(after))
             rows = rows.filter(pc.or_(before, pc.greater(rows.column("next_seqno"), unit.last_seqno)))
         unordered = open_store(StoreName.LOG, self._log, unit).branch(unit).unordered

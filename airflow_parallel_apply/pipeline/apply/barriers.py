@@ -30,7 +30,7 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import SerialWork, is_merg
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.log.held import HeldRows
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
-from airflow_parallel_apply.pipeline.model.epoch import EpochKind, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import EpochKind, Merging, Serial, StagedUnit, Unit, UnitKind
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Step
 from airflow_parallel_apply.queue.model import Task
@@ -80,7 +80,12 @@ class Barriers:
         if after >= work.last_seqno:
             return
         left = self._unit(
-            token=token, after_seqno=after, last_seqno=work.last_seqno, row_count=work.rows, epoch=work.epoch
+            Serial(),
+            token=token,
+            after_seqno=after,
+            last_seqno=work.last_seqno,
+            row_count=work.rows,
+            epoch=work.epoch,
         )
         # Several transactions in one unit are few and small.
         log = self._context.log if is_single(left) else HeldRows(self._context.log, after, work.last_seqno)
@@ -216,16 +221,24 @@ class Barriers:
             number = epochs[-1].number
             if epochs[-1].last_seqno >= last_seqno:
                 break
-        whole = self._unit(token=token, after_seqno=min(after), last_seqno=last_seqno, row_count=rows, epoch=ending)
-        return replace(whole, after_seqnos=tuple(after))
+        return self._unit(
+            Merging(tuple(after)),
+            token=token,
+            after_seqno=min(after),
+            last_seqno=last_seqno,
+            row_count=rows,
+            epoch=ending,
+        )
 
     # --- both ---
 
-    def _unit(self, *, token: str, after_seqno: int, last_seqno: int, row_count: int, epoch: int) -> Unit:
+    def _unit(
+        self, kind: UnitKind, *, token: str, after_seqno: int, last_seqno: int, row_count: int, epoch: int
+    ) -> Unit:
         return Unit(
             pipeline=self._context.config.pipeline,
             generation=self._context.names.generation,
-            channel=None,
+            kind=kind,
             channels=self._context.config.channels,
             token=token,
             after_seqno=after_seqno,

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
-from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.queue.model import Task
 
@@ -49,7 +49,7 @@ class ChannelClaim:
         return Unit(
             pipeline=self.pipeline,
             generation=self.generation,
-            channel=self.channel,
+            kind=Branch(self.channel),
             channels=self.channels,
             token=self.token,
             after_seqno=after_seqno,

@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.change import Mark, Operation
-from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
@@ -162,7 +162,7 @@ def _rows(unit: Unit, log: RowReader, stage: Stage, first: Place, last: Place, *
         yield Replay(_replay(log, first, last))
         return
     row_count = _count(log, unit.last_seqno, first[1], last[1])
-    part = replace(unit, first_fragno=first[1], last_fragno=last[1], row_count=row_count)
+    part = replace(unit, kind=Serial(first_fragno=first[1], last_fragno=last[1]), row_count=row_count)
     if part.row_count:
         yield Merge(stage.stage(part))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 
@@ -55,42 +56,72 @@ class Epoch:
         return sum(self.rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A unit of one channel's rows, which moves that channel's position."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """The unit of a merge point: every channel's rows, each channel's behind its own position. `after_seqnos`: these
+    positions, by channel.
+    """
+
+    after_seqnos: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serial:
+    """A unit of all rows of transactions that run alone, before which all channels are at one seqno. `first_fragno` and
+    `last_fragno`, inclusive: where it is a part of one transaction.
+    """
+
+    first_fragno: int | None = None
+    last_fragno: int | None = None
+
+
+UnitKind: TypeAlias = Branch | Merging | Serial
+"""Which rows a unit takes, and which positions it moves."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a lane works on: rows of (after_seqno, last_seqno] in some channels.
-
-    `channel` is None for a serial unit, which takes every channel's rows; `first_fragno` and `last_fragno`, inclusive,
-    are given where it is a part of one transaction. `after_seqnos`, by channel, is given for the unit of
-    a merge point: all channels, from each one's own position; `after_seqno` is then the least of them. `token` names
-    the claim; staging that bears another token is nobody's.
+    """What a lane works on: rows of (after_seqno, last_seqno], as `kind` says. `after_seqno` is the least of the
+    positions that it moves. `token` names the claim; staging that bears another token is nobody's.
     """
 
     pipeline: str
     generation: int
-    channel: int | None
+    kind: UnitKind
     channels: int
     token: str
     after_seqno: int
     last_seqno: int
     row_count: int
-    first_fragno: int | None = None
-    last_fragno: int | None = None
     routing: Routing | None = None
-    """Which rows are a channel's, in a unit of one channel or of a merge point. None: by key."""
-    after_seqnos: tuple[int, ...] | None = None
+    """Which rows are a channel's. None: by key."""
     epoch: int | None = None
     """Number of the planned epoch that it ends with, or, of a serial one, in: it is committed only while the target has
     that epoch in its plan. None: not compared.
     """
 
     @property
-    def is_merge_point(self) -> bool:
-        """Whether it brings channels that stand at different seqnos to one."""
-        return self.after_seqnos is not None
+    def channel(self) -> int | None:
+        """The one channel that it is of, for errors and names; None where it is of all."""
+        return self.kind.channel if isinstance(self.kind, Branch) else None
+
+    @property
+    def moved(self) -> range:
+        """The channels whose positions its commit moves."""
+        if isinstance(self.kind, Branch):
+            return range(self.kind.channel, self.kind.channel + 1)
+        return range(self.channels)
 
     def after(self, channel: int) -> int:
         """The seqno that a channel has committed before the unit."""
-        return self.after_seqno if self.after_seqnos is None else self.after_seqnos[channel]
+        return self.kind.after_seqnos[channel] if isinstance(self.kind, Merging) else self.after_seqno
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

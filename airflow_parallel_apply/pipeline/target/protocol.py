@@ -142,10 +142,9 @@ class Target(Protocol):
     # --- apply ---
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         """Run the steps in order and move the unit's positions to its end, in one transaction; nothing where they are
-        there already. A unit of one channel moves that channel's position. One without a channel locks all positions,
-        requires each at its own `unit.after` and held by `unit.token`, and moves all. Without steps it only moves them
-        (sync). A unit of a merge point (`unit.after_seqnos`) frees every unique value before it is taken, whatever
-        triggers see of it.
+        there already. A branch moves its channel's position. A unit of another kind locks all positions, requires
+        each at its own `unit.after` and held by `unit.token`, and moves all. Without steps it only moves them (sync).
+        A unit of a merge point frees every unique value before it is taken, whatever triggers see of it.
         """
         ...
 

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
-from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
@@ -107,7 +107,7 @@ def test_a_lane_that_is_lost_between_two_parts_leaves_the_rest_to_the_next(
 
     def lost(target: PostgresTarget, unit: Unit, steps: Sequence[Step]) -> None:
         commit(target, unit, steps)
-        if unit.channel is None:
+        if isinstance(unit.kind, Serial):
             raise psycopg.InterfaceError("lost")
 
     monkeypatch.setattr(PostgresTarget, "commit", lost)

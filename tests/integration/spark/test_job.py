@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from airflow_parallel_apply.pipeline.log import open_reader
-from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, Unit
 from airflow_parallel_apply.pipeline.partition.by_key import ByKey
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -70,7 +70,7 @@ def unit(channel: int | None, channels: int, *, after: int = -1, last: int = TRA
     return Unit(
         pipeline="p",
         generation=1,
-        channel=channel,
+        kind=Serial() if channel is None else Branch(channel),
         channels=channels,
         token="t",
         after_seqno=after,

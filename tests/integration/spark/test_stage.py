@@ -19,7 +19,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.log import open_reader
-from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Merging, Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch
@@ -91,7 +91,7 @@ def unit(log_url: str, *, channel: int | None = 0, channels: int = 2, after: int
     return Unit(
         pipeline="demo",
         generation=1,
-        channel=channel,
+        kind=Serial() if channel is None else Branch(channel),
         channels=channels,
         token="token",
         after_seqno=after,
@@ -129,14 +129,12 @@ def test_a_serial_unit_takes_the_fragnos_it_names_and_leaves_out_statements(make
     serial = Unit(
         pipeline="demo",
         generation=1,
-        channel=None,
+        kind=Serial(first_fragno=1, last_fragno=3),
         channels=4,
         token="token",
         after_seqno=-1,
         last_seqno=0,
         row_count=2,
-        first_fragno=1,
-        last_fragno=3,
     )
     staged = make_stage(log_url=url).stage(serial)
     assert staged_rows(target_dsn, staged) == {"2": ("I", "b")}
@@ -148,9 +146,8 @@ def test_the_unit_of_a_merge_point_takes_each_channels_rows_behind_its_own_posit
     apart = [unit(log_url, channel=channel, after=after[channel]) for channel in (0, 1)]
     together = replace(
         apart[0],
-        channel=None,
+        kind=Merging(after),
         after_seqno=min(after),
-        after_seqnos=after,
         row_count=sum(part.row_count for part in apart),
     )
     merged = staged_rows(target_dsn, stage.stage(together))
@@ -251,7 +248,7 @@ def unit_of(rows: int) -> Unit:
     return Unit(
         pipeline="demo",
         generation=1,
-        channel=0,
+        kind=Branch(0),
         channels=1,
         token="token",
         after_seqno=-1,

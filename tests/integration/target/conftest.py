@@ -11,7 +11,7 @@ import pytest
 from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.model.change import Relation, latest_names
-from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
 from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
@@ -82,7 +82,7 @@ class Scene:
         return Unit(
             pipeline="demo",
             generation=self.generation if generation is None else generation,
-            channel=channel,
+            kind=Serial() if channel is None else Branch(channel),
             channels=self.channels,
             token=token,
             after_seqno=after,

@@ -213,7 +213,7 @@ class MemoryTarget:
         mine = [row for row in rows if _is_of(unit, row)]
         if len(mine) != unit.row_count:
             raise LogError(f"the unit has {len(mine)} rows, its plan says {unit.row_count}")
-        held = [at for at in self._data.positions if unit.channel is None or at.channel == unit.channel]
+        held = [at for at in self._data.positions if at.channel in unit.moved]
         if any(at.claim != unit.token for at in held):
             raise OwnershipLost("the claim was lost", channel=unit.channel)
         name = f"s{next(_names)}"
@@ -223,7 +223,7 @@ class MemoryTarget:
 
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         self._require_session()
-        held = [at for at in self._data.positions if unit.channel is None or at.channel == unit.channel]
+        held = [at for at in self._data.positions if at.channel in unit.moved]
         if held and all(at.seqno == unit.last_seqno for at in held):
             return
         for at in held:
@@ -311,7 +311,7 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[LogRow]:
 
 def _is_of(unit: Unit, row: LogRow) -> bool:
     channel = row.bucket * unit.channels // 1024
-    return unit.channel in (None, channel) and unit.after(channel) < row.seqno <= unit.last_seqno
+    return channel in unit.moved and unit.after(channel) < row.seqno <= unit.last_seqno
 
 
 def _net(rows: Sequence[LogRow]) -> dict[int, Net]:

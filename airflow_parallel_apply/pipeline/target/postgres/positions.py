@@ -11,7 +11,7 @@ from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, PlanError, Unavailable
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
-from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, channel_tag, claim_tag
@@ -41,15 +41,12 @@ def read_positions(connection: Connection, session: Session, *, lock: bool = Fal
 
 
 def standing(connection: Connection, session: Session, unit: Unit, *, lock: bool = False) -> Standing:
-    """Compare a unit with the positions of its channels (all of them, for a serial unit)."""
-    positions = [
-        position
-        for position in read_positions(connection, session, lock=lock)
-        if unit.channel is None or position.channel == unit.channel
-    ]
+    """Compare a unit with the positions that it moves."""
+    found = read_positions(connection, session, lock=lock)
+    positions = [position for position in found if position.channel in unit.moved]
     if positions and all(position.seqno == unit.last_seqno for position in positions):
         return Standing.DONE
-    ours = all(
+    ours = (isinstance(unit.kind, Branch) or len(found) == unit.channels) and all(
         position.seqno == unit.after(position.channel)
         and position.generation == unit.generation
         and position.claim == unit.token
@@ -73,20 +70,20 @@ def require_planned(connection: Connection, session: Session, unit: Unit) -> Non
 
 def move(connection: Connection, session: Session, unit: Unit) -> None:
     """Move the unit's positions to its end, or raise `OwnershipLost`: the caller's transaction must then roll back."""
-    moved = move_one(connection, session, unit) if unit.channel is not None else move_all(connection, session, unit)
-    if moved != (1 if unit.channel is not None else unit.channels):
+    moved = (move_one if isinstance(unit.kind, Branch) else move_all)(connection, session, unit)
+    if moved != len(unit.moved):
         raise lost(unit)
 
 
 def move_one(connection: Connection, session: Session, unit: Unit) -> int:
-    """Move the unit's channel; returns how many positions were moved. Errors: psycopg's own."""
+    """Move the branch's channel; returns how many positions were moved. Errors: psycopg's own."""
     names = {**_names_of(session, unit), "channel": unit.channel, "after_seqno": unit.after_seqno}
     return connection.execute(session.sql("positions", "move"), names).rowcount
 
 
 def move_all(connection: Connection, session: Session, unit: Unit) -> int:
     """Move every channel, each from its own seqno; returns how many positions were moved. Errors: psycopg's own."""
-    names = {**_names_of(session, unit), "after_seqnos": [unit.after(channel) for channel in range(unit.channels)]}
+    names = {**_names_of(session, unit), "after_seqnos": [unit.after(channel) for channel in unit.moved]}
     return connection.execute(session.sql("positions", "move_all"), names).rowcount
 
 

@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Merging, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, check_what_waits, merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
@@ -53,7 +53,7 @@ class Steps:
         self._connection = connection
         self._session = session
         self._relations = relations
-        self._alone = unit.is_merge_point
+        self._alone = isinstance(unit.kind, Merging)
         self._has_merge_settings = False
 
     def run(self, steps: Sequence[Step]) -> None:

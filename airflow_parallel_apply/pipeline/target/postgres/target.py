@@ -10,7 +10,7 @@ import psycopg
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.model.removal import Removal
@@ -163,7 +163,7 @@ class PostgresTarget:
             try:
                 connection = self._session.connection()
                 with connection.transaction():
-                    before = standing(connection, self._session, unit, lock=unit.channel is None)
+                    before = standing(connection, self._session, unit, lock=not isinstance(unit.kind, Branch))
                     if before is Standing.LOST:
                         raise lost(unit)
                     yield None if before is Standing.DONE else connection
