@@ -1,4 +1,4 @@
-"""What the commands of a pipeline have in common: the options that describe it, and how an error is told.
+"""The common part of a pipeline's commands: the options that describe it, and the way in which they report an error.
 
 Typer makes an option of each parameter of a command. `spread` lets a command take a dataclass of options instead, so
 that what several commands ask for is written once.
@@ -79,7 +79,7 @@ class RoutingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run is told, as far as both sides depend on it."""
+    """The options of a run on which both sides depend."""
 
     start: Annotated[
         Start, typer.Option(help="copy: the source's rows; empty: there are none; equal: both sides hold the same.")
@@ -140,12 +140,12 @@ def console() -> Console:
 
 
 def is_dsn(text: str) -> bool:
-    """Whether it is a libpq connection string or URI."""
+    """True if `text` is a libpq connection string or URI."""
     return "=" in text or text.startswith(("postgresql://", "postgres://"))
 
 
 def is_address(text: str) -> bool:
-    """Whether it says by itself where a source or a target is: a URL of any scheme, or a libpq connection string."""
+    """True if `text` locates a source or a target by itself: a URL of any scheme, or a libpq connection string."""
     return "://" in text or is_dsn(text)
 
 

@@ -1,4 +1,4 @@
-"""What a task names when it defers: a trigger by its path and arguments.
+"""Deferral by name: a task that defers names its trigger's path and arguments.
 
 Triggers have their base class in Airflow's core, which runs them and need not be where tasks run. A task that defers
 only sends the two on, so it needs no trigger to do so.

@@ -1,4 +1,4 @@
-"""What `airflow providers` knows of this package. Airflow imports it at every start: nothing heavy here."""
+"""Describes this package to `airflow providers`. Airflow imports it at every start, so it imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def owner_of(run: str) -> str:
 
 
 def goes_on(owner: str) -> bool:
-    """Whether an owner is a run of this deployment that is not over; of others Airflow knows nothing."""
+    """True if an owner is a run of this deployment that is not over; Airflow knows nothing of other deployments."""
     prefix = f"{_deployment()}/"
     dag_id, slash, run_id = owner.removeprefix(prefix).partition("/")
     if not owner.startswith(prefix) or not slash:

@@ -1,4 +1,4 @@
-"""What every task of a pipeline is told, and how it ends: one line for an error, red when it was killed.
+"""The frame of every task of a pipeline: its settings, and its end, with one line for an error and red when killed.
 
 SIGTERM calls `on_kill` and then lets `execute` go on; a normal return would turn the task green. So `on_kill` sets a
 flag and interrupts the work, and `execute` raises whatever the work made of it.
@@ -52,7 +52,7 @@ class RunIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a task was told, checked: the edge where parameters and connections become values."""
+    """A task's settings, checked: the edge where parameters and connections become values."""
 
     config: PipelineConfig
     source: Endpoint
@@ -196,7 +196,7 @@ class PipelineTask(BaseOperator):
 
     @property
     def killed(self) -> bool:
-        """Whether Airflow asked this task to end."""
+        """True once Airflow has asked this task to end."""
         return self._killed
 
     def guarded(self, context: Context, work: Callable[[], Result]) -> Result:

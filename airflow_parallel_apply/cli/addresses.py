@@ -1,4 +1,4 @@
-"""What the commands are given for a database, a queue or a Spark: an address as it is, else an Airflow connection's id.
+"""Arguments that name a database, a queue or a Spark: an address as it is, or else the id of an Airflow connection.
 
 Errors of all: `ConfigurationError` that says what to give; those of the connections where Airflow resolves them.
 """
@@ -49,7 +49,7 @@ def queue_at(text: str) -> QueueEndpoint | None:
 
 
 def spark_at(text: str) -> SparkEndpoint:
-    """What the DAG's `spark_conn_id` names, or its address."""
+    """The Spark that the DAG's `spark_conn_id` names, or that an address points to."""
     if not text:
         return EMBEDDED_SPARK
     if text.startswith("sc://"):

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.compare.compare import Comparison, TableCom
 
 
 class UnderWay:
-    """What a comparison is at, in one line, shown anew at each change. Threads may share it."""
+    """A comparison's progress in one line, redrawn at each change. Threads may share it."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show

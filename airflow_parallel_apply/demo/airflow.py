@@ -60,7 +60,7 @@ _HEALTH: Final[Mapping[Service, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirflowOptions:
-    """What an Airflow is started with. `settings` are sections of airflow.cfg that add to, or replace, ours."""
+    """Options with which an Airflow starts. `settings` are sections of airflow.cfg that add to, or replace, ours."""
 
     home: Path
     dags: Path
@@ -70,7 +70,7 @@ class AirflowOptions:
     """Further variables that all processes, and so all tasks, see."""
     settings: Settings = field(default_factory=dict)
     cache: Path | None = None
-    """Where the empty database is kept between starts; None: it is made each time."""
+    """Directory that keeps the empty database between starts; None makes it anew each time."""
     parallelism: int = 16
     """Task processes at the same time."""
 
@@ -115,11 +115,11 @@ class AirflowServices:
             time.sleep(_POLL_SECONDS)
 
     def log(self, service: str) -> Path:
-        """Where a service writes its messages."""
+        """The file to which a service writes its messages."""
         return self.options.home / "services" / f"{service}.log"
 
     def pid(self, service: Service) -> int:
-        """Of the service's first process."""
+        """The id of the service's first process."""
         return self._pids[service]
 
     def processes(self) -> tuple[MarkedProcess, ...]:
@@ -127,7 +127,7 @@ class AirflowServices:
         return self.tree.processes()
 
     def environment(self) -> dict[str, str]:
-        """Of every process of this Airflow, and of a command that is to talk to it."""
+        """The environment of every process of this Airflow, and of a command that is to talk to it."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
         return {
             **inherited,
@@ -262,7 +262,9 @@ class AirflowServices:
             time.sleep(_POLL_SECONDS)
 
     def _is_ready(self, service: Service) -> bool:
-        """Whether it answers, or has written a heartbeat since its launch: an older one may be its predecessor's."""
+        """True if the service answers, or has written a heartbeat since its launch: an older one may be its
+        predecessor's.
+        """
         try:
             health = self.client.health()
             if service == "api-server":

@@ -52,7 +52,7 @@ class AirflowClient:
         self._answer("GET", "/execution/health", authorized=False)
 
     def has_dag(self, dag_id: str) -> bool:
-        """Whether the DAG was parsed and stored."""
+        """True if the DAG was parsed and stored."""
         try:
             self._answer("GET", f"/api/v2/dags/{quote(dag_id)}")
         except _NotFound:
@@ -190,7 +190,7 @@ class AirflowClient:
 
 
 class _NotFound(ConfigurationError):
-    """What was asked for is not there."""
+    """The API knows nothing by this name."""
 
 
 def _run_path(dag_id: str, run_id: str) -> str:

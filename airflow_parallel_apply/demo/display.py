@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: steps, bars, and the channels live; plain lines where there is no terminal."""
+"""The demo's display while it runs: steps, bars, and the channels live; plain lines where there is no terminal."""
 
 from __future__ import annotations
 

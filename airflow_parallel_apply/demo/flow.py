@@ -249,7 +249,7 @@ def _doing(client: AirflowClient, run_id: str) -> str:
 
 
 def _explain_failures(client: AirflowClient, run_id: str, tasks: tuple[TaskInstance, ...], display: Display) -> None:
-    """What each failed task said of itself, or else the end of its log."""
+    """Show what each failed task said of itself, or else the end of its log."""
     failed = [task for task in tasks if task.state == "failed"]
     if not failed:
         return

@@ -62,12 +62,12 @@ class PostgresServer:
 
     @property
     def log(self) -> Path:
-        """Where the server writes its messages."""
+        """The file to which the server writes its messages."""
         return self.directory.parent / f"{self.directory.name}.log"
 
     @property
     def pid(self) -> int:
-        """Of the postmaster."""
+        """The process id of the postmaster."""
         if self._process is None:
             raise Unavailable("this PostgreSQL server is not running", op="server")
         return self._process.pid

@@ -141,7 +141,7 @@ class Tree:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
+    """True if the process runs; a zombie does not."""
     try:
         return _state(Path("/proc") / str(pid))[0] != "Z"
     except OSError:

@@ -31,17 +31,17 @@ class Outcome:
 
     @property
     def equal(self) -> bool:
-        """Whether there are tables, and all of them are the same on both sides."""
+        """True if there are tables, and all of them are the same on both sides."""
         return bool(self.tables) and all(table.equal for table in self.tables)
 
     @property
     def stopped_cleanly(self) -> bool:
-        """Whether every channel stands at one seqno."""
+        """True if all channels stand at one seqno."""
         return self.status is not None and len({channel.seqno for channel in self.status.channels}) == 1
 
     @property
     def good(self) -> bool:
-        """Whether the demo succeeded."""
+        """True if the demo succeeded."""
         return self.state == "success" and self.equal and self.stopped_cleanly
 
 

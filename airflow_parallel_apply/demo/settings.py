@@ -1,4 +1,4 @@
-"""What `make demo` is told: the variables DEMO_…, checked once. Empty means the default."""
+"""Settings of `make demo`: the variables DEMO_…, checked once. Empty means the default."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class DemoSettings:
 
     @property
     def run(self) -> Path:
-        """What one demonstration writes; removed by the next."""
+        """The directory that one demonstration writes, and the next one removes."""
         return self.directory / "run"
 
     @property
     def cache(self) -> Path:
-        """What the next demonstration need not make again."""
+        """The directory of what the next demonstration need not make again."""
         return self.directory / "cache"
 
     @property

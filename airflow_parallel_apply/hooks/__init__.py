@@ -1,1 +1,1 @@
-"""What a task is told, checked by type before anything starts: connections and pipeline parameters."""
+"""A task's settings, checked by type before anything starts: connections and pipeline parameters."""

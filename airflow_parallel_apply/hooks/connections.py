@@ -323,7 +323,7 @@ def _refuse_unknown(connection: Connection, parameter: str, values: Mapping[str,
 
 
 def _is_installed(conn_type: str | None) -> bool:
-    """Whether another package brings a source or a target for connections of a type."""
+    """True if another package brings a source or a target for connections of this type."""
     # Late: the rooms import the log, and that Arrow.
     from airflow_parallel_apply.pipeline.source.open import SOURCES
     from airflow_parallel_apply.pipeline.target.open import TARGETS

@@ -44,7 +44,7 @@ NAMES: Final = (
 """The parameters of a pipeline, in the order of the form."""
 
 _DEPENDENT: Final = frozenset({"create_tables", "partitioner", "shard_by", "shard_file"})
-"""Whether these are right depends on each other, or on `start`."""
+"""Parameters whose validity depends on each other, or on `start`."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -85,7 +85,7 @@ def check_until(value: str) -> None:
 
 
 def _is_rendered_later(value: object) -> bool:
-    """Whether a value is a template, has one inside, or is what another task will have returned."""
+    """True if a value is a template, contains one, or will be returned by another task."""
     if isinstance(value, str):
         return any(mark in value for mark in ("{{", "{%", "{#"))
     if isinstance(value, Mapping):
@@ -154,7 +154,7 @@ def _number(name: str, value: object) -> int:
 
 
 def _flag(name: str, value: object) -> bool:
-    """What JSON, Python and a rendered template write."""
+    """Read a flag as JSON, Python or a rendered template writes it."""
     text = str(value).strip().lower()
     if text not in ("true", "false"):
         raise _wrong(name, value, "true or false")

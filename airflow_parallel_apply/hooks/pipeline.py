@@ -63,7 +63,7 @@ class PipelineHook(BaseHook):
         return psycopg.connect(self.endpoint.url)
 
     def test_connection(self) -> tuple[bool, str]:
-        """What the button Test of the connection form calls."""
+        """Answer the button Test of the connection form."""
         import psycopg
 
         from airflow_parallel_apply.pipeline.errors import ParallelApplyError

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """Of several queues together: sums, and the most claims that any task has had. Without tasks a queue is none."""
+    """Counts of several queues: sums, and the most claims of any task. Queues without tasks are not counted."""
 
     queues: int = 0
     size: int = 0
@@ -29,7 +29,7 @@ class QueueCounts:
 
     @classmethod
     def of(cls, found: Sequence[QueueStats]) -> QueueCounts:
-        """What the queue says of each."""
+        """Add up the statistics of each queue."""
         return cls(
             queues=len(found),
             size=sum(stats.size for stats in found),
@@ -40,7 +40,7 @@ class QueueCounts:
         )
 
     def lies_within(self, measure: str, *, at_least: int | None, at_most: int | None) -> bool:
-        """Whether one of the counts does; None: no bound."""
+        """True if the count named `measure` lies within the bounds; None is no bound."""
         count: int = getattr(self, measure)
         return (at_least is None or count >= at_least) and (at_most is None or count <= at_most)
 
@@ -87,7 +87,7 @@ class QueueHook(BaseHook):
             return QueueCounts.of(opened.queue_stats(exact=queues, prefix=prefix))
 
     def test_connection(self) -> tuple[bool, str]:
-        """What the button Test of the connection form calls."""
+        """Answer the button Test of the connection form."""
         from airflow_parallel_apply.pipeline.errors import ParallelApplyError
         from airflow_parallel_apply.queue import QueueError
 

@@ -36,7 +36,7 @@ OPENED_KEY: Final = "opened"
 
 
 class Action(StrEnum):
-    """What a `CoordinatorOperator` does."""
+    """The step of a run that a `CoordinatorOperator` does."""
 
     OPEN = "open"
     """Take the lease, recover, plan, fill the queue; returns one item for each lane, for `.expand_kwargs`."""
@@ -153,7 +153,7 @@ class CoordinatorOperator(LeaseTask):
         return request_stop(settings.config.pipeline, settings.target, queue=settings.queue).to_json()
 
     def _judge_upstream(self, context: Context) -> None:
-        """What the lanes did is for the target's positions to say; a run that never opened is judged here.
+        """Judge a run that never opened; of any other, the target's positions say what the lanes did.
 
         Raises: AirflowSkipException when there was nothing to do; FatalError, with the error of each task that failed,
         when something before the lanes did.

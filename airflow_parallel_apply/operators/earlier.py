@@ -1,7 +1,8 @@
-"""What Airflow knows of the runs before one that met a gap: whether they still come, or which is to be run first.
+"""The runs before one that met a gap, as Airflow knows them: whether they are still to come, and which has to run
+first.
 
-A gap ahead of a run's interval is closed by the runs of the intervals before it. Which of these Airflow has yet to run
-is seen by going back from run to run, interval by interval, to the first transaction that is not applied:
+A gap ahead of a run's interval is closed by the runs of the intervals before it. To see which of these Airflow has yet
+to run, the search goes back run by run, interval by interval, to the first transaction that is not applied:
 
 | the runs that cover the gap | this run |
 |---|---|

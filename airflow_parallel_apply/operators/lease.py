@@ -38,7 +38,7 @@ class LeaseTask(PipelineTask):
         self.lease_timeout = lease_timeout
 
     def work(self, context: Context) -> Any:
-        """What the task does. Errors: `LeaseBusy`, which is waited for; any other ends the task."""
+        """Do the task's work. Errors: `LeaseBusy`, for which the task waits; any other error ends it."""
         raise NotImplementedError
 
     def execute(self, context: Context) -> Any:

@@ -1,4 +1,4 @@
-"""What a lane links to."""
+"""Links from a lane's task."""
 
 from __future__ import annotations
 

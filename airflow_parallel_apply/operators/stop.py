@@ -23,7 +23,7 @@ class StopMarker:
         self._stop = False
 
     def requested(self) -> bool:
-        """Whether somebody asked the run to stop."""
+        """True if somebody asked the run to stop."""
         now = self._clock()
         if not self._stop and (self._next is None or now >= self._next):
             self._stop = means_stop(self._read())

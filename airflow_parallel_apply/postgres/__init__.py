@@ -1,1 +1,1 @@
-"""What every room that speaks to PostgreSQL shares."""
+"""Tools that every room that speaks to PostgreSQL shares."""

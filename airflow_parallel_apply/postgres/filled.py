@@ -12,7 +12,9 @@ _TABLES_PER_STATEMENT: Final = 500
 
 
 def filled(connection: psycopg.Connection[Any], tables: Sequence[sql.Composable]) -> Iterator[bool]:
-    """Of each, as FROM names it, whether it has a row that the connection's transaction sees. Errors: psycopg's own."""
+    """Tell for each table, named as in FROM, whether it has a row that the connection's transaction sees. Errors:
+    psycopg's.
+    """
     for first in range(0, len(tables), _TABLES_PER_STATEMENT):
         looks = (
             sql.SQL("EXISTS (SELECT FROM {})").format(one) for one in tables[first : first + _TABLES_PER_STATEMENT]

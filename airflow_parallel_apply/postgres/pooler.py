@@ -1,4 +1,4 @@
-"""Whether a pooler hands one server session to several clients: `shares_sessions`."""
+"""Detects a pooler that hands one server session to several clients: `shares_sessions`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POOLER_FOUND: Final = "a pooler in transaction mode stands in between, which han
 
 
 def shares_sessions(connect: Callable[[], psycopg.Connection[Any]]) -> bool:
-    """Whether sessions that `connect` opens are not the caller's alone, as with a pooler in transaction mode.
+    """True if the sessions that `connect` opens are not the caller's alone, as with a pooler in transaction mode.
 
     A session's own process answers every statement of it, and none of another's. Where the server's process is the one
     that the connection was told of, nobody stands between. Errors: psycopg's own.

@@ -1,4 +1,4 @@
-"""What a session's settings must be, set after connecting and read back.
+"""Settings that a session must have, set after connecting and read back.
 
 The startup packet is no place for them: a pooler may drop what it carries (`ignore_startup_parameters = options`), and
 roles and databases have defaults of their own (`ALTER ROLE … SET`). Two statements for each session: one sets, one
@@ -81,7 +81,7 @@ def _by_name(rows: Sequence[Sequence[Any]]) -> dict[str, str | None]:
 
 @cache
 def _statements(wanted: tuple[tuple[str, str], ...]) -> tuple[str, str]:
-    """What sets them, and what reads them; every session of a room has the same ones."""
+    """The statement that sets them and the one that reads them; every session of a room has the same settings."""
     rows = sql.SQL(", ").join(
         sql.SQL("({}, {})").format(sql.Literal(name), sql.Literal(value)) for name, value in wanted
     )

@@ -40,7 +40,7 @@ _TASK_COLUMNS: Final = (
 _TOO_WIDE: Final = frozenset({"version", "created", "modified"})
 """Left out where a person reads."""
 _SQUEEZED: Final = frozenset({"queue", "claimant", "err", "value"})
-"""What a narrow terminal cuts short."""
+"""Columns that a narrow terminal cuts short."""
 
 app = typer.Typer(
     name="python -m airflow_parallel_apply.queue",

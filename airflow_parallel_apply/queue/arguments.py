@@ -1,4 +1,4 @@
-"""What every backend refuses before it looks at a task: calls that no state of the queue could make right."""
+"""Checks of calls that are wrong in any state of a queue: every backend refuses them before it looks at a task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_ERR_BYTES: Final = 1_000_000
 MAX_SEQUENCE: Final = 2**63 - 1
 MAX_ATTEMPT: Final = 2**31 - 1
 MAX_CLAIMED: Final = 10_000
-"""Of one call: what a claimant holds, it must renew or finish within the lease."""
+"""Tasks that one call may claim: the claimant must renew or finish each of them within its lease."""
 
 _ENCODER: Final = json.JSONEncoder(allow_nan=False)
 _DECODER: Final = json.JSONDecoder()

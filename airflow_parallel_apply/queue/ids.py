@@ -16,7 +16,7 @@ ID_BYTES: Final = 16
 
 _VERSION: Final = bytes(byte & 0x0F | 0x40 for byte in range(256))
 _VARIANT: Final = bytes(byte & 0x3F | 0x80 for byte in range(256))
-"""What `uuid4` makes of a random byte where these two stand."""
+"""With `_VERSION`: translate random bytes into those that `uuid4` has in these two places."""
 
 _new: Final[Callable[[type[UUID]], Any]] = object.__new__
 _slots: Final[Any] = UUID.__dict__

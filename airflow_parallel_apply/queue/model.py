@@ -48,7 +48,7 @@ class Task:
 
     @property
     def ref(self) -> TaskRef:
-        """What a delete or a depend names."""
+        """The reference by which a delete or a depend names this task."""
         return TaskRef(task_id=self.task_id, version=self.version)
 
 
@@ -163,7 +163,7 @@ class QueueMisconfigured(QueueError):
 
 
 class QueueCorrupt(QueueMisconfigured):
-    """What was stored is damaged in a place where no crash leaves damage; the message says which file and where."""
+    """Stored data is damaged in a place where no crash leaves damage; the message says which file and where."""
 
 
 @dataclass(eq=False)

@@ -18,12 +18,12 @@ _SERVICE_SCHEMES: Final = ("grpc://", "grpcs://")
 
 
 def is_service(dsn: str) -> bool:
-    """Whether the queue is behind a service, rather than in a PostgreSQL database."""
+    """True if the queue is behind a service rather than in a PostgreSQL database."""
     return dsn.startswith(_SERVICE_SCHEMES)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host (an IPv6 address without brackets) is this one and nobody in between."""
+    """True if `host` (an IPv6 address without brackets) is this machine, reached through its loopback interface."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,6 +1,6 @@
-"""Whether a modify may be done: every entry held against what the backend says of its task and its place.
+"""Preconditions of a modify: every entry is held against what the backend says of its task and its place.
 
-What is here is every backend's: which entries fail and why, which move, whose waiters are told. Tasks are looked up by
+All backends share these rules: which entries fail and why, which move, whose waiters are woken. Tasks are looked up by
 the numbers of their ids, which Python hashes and compares many times faster than the ids themselves.
 """
 
@@ -29,7 +29,7 @@ from airflow_parallel_apply.queue.timestamps import microseconds, moment_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modify:
-    """What was asked for, with an id for every insert."""
+    """A modify as requested, with an id for every insert."""
 
     claimant: str
     insert: Sequence[tuple[TaskId, Insert]]
@@ -81,9 +81,9 @@ class Locked(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """What comes into a queue and meets the same there: an insert, a change (`move`) that takes its task from another
-    queue, or all spread inserts without an id of their own. Those have drawn ones, which no task has, and meet but the
-    queue's kind.
+    """Tasks that enter one queue and meet the same conditions there: one insert, one change (`move`) that takes its
+    task from another queue, or all spread inserts without an id of their own. The latter have drawn ids, which no other
+    task has, so only the queue's kind matters to them.
     """
 
     task_ids: Sequence[TaskId]
@@ -95,7 +95,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """What the backend holds where an arrival comes. `version` is that of the task which has the id."""
+    """What the backend holds in the place of an arrival. `version` belongs to the task that has the arrival's id."""
 
     version: int | None
     taken: bool
@@ -117,7 +117,7 @@ class Arrivals:
 
 
 def moves(entry: Change, locked: Mapping[int, Locked]) -> bool:
-    """Whether a change takes its task to another queue."""
+    """True if a change takes its task to another queue."""
     found = locked.get(entry.ref.task_id.int)
     return found is not None and entry.queue is not None and entry.queue != found.queue
 
@@ -157,7 +157,7 @@ def arrival_time(at: datetime | timedelta | None, now: datetime) -> datetime:
 
 
 def inserted(task_id: TaskId, entry: Insert, value: Json, now: datetime) -> Task:
-    """What an insert makes."""
+    """The task that an insert creates."""
     return make_task(
         task_id=task_id,
         queue=entry.queue,

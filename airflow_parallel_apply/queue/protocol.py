@@ -10,10 +10,10 @@ from airflow_parallel_apply.queue.model import Change, Insert, QueueStats, Task,
 
 
 class Queue(Protocol):
-    """What workers pull from and the coordinator steers by. Safe to call from several threads.
+    """The queue that workers pull from and the coordinator steers by. Several threads may call it at once.
 
-    Errors: `QueueUnavailable` (nothing is known about the call's outcome only if it was a modify; name versions and
-    retry), `DependencyError` (nothing was done).
+    Errors: `QueueUnavailable` (a modify may or may not have been done: name versions and retry), `DependencyError`
+    (nothing was done).
     """
 
     def claim_many(

@@ -29,7 +29,7 @@ def quickly_made(cls: type[_Value]) -> type[_Value]:
 
 
 def maker_of(cls: Callable[_Fields, _Value]) -> Callable[_Fields, _Value]:
-    """What makes such values where many are made."""
+    """A constructor of such values for places that make many of them."""
     names = _names(cls)
     lines = [f"def make(*, {', '.join(names)}):", *_filled({name: name for name in names})]
     make: Callable[_Fields, _Value] = _compiled("make", lines, _scope(cls))

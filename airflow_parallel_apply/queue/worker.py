@@ -49,7 +49,7 @@ class LeaseLost(QueueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What else finishing the task does, in the modify that deletes it."""
+    """Further effects of finishing a task, done in the modify that deletes it."""
 
     insert: Sequence[Insert] = ()
     change: Sequence[Change] = ()
@@ -91,7 +91,7 @@ class Held:
 
     @property
     def lost(self) -> bool:
-        """Whether to stop."""
+        """True once the task is lost, so that work on it should stop."""
         return self._lost.is_set()
 
     def check(self) -> None:

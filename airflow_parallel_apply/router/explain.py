@@ -1,4 +1,4 @@
-"""What the planner makes of a log: epochs, critical transactions and why, rows and skew by channel. Writes nothing."""
+"""Explains the plan of a log: epochs, critical transactions and why, rows and skew by channel. Writes nothing."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.plan.extend import Planned, extend_plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReport:
-    """What was planned. `left_to_open`: another run owns the pipeline, so `open` plans once it has the lease."""
+    """The outcome of planning. `left_to_open`: another run owns the pipeline, so `open` plans once it has the lease."""
 
     planned_seqno: int
     epochs: int

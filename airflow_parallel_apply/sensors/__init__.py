@@ -1,4 +1,4 @@
-"""What a scheduled run waits for before it starts, and what any DAG may wait for in a queue."""
+"""Sensors: for a scheduled run that waits for changes before it starts, and for any DAG that waits for a queue."""
 
 from airflow_parallel_apply.sensors.changes import ChangesAvailableSensor
 from airflow_parallel_apply.sensors.queue import QueueEmptySensor, QueueStatsSensor

@@ -22,7 +22,7 @@ class SparkAccess(Protocol):
         ...
 
     def tagged(self, session: Any, tag: str) -> AbstractContextManager[None]:
-        """What this thread starts meanwhile bears the tag."""
+        """Tag the operations that this thread starts meanwhile."""
         ...
 
     def interrupt(self, session: Any, tag: str) -> None:

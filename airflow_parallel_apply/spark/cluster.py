@@ -37,7 +37,7 @@ class Cluster:
             )
 
     def properties(self, *, cores: int) -> dict[str, str]:
-        """Of an application that uses `cores` cores at most, unless the user says otherwise.
+        """The properties of an application that uses at most `cores` cores, unless the user says otherwise.
 
         Standalone Spark gives an application every core there is, so that one lane would keep the others waiting.
         """

@@ -104,7 +104,7 @@ class SparkCopier:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the server knows its session."""
+        """True once the server knows the copier's session."""
         return self._has_begun
 
     def begin(self) -> None:
@@ -168,7 +168,7 @@ class SparkCopier:
             return self._session
 
     def warm_up(self) -> None:
-        """What `begin` begins, to its end. Trouble shows again, and is told, when there is something to copy."""
+        """Finish what `begin` starts. An error is left for the first copy to meet and report."""
         # A channel that was closed meanwhile is a ValueError.
         with contextlib.suppress(ParallelApplyError, ValueError), spark_errors("warm up Spark"):
             session = self._open()

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkEndpoint:
-    """Where Spark is: at a `url`, or on a `cluster`; neither: in the embedded local server of the worker's host."""
+    """The place where Spark runs: at a `url`, on a `cluster`, or, with neither, in the embedded server of the worker's
+    host.
+    """
 
     conn_id: str
     url: str | None = field(default=None, repr=False)
@@ -25,7 +27,7 @@ class SparkEndpoint:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether there is no connection."""
+        """True if there is no connection, so that Spark runs in the embedded server."""
         return self.url is None and self.cluster is None
 
 
@@ -35,7 +37,7 @@ EMBEDDED_SPARK: Final = SparkEndpoint(conn_id="")
 def copier_on(
     spark: SparkEndpoint, config: PipelineConfig, source: Endpoint, target: Endpoint
 ) -> AbstractContextManager[Copier]:
-    """Of an initial copy."""
+    """Open the copier of an initial copy."""
     from airflow_parallel_apply.spark.copier import spark_copier
     from airflow_parallel_apply.spark.submitted.copying import submitted_copier
     from airflow_parallel_apply.spark.submitted.messages import CopyWork
@@ -51,7 +53,8 @@ def copier_on(
 
 
 def findings_from(spark: SparkEndpoint, config: PipelineConfig, target: Endpoint) -> tuple[Finding, ...]:
-    """What its executors lack. The embedded server's workers are of this host, user and Python: they are not asked.
+    """Find what the executors lack. The embedded server's workers share this host, user and Python, so they are not
+    asked.
 
     Errors: Spark's own.
     """

@@ -25,9 +25,9 @@ _UNFIT_PYTHON: Final = (
     "Cannot run program",
 )
 _NO_TLS: Final = "WRONG_VERSION_NUMBER"
-"""What OpenSSL makes of an answer that is no TLS."""
+"""OpenSSL's name for an answer that is not TLS."""
 _NO_SERVER: Final = "failed to connect to all addresses"
-"""What gRPC says of it."""
+"""gRPC's words when no server accepts its connection."""
 _LINE_LIMIT: Final = 400
 
 
@@ -60,7 +60,7 @@ def spark_errors(doing: str) -> Iterator[None]:
 
 
 def translate(error: Exception, doing: str) -> ParallelApplyError:
-    """What a failure of Spark means for who called it.
+    """Translate a failure of Spark into the error that its caller expects.
 
     The server or session is gone, the job was interrupted, or a worker died more often than tasks are retried:
     `Unavailable`. A file of the log is missing or not readable: `LogError`. A Python exception in a worker that is
@@ -131,6 +131,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _last_line(error: Exception) -> str:
-    """Of a Python traceback the last line says what happened; JVM frames may follow it."""
+    """The line of a Python traceback that says what happened: its last, which JVM frames may follow."""
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("\t", " ", "JVM"))]
     return (lines or [type(error).__name__])[-1].strip()[:_LINE_LIMIT]

@@ -83,8 +83,9 @@ def _unit_filter(f: ModuleType, unit: Unit, branch: FileBranch) -> Any:
 
 
 def _link_filter(f: ModuleType, unit: Unit, branch: FileBranch) -> Any:
-    """Of a key's changes the first and the last are needed. The last term is never true; being neither constant nor
-    deterministic it keeps Spark from joining this filter with the unit's, whose output is the count of the unit's rows.
+    """Keep the first and the last of each key's changes. The filter's last term is never true; being neither constant
+    nor deterministic, it keeps Spark from joining this filter with the unit's, whose output is the count of the unit's
+    rows.
     """
     committed = str(unit.after_seqno) if branch.committed is None else branch.committed
     is_first = f.expr(f"previous_seqno <= ({committed})")
@@ -92,7 +93,7 @@ def _link_filter(f: ModuleType, unit: Unit, branch: FileBranch) -> Any:
 
 
 def _key_order(f: ModuleType, branch: FileBranch) -> Any:
-    """Of relations that an older rule put in order their keys' texts alone decide."""
+    """The order of keys. Where an older rule put a relation in order, the texts of its keys alone decide."""
     order = f.col("key_order")
     if not branch.unordered:
         return order

@@ -1,4 +1,4 @@
-"""Where an embedded Spark server keeps its files, what is in them, and how it is tuned.
+"""The embedded Spark server's directory: its files, their contents, and the server's settings.
 
 One directory for each user and installation (Python, Spark): another installation's server is never touched, and a
 server that runs is always one that this client can talk to.
@@ -86,7 +86,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """What a running server tells its clients, through a file that only its user can read."""
+    """The state that a running server tells its clients, through a file that only its user can read."""
 
     supervisor_pid: int
     server_pid: int
@@ -96,7 +96,7 @@ class ServerState:
 
     @property
     def url(self) -> str:
-        """Of Spark Connect. The name `localhost` matters: only for it the client sends a token without TLS."""
+        """The URL of Spark Connect. It names `localhost`, because only there the client sends a token without TLS."""
         return f"sc://localhost:{self.port}/;token={self.token}"
 
 
@@ -127,7 +127,7 @@ class Layout:
 
     @property
     def output(self) -> Path:
-        """What supervisor and JVM print: nothing, unless they fail early."""
+        """The output of supervisor and JVM: nothing, unless they fail early."""
         return self.directory / "output.log"
 
     @property

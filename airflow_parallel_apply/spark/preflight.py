@@ -1,9 +1,8 @@
-"""What Spark's executors see: the target, the log, and a Python that can apply.
+"""Checks what Spark's executors see: the target, the log, and a Python that can apply.
 
-The function that looks travels by value, since it is also to find a worker where this package is not installed: it
-refers to nothing of this module and imports what it needs where it runs. What probes the target travels in it as bytes,
-which are opened where the package is of this release; with it, pickled, travels the target's secret, as that of an
-apply job does.
+The function that looks travels by value, because it also has to detect workers that lack this package: it refers to
+nothing in this module and imports what it needs where it runs. The target's probe travels inside it as bytes, which
+only a worker with the same release unpickles; the target's secret travels with it, as it does with an apply job.
 """
 
 from __future__ import annotations

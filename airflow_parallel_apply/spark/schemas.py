@@ -1,4 +1,4 @@
-"""What goes into Spark's jobs and comes out of them, as Spark types.
+"""The inputs and outputs of Spark's jobs, as Spark types.
 
 Given as types, not as text, Spark Connect asks the server neither what the text means nor what a DataFrame's columns
 are: two calls less for each job, a third of the time that a small one takes.
@@ -36,7 +36,7 @@ LOG_SCHEMA: Final = _schema(_LOG_TYPES)
 _NOT_LOADED: Final = ("fragno", "bucket", "key_order", "old_key")
 """Fragno and key_order are needed for the order only, bucket for the filter."""
 LOADED_SCHEMA: Final = _schema({name: kind for name, kind in _LOG_TYPES.items() if name not in _NOT_LOADED})
-"""What the loader reads."""
+"""Columns that the loader reads."""
 
 LISTED: Final = ("values", "old_key")
 """Columns of the log that the data source gives as lists."""
@@ -44,7 +44,7 @@ TABLE_COLUMN: Final = "table"
 SOURCE_SCHEMA: Final = _schema(
     _LOG_TYPES | dict.fromkeys(LISTED, ArrayType(StringType())) | {TABLE_COLUMN: StringType()}
 )
-"""What the data source gives."""
+"""Columns that the data source returns."""
 
 RESULT_SCHEMA: Final = _schema({"result": StringType()})
 """One text for each task: JSON."""

@@ -19,7 +19,7 @@ from airflow_parallel_apply.spark.faults import spark_errors
 
 BATCH_ROWS: Final = 65_536
 BATCH_BYTES: Final = 32 * 2**20
-"""What crosses from the JVM to a Python worker at once is bounded by both."""
+"""Bounds, together with the row count, what crosses from the JVM to a Python worker at once."""
 
 # Whole-stage code generation writes a unit's bounds into the code that it makes, so that every unit's code is new and
 # runs cold: a quarter more processor time than without it.

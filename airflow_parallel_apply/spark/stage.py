@@ -78,11 +78,11 @@ class SparkStage:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being staged."""
+        """True while something is being staged."""
         return bool(self._running)
 
     def interrupt(self, reason: Callable[[], ParallelApplyError]) -> None:
-        """What is being staged ends with `reason`. Returns when it has, or after three seconds."""
+        """End what is being staged with `reason`. Returns once it has ended, or after three seconds."""
         deadline = time.monotonic() + _CANCEL_PATIENCE.total_seconds()
         with self._changed:
             doomed = tuple(self._running)

@@ -121,7 +121,9 @@ class Supervisor:
         return True
 
     def _idle(self, lease: int) -> bool:
-        """Whether nobody holds the lease, nor has touched it within the idle time; if so it is ours from here on."""
+        """True if nobody holds the lease or has touched it within the idle time; the supervisor then holds it from here
+        on.
+        """
         try:
             fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,7 +1,7 @@
-"""What runs inside Spark's Python workers. Shipped by reference: this package must be installed there too.
+"""The code that runs inside Spark's Python workers. Shipped by reference: this package must be installed there too.
 
 A worker stages the rows of one partition, as an attempt of its own, and returns one row of JSON: what it
-staged, or the error that it met. Whatever attempt the driver has no such row of is nobody's (law 3).
+staged, or the error that it met. An attempt of which the driver has no such row belongs to nobody (law 3).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LoadRows:
 
 
 def read_results(results: pa.Table) -> tuple[StagedTable, ...]:
-    """What the acknowledged attempts staged. Raises the error that one of them met."""
+    """The tables that the acknowledged attempts staged. Raises the error that one of them met."""
     tables: list[StagedTable] = []
     for text in results.column("result").to_pylist():
         value = json.loads(text)

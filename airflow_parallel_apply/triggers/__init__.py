@@ -1,4 +1,4 @@
-"""What tasks wait for without a slot in hand. Paths and arguments are wire format."""
+"""Triggers, by which tasks wait without holding a slot. Their paths and arguments are a wire format."""
 
 from airflow_parallel_apply.triggers.changes import ChangesTrigger
 from airflow_parallel_apply.triggers.lease import LeaseTrigger

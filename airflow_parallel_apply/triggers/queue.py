@@ -118,7 +118,7 @@ class _Watched(Protocol):
     async def counts(self, queues: Sequence[str], prefix: Sequence[str]) -> QueueCounts: ...
 
     async def wait_empty(self, queues: Sequence[str], prefix: Sequence[str]) -> bool:
-        """Whether they are, after a while."""
+        """Wait for a while; True if the queues are empty then."""
         ...
 
 

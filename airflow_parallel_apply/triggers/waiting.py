@@ -15,7 +15,7 @@ Found = TypeVar("Found")
 
 
 async def wait_for(look: Callable[[], Found | None], *, deadline: datetime, poll_seconds: float) -> Found | None:
-    """What `look` finds, which runs in a thread; None when the deadline came first.
+    """Return what `look` finds, which runs in a thread, or None if the deadline comes first.
 
     Errors: one that ends the wait, or the one that a look at the deadline had: a database that cannot be reached is
     asked again until then.
@@ -37,7 +37,7 @@ async def wait_for(look: Callable[[], Found | None], *, deadline: datetime, poll
 
 
 def is_final(error: ParallelApplyError) -> bool:
-    """Whether to stop waiting.
+    """True if the wait should end with this error.
 
     Configuration and connections were good when the task deferred. Airflow reports a connection as missing while its
     API server fails, so those errors are waited out too, up to the deadline.

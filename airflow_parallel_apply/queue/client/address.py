@@ -1,4 +1,4 @@
-"""Where the service is, and what to show it: `grpc://127.0.0.1:7411`, `grpcs://:token@queue.example:7411?ca=/etc/ca.pem`."""
+"""Addresses of the service, credentials included: `grpc://127.0.0.1:7411`, `grpcs://:token@host:7411?ca=/etc/ca.pem`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLAIN: Final = "grpc"
 TLS: Final = "grpcs"
 
 _FILES: Final = frozenset({"ca", "cert", "key"})
-"""Of PEM, named in the query."""
+"""PEM files that the query names."""
 
 _HINT: Final = "Hint: Write grpc://host:port or grpcs://:token@host:port?ca=/path/of/the/authority.pem."
 
@@ -62,7 +62,7 @@ class ServiceAddress:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with each call."""
+        """The metadata that goes with each call."""
         return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
 
     def certificates(self) -> tuple[bytes | None, bytes | None, bytes | None]:

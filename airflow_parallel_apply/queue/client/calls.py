@@ -1,4 +1,4 @@
-"""What each call of the protocol asks the service, and in which order: generators, driven by a client that can wait.
+"""The protocol's calls as sequences of requests to the service: generators, driven by a client that can wait.
 
 A generator yields a `Request` and is sent the reply (for a listing, the list of replies), or yields a `Pause`; errors
 are thrown in. So the blocking and the asynchronous client differ in how they wait, and in nothing else.
@@ -250,7 +250,7 @@ def _asked(method: str, message: Any, seconds: float) -> Steps[Any]:
 
 
 def translated(error: grpc.RpcError, target: str) -> QueueError | ValueError:
-    """What a status means to a queue's caller."""
+    """Translate a gRPC status into the error that a queue's caller expects."""
     code, details = error.code(), error.details() or ""
     match code:
         case grpc.StatusCode.INVALID_ARGUMENT:
@@ -274,7 +274,7 @@ def translated(error: grpc.RpcError, target: str) -> QueueError | ValueError:
 
 
 def path_of(method: str) -> str:
-    """Of a call on the wire."""
+    """The path of a call on the wire."""
     return f"/{SERVICE}/{method}"
 
 

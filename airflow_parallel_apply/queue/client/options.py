@@ -23,5 +23,5 @@ CHANNEL_OPTIONS: Final = (
 
 
 def credentials_of(address: ServiceAddress) -> grpc.ChannelCredentials:
-    """Of an address with TLS."""
+    """The channel credentials for an address with TLS."""
     return grpc.ssl_channel_credentials(*address.certificates())

@@ -135,8 +135,8 @@ class MemoryQueue(Queue):
 
     @contextmanager
     def _settled(self, *, for_reading: bool = False) -> Iterator[None]:
-        """What the block did and saw is durable when this ends, with a result or with an error; for reading, as far
-        as it can be: what the disk refuses now can still be read.
+        """Make durable what the block did and saw, whether it ends with a result or with an error. For reading, only as
+        far as possible: what the disk refuses now can still be read.
         """
         self._check_open()
         journal = self._engine.journal

@@ -32,7 +32,7 @@ HEADER_BYTES: Final = _HEADER.size + _CHECKSUM.size
 
 
 class Kind(Enum):
-    """What a file holds."""
+    """The kind of file: log segment or snapshot."""
 
     LOG = b"L"
     SNAPSHOT = b"S"
@@ -80,7 +80,7 @@ class FrameFile:
             offset = frame.end
 
     def is_torn_at(self, offset: int) -> bool:
-        """Whether what is bad from here on was never durable: no later frame says that it was."""
+        """True if the damage from `offset` on was never durable, because no later frame says that it was."""
         start = self.content.find(_MARKER, offset + 1)
         while start != -1:
             later = self._frame_at(start)

@@ -1,4 +1,4 @@
-"""What the engine writes its changes to: a log on disk (`log`), or nothing."""
+"""The engine's journal: a log on disk (`log`), or nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_parallel_apply.queue.model import Task, TaskId
 
 
 class Journal(Protocol):
-    """Where changes are made durable, in the order in which they are applied."""
+    """Makes changes durable, in the order in which they are applied."""
 
     def append(self, puts: Sequence[Task], deletes: Sequence[TaskId]) -> int:
         """Write one change down, whole or (with an error) not at all; durable once `wait` of the position returns."""
@@ -17,7 +17,7 @@ class Journal(Protocol):
 
     @property
     def position(self) -> int:
-        """Of the last change that was written down."""
+        """The position of the last change that was written down."""
         ...
 
     def wait(self, position: int) -> None:

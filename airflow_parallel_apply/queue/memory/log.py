@@ -27,7 +27,7 @@ FIRST_SEGMENT: Final = 1
 
 
 def segment_path(directory: Path, number: int) -> Path:
-    """Where a segment lies."""
+    """The path of a segment."""
     return directory / f"log-{number:012d}.wal"
 
 
@@ -80,7 +80,7 @@ class Disk:
 
 
 class _Tail(NamedTuple):
-    """Where the log ends; replaced whole, so that it can be read without a lock."""
+    """The end of the log; replaced whole, so that it can be read without a lock."""
 
     descriptor: int
     segment: int
@@ -125,12 +125,12 @@ class Log:
 
     @property
     def synced_position(self) -> int:
-        """Of the last change that is durable."""
+        """The position of the last durable change."""
         return self._synced_position
 
     @property
     def broken(self) -> bool:
-        """Whether nothing can be written any more."""
+        """True once nothing can be written any more."""
         return self._broken is not None
 
     def append(self, puts: Sequence[Task], deletes: Sequence[TaskId]) -> int:

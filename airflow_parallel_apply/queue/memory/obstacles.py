@@ -1,4 +1,4 @@
-"""What a modify's arrivals meet in the memory backend: ids that exist, places that are taken, queues of the other kind.
+"""Obstacles to a modify's arrivals in the memory backend: existing ids, taken places, queues of the other kind.
 
 The caller holds the locks of all queues concerned, so the answer stands until it lets them go.
 """

@@ -30,7 +30,7 @@ _HAS_CLAIMANT: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRecord:
-    """What one modify, claim or renewal left."""
+    """The tasks that one modify, claim or renewal wrote and deleted."""
 
     puts: Sequence[Task]
     deletes: Sequence[TaskId]

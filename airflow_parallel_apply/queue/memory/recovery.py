@@ -37,7 +37,7 @@ class Torn:
 
 @dataclass(slots=True, kw_only=True)
 class Recovered:
-    """What a directory holds."""
+    """The contents of a data directory."""
 
     tasks: dict[int, Task] = field(default_factory=dict)
     """By the numbers of their ids."""
@@ -47,7 +47,7 @@ class Recovered:
     snapshot: Path | None = None
     snapshot_bytes: int = 0
     log_bytes: int = 0
-    """Of the segments that were read."""
+    """Size of the segments that were read."""
     change_count: int = 0
     segments: list[Path] = field(default_factory=list)
     """Those that were read and are kept."""
@@ -126,7 +126,7 @@ def _replay(paths: Sequence[Path], recovered: Recovered) -> None:
 
 
 def _is_unbegun(path: Path) -> bool:
-    """Whether a segment's header is not durable: no frame follows it then. A power loss may leave the size of a write
+    """True if a segment's header is not durable; no frame follows it then. A power loss may leave a write's size
     without its content.
     """
     content = path.read_bytes() if path.stat().st_size <= HEADER_BYTES else None

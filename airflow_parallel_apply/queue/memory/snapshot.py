@@ -28,7 +28,7 @@ _FOOTER: Final = struct.Struct("<Q")
 
 
 def snapshot_path(directory: Path, number: int) -> Path:
-    """Where the snapshot that goes before segment `number` lies."""
+    """The path of the snapshot that precedes segment `number`."""
     return directory / f"snapshot-{number:012d}.tasks"
 
 

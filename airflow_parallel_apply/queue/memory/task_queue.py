@@ -20,8 +20,8 @@ from airflow_parallel_apply.queue.model import QueueStats, Task
 from airflow_parallel_apply.queue.timestamps import microseconds
 
 Place = int
-"""Where a task stands in its queue: its sequence, or in a spread queue its arrival time, and below that its id, all in
-one number, which compares many times faster than they do one after the other.
+"""A task's place in its queue: its sequence, or in a spread queue its arrival time, and below that its id, all in one
+number, which compares many times faster than they do one after the other.
 """
 
 _ID_BITS: Final = 128
@@ -92,7 +92,7 @@ class TaskQueue:
         self.put(claimed)
 
     def has_place_taken(self, sequence: int, leaving: frozenset[int]) -> bool:
-        """Whether a task that stays has this sequence."""
+        """True if a task that stays has this sequence."""
         index = self._order.bisect_left(sequence << _ID_BITS)
         if index == len(self._order):
             return False
@@ -141,7 +141,7 @@ class TaskQueue:
         return [self._tasks[place & _ID] for place in islice(found, count)]
 
     def _leave(self, tasks: Sequence[Task]) -> None:
-        """What `put` counts, back."""
+        """Undo what `put` counted."""
         for task in tasks:
             if task.sequence is not None:
                 self._arrivals.remove(microseconds(task.at))
@@ -168,5 +168,5 @@ def chosen_place(count: int) -> int:
 
 
 def place_of(task: Task) -> Place:
-    """Where a task stands."""
+    """The place of a task."""
     return (microseconds(task.at) if task.sequence is None else task.sequence) << _ID_BITS | task.task_id.int

@@ -34,7 +34,7 @@ class TaskQueues:
         return self._by_name.get(name)
 
     def names(self) -> list[str]:
-        """Of all queues, sorted."""
+        """The names of all queues, sorted."""
         with self._lock:
             return sorted(self._by_name)
 

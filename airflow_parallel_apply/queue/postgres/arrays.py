@@ -12,22 +12,22 @@ from uuid import UUID
 
 
 def plain_array(values: Iterable[object]) -> str:
-    """Of numbers, booleans and what else needs no quotes; None is null."""
+    """An array literal of numbers, booleans and other values that need no quotes; None is null."""
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
 def id_array(ids: Iterable[UUID]) -> str:
-    """Of UUIDs."""
+    """An array literal of UUIDs."""
     return "{" + ",".join([one.hex for one in ids]) + "}"
 
 
 def time_array(moments: Iterable[datetime]) -> str:
-    """Of times with a zone."""
+    """An array literal of times with a zone."""
     return "{" + ",".join(map(_time_text, moments)) + "}"
 
 
 def text_array(texts: Iterable[str | None]) -> str:
-    """Of any texts without NUL; None is null."""
+    """An array literal of texts, which must not contain NUL; None is null."""
     return "{" + ",".join(["NULL" if text is None else _quoted(text) for text in texts]) + "}"
 
 

@@ -159,7 +159,7 @@ def check_version(connection: Connection, statements: Statements) -> None:
 
 
 def translated(error: psycopg.Error, schema: str) -> QueueError:
-    """What an error of the database means while its connection lives."""
+    """Translate an error of the database whose connection is still alive."""
     if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
         return QueueMisconfigured(f"schema {schema} has no queue tables. Hint: {_MIGRATE_HINT}")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):

@@ -35,7 +35,7 @@ from airflow_parallel_apply.queue.preconditions import (
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 _NOT_HELD: Final = "PAQ01"
-"""What the function `finish` raises."""
+"""The SQLSTATE that the function `finish` raises."""
 
 
 def run(connection: Connection, statements: Statements, modify: Modify) -> tuple[Task, ...]:

@@ -12,7 +12,7 @@ from airflow_parallel_apply.postgres.statements import folder
 DEFAULT_SCHEMA: Final = "parallel_apply"
 
 SCHEMA_VERSION: Final = 2
-"""Of the tables that these statements need: the number of the newest migration."""
+"""Version of the tables that these statements need: the number of the newest migration."""
 
 _MAX_SCHEMA_BYTES: Final = 50
 
@@ -34,14 +34,14 @@ class Statements:
 
     @property
     def channel(self) -> str:
-        """Where a modify announces the queues that it changed."""
+        """The channel on which a modify announces the queues that it changed."""
         return f"{self.schema}.task"
 
     def __getitem__(self, name: str) -> bytes:
         return self._texts[name]
 
     def migrations(self, *, above: int) -> tuple[tuple[int, bytes], ...]:
-        """What brings tables of a version to the newest, in order."""
+        """The migrations that bring tables of version `above` to the newest, in order."""
         return tuple((number, text) for number, text in sorted(self._migrations.items()) if number > above)
 
 

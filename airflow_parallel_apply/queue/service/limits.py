@@ -1,4 +1,4 @@
-"""What one client may ask of the service, so that none can bring it down; each is answered with what was exceeded."""
+"""Limits of a single call, so that no client can bring the service down; a refusal names the limit exceeded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ServiceLimits:
     max_message_bytes: int = 16 * 2**20
     max_value_bytes: int = 2**20
     max_entries: int = 50_000
-    """Of one modify, or names and ids of any other call."""
+    """Entries of one modify, or names and ids of any other call."""
     max_wait: timedelta = timedelta(minutes=1)
 
     def __post_init__(self) -> None:

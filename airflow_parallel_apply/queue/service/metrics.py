@@ -1,4 +1,4 @@
-"""What Prometheus may ask: calls by method and outcome, queues by name, the log.
+"""Metrics for Prometheus: calls by method and outcome, queues by name, the log.
 
 ```
 queue_calls_total{method,code}        queue_call_seconds{method}          queue_calls_waiting

@@ -43,7 +43,7 @@ _logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Where and how to serve. Errors: `ValueError`, for an address that is none, or one that needs more safety."""
+    """Where and how to serve. Errors: `ValueError` for an address that is malformed, or that needs TLS and a token."""
 
     data: Path
     listen: str = "127.0.0.1:0"

@@ -10,7 +10,7 @@ from airflow_parallel_apply.queue.model import QueueError
 
 
 class Syncs:
-    """Of one event loop; all but `_sync` runs there."""
+    """Syncs the log for the calls of one event loop; everything but `_sync` runs in that loop."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

@@ -34,7 +34,7 @@ from airflow_parallel_apply.queue.service import queue_pb2 as pb
 from airflow_parallel_apply.queue.timestamps import microseconds, moment_of, utc_microseconds
 
 Fields = dict[str, Any]
-"""Of a message, by their names; None leaves one out."""
+"""The fields of a message by name; None leaves one out."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 

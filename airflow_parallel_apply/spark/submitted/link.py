@@ -33,7 +33,7 @@ class TaskLink:
         self._on_cancel: Callable[[], None] = lambda: None
 
     def first(self) -> ToDriver:
-        """What this driver is for. Then it begins to listen."""
+        """Receive the task's first message, which says what this driver is for, and then begin to listen."""
         work: ToDriver = self._connection.recv()
         threading.Thread(target=self._listen, name="listen to the task", daemon=True).start()
         return work

@@ -1,4 +1,4 @@
-"""What a task and its driver say to each other, as pickled values: both run the same installation as the same user."""
+"""Messages between a task and its driver, as pickled values: both run the same installation as the same user."""
 
 from __future__ import annotations
 

@@ -210,8 +210,8 @@ def _spark_home() -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Of the driver. The executors' Python is at the same path as this one, unless PYSPARK_PYTHON or the setting
-    `spark.pyspark.python` says where.
+    """The driver's environment. The executors' Python is at the same path as this one, unless PYSPARK_PYTHON or the
+    setting `spark.pyspark.python` says otherwise.
     """
     kept = {
         name: value
