@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_parallel_apply.pipeline.check.expected import expected_at_target
+from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.check.open import type_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
@@ -127,6 +127,8 @@ def _target_findings(
         )
         if not is_closed:
             findings += writing.nested_findings(relations)
+        if state is not None:
+            findings += writing.computation_findings(settled_at_target(config, relations, writing.positions()))
         if config.ddl is DdlPolicy.APPLY and not is_closed:
             findings += writing.ddl_findings(relations)
         if copies:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from airflow_parallel_apply.pipeline.check.directory import directory_findings
-from airflow_parallel_apply.pipeline.check.expected import expected_at_target
+from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import TargetError
@@ -27,6 +27,8 @@ def check_run(config: PipelineConfig, source: Source, target: Target, *, source_
     relations = source.relations()
     expected = expected_at_target(config, relations)
     warnings += refuse(target.nested_findings(relations), place="the target", op="open", pipeline=pipeline)
+    settled = settled_at_target(config, relations, target.positions())
+    warnings += refuse(target.computation_findings(settled), place="the target", op="open", pipeline=pipeline)
     warnings += target.check(expected, channels=config.channels, require_empty=False)
     check_routing(routing_of(config, target.colocation(config.tables)), expected)
     tell(warnings)

@@ -89,6 +89,10 @@ class Target(Protocol):
         """Of all followed tables those that are parts of another of them here; whatever DDL is on its way."""
         ...
 
+    def computation_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+        """Of tables that are as the source has them: columns that both sides compute, not by the same expression."""
+        ...
+
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
         """Groups of the tables (`schema.table`) that must share a channel, since the target would refuse a child's row
         before its parent's; none where the role may apply without these checks. Each group, and all of them, by name.

@@ -139,6 +139,9 @@ class MemoryTarget:
     def nested_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
         return ()
 
+    def computation_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+        return ()
+
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
         return ()
 

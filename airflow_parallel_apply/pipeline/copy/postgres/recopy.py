@@ -133,18 +133,18 @@ class Recopy:
         """Errors: all that is in the way, before anything is changed."""
         state = self._registered()
         relations = self._recopying.check()
-        check_target(self._writing, relations, channels=max(state.channels, 1), require_empty=False)
-        with self._writing.transaction("recopy") as connection:
-            found = copy_findings(self._writing, connection, relations, create_tables=False)
-        found += nested_findings(self._writing, self._recopying.followed())
-        refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)
-        self._require_no_renaming(relations)
         left = left_uncomputed(self._config.log_url, self._writing, relations, self._holding.target.positions())
         if left:
             raise self._wrong(
                 "the target does not compute generated columns as the source does",
                 f"Run {'; '.join(left)} at the target, then recopy again.",
             )
+        check_target(self._writing, relations, channels=max(state.channels, 1), require_empty=False)
+        with self._writing.transaction("recopy") as connection:
+            found = copy_findings(self._writing, connection, relations, create_tables=False)
+        found += nested_findings(self._writing, self._recopying.followed())
+        refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)
+        self._require_no_renaming(relations)
 
     def keep_runs_out(self) -> None:
         """From here to the end of the session; what is left of a former run is ended."""

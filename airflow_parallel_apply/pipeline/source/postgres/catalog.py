@@ -295,11 +295,11 @@ def _expressions(
     shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
 ) -> tuple[tuple[str, str], ...]:
     """What computes each generated column. The catalog says it in the names of now; where the message has others, it
-    is what the log has.
+    is what the log has, if anything.
     """
     there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
-    if known is not None and any(there.get(number) != shape.columns[number].name for number in shape.plain):
-        return known.expressions
+    if any(there.get(number) != shape.columns[number].name for number in shape.plain):
+        return known.expressions if known is not None else ()
     return tuple((column.name, column.definition) for column in shape.columns.values() if column.definition)
 
 

@@ -54,6 +54,7 @@ def table_findings(
         for finding in (
             *(_root_findings(row, by_oid[row["root"]], role) if row["is_root"] else ()),
             *(() if row["is_partitioned"] else _identity_findings(row)),
+            *_computation_findings(row, by_oid[row["root"]]),
         )
     )
 
@@ -161,6 +162,19 @@ def _root_findings(row: Mapping[str, Any], table: SourceTable, role: str) -> Ite
             f"row security hides rows of {table.name} from user {role}",
             f"ALTER ROLE {quoted(role)} BYPASSRLS",
             note="As a superuser.",
+        )
+
+
+def _computation_findings(row: Mapping[str, Any], table: SourceTable) -> Iterator[Finding]:
+    """The log has one expression of a column, for all partitions."""
+    for column in row["computed_otherwise"] or ():
+        part = f"{row['schema']}.{row['table']}"
+        yield _finding(
+            table.name,
+            f"the partition {part} computes the column {column} by an expression of its own, so what the target is to "
+            f"compute in {table.name} is not known",
+            note=f"Give the partition the expression of {table.name}, as ALTER TABLE … ALTER COLUMN … SET EXPRESSION "
+            f"for {table.name} does, or leave the table out.",
         )
 
 

@@ -27,6 +27,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection, 
 from airflow_parallel_apply.pipeline.target.postgres.staging import MOST_COLUMNS
 from airflow_parallel_apply.pipeline.target.postgres.standing import (
     about,
+    computation_findings,
     guard_findings,
     privilege_findings,
     table_name,
@@ -101,6 +102,7 @@ def find_trouble(
             findings += _column_findings(table)
             findings += _type_findings(table)
             findings += _key_findings(table, channels)
+        findings += computation_findings(connection, session, tables)
         findings += privilege_findings(connection, session, tables, server["role"])
         findings += guard_findings(connection, session, tables, server["role"])
         if require_empty and not errors(findings):

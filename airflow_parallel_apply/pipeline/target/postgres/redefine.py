@@ -15,15 +15,16 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
-from airflow_parallel_apply.pipeline.target.postgres.expressions import computes, expression_of, type_of
+from airflow_parallel_apply.pipeline.target.postgres.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.fills import filling, has_rows
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
 from airflow_parallel_apply.pipeline.target.postgres.rename_columns import rename_columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions
 
-_FIRST_WITH_SET_EXPRESSION: Final = 170000
+_RECOMPUTED: Final = "is computed otherwise"
 _UNLIKE: Final = (
     psycopg.errors.DatatypeMismatch,
     psycopg.errors.UndefinedColumn,
@@ -47,12 +48,11 @@ class _Alteration:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A column as the target has it. `generated`: empty, "s" (stored) or "v" (virtual), by `expression`."""
+    """A column as the target has it. `generated`: empty, "s" (stored) or "v" (virtual)."""
 
     type_name: str
     generated: str
     is_required: bool
-    expression: str | None
 
 
 _Columns: TypeAlias = Mapping[str, _Found]
@@ -103,7 +103,7 @@ def follow(
         if column.name in columns and columns[column.name].generated:
             _alter(connection, new, _uncomputing(new, column, columns[column.name]), ddl)
     if ddl is not DdlPolicy.SKIP:
-        for alteration in _computations(connection, old, new, columns):
+        for alteration in _computations(connection, session, old, new, columns):
             _alter(connection, new, alteration, ddl)
 
 
@@ -111,7 +111,7 @@ def uncomputed_since(connection: Connection, session: Session, old: Relation, ne
     """Statements by which the target computes what the source computes since an older definition, as far as it does
     not. A copy of the table does not bring that.
     """
-    found = _computations(connection, old, new, _columns(connection, session, new))
+    found = _computations(connection, session, old, new, _columns(connection, session, new))
     return tuple(statement.as_string(connection) for alteration in found for statement in alteration.statements)
 
 
@@ -173,8 +173,8 @@ def _columns(connection: Connection, session: Session, relation: Relation) -> _C
     ).fetchall()
     connection.execute("SELECT set_config('search_path', %s, true)", [path[0] if path else ""])
     return {
-        str(name): _Found(str(type_name), str(generated), bool(is_required), expression)
-        for name, type_name, generated, is_required, expression in found
+        str(name): _Found(str(type_name), str(generated), bool(is_required))
+        for name, type_name, generated, is_required in found
     }
 
 
@@ -236,13 +236,19 @@ def _addition(
     )
 
 
-def _computations(connection: Connection, old: Relation, new: Relation, columns: _Columns) -> Iterator[_Alteration]:
+def _computations(
+    connection: Connection, session: Session, old: Relation, new: Relation, columns: _Columns
+) -> Iterator[_Alteration]:
     for name, definition in new.newly_computed(old):
         if name not in columns:
             yield _computing(new, name, definition)
-    for name, definition in new.recomputed(old):
-        if name in columns and not computes(columns[name].type_name, columns[name].expression, definition):
-            yield _recomputing(connection, new, name, definition, columns[name])
+    for name, _ in new.recomputed(old):
+        if name in columns and not columns[name].generated:
+            # What it holds in older rows is for a copy to tell.
+            yield _Alteration(name, _RECOMPUTED, (), is_certain=False)
+    tables = [table for table in find_tables(connection, [new], schema=session.schema) if table is not None]
+    for column in {one.name: one for one in computed_otherwise(connection, tables, schema=session.schema)}.values():
+        yield _recomputing(connection, column)
 
 
 def _uncomputing(relation: Relation, column: Column, found: _Found) -> _Alteration:
@@ -262,20 +268,10 @@ def _computing(relation: Relation, name: str, definition: str) -> _Alteration:
     return _Alteration(name, "was added as a computed one", (statement,))
 
 
-def _recomputing(connection: Connection, relation: Relation, name: str, definition: str, found: _Found) -> _Alteration:
-    """What a column that the target does not compute holds in older rows is for a copy to tell."""
-    table, column = (
-        sql.SQL("ALTER TABLE {} ").format(sql.Identifier(relation.schema, relation.table)),
-        sql.Identifier(name),
-    )
-    what = "is computed otherwise"
-    if not found.generated:
-        return _Alteration(name, what, (), is_certain=False)
-    if connection.info.server_version >= _FIRST_WITH_SET_EXPRESSION and found.type_name == type_of(definition):
-        alter = sql.SQL("ALTER COLUMN {} SET EXPRESSION AS ({})").format(column, sql.SQL(expression_of(definition)))
-        return _Alteration(name, what, (table + alter,))
-    again = sql.SQL("DROP COLUMN {}, ADD COLUMN {} {}").format(column, column, sql.SQL(definition))
-    return _Alteration(name, what, (table + again,), is_certain=False)
+def _recomputing(connection: Connection, column: Computed) -> _Alteration:
+    statement = sql.Composed([sql.SQL(column.mending(connection))])
+    is_certain = column.is_mended_in_place(connection)
+    return _Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain)
 
 
 def _lacks_type(connection: Connection, alteration: _Alteration) -> bool:

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.exact import find_unlike, inexact_columns, say_retyping, unlike
+from airflow_parallel_apply.pipeline.target.postgres.expressions import require_computed_alike
 from airflow_parallel_apply.pipeline.target.postgres.guards import (
     DELETE,
     INSERT,
@@ -267,6 +268,7 @@ class Replayer:
         new = [self._relations(number) for number in relation_ids if number >= 0 and number not in self._tables]
         if new:
             tables = describe_tables(self._connection, new, schema=self._schema)
+            require_computed_alike(self._connection, tables, schema=self._schema)
             self._beside.begin(tables)
             self._watched.update(table.relation.relation_id for table in tables if self._has_triggers(table))
             self._tables.update(zip((relation.relation_id for relation in new), tables, strict=True))

@@ -8,6 +8,7 @@ from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.target.postgres.expressions import OTHERWISE, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
@@ -86,6 +87,17 @@ def guard_findings(
                 severity=Severity.WARNING,
                 note="Right as it is where it leaves the source's columns as they are: else a run stops.",
             )
+
+
+def computation_findings(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> Iterator[Finding]:
+    """Columns that both sides compute, not by the same expression."""
+    for column in computed_otherwise(connection, tables, schema=session.schema):
+        yield about(
+            column.relation,
+            f"{column.relation.name}, column {column.name}: {OTHERWISE}: {column.difference}",
+            column.mending(connection),
+            column=column.name,
+        )
 
 
 def about(

@@ -37,8 +37,9 @@ from airflow_parallel_apply.pipeline.target.postgres.recopied import read_recopi
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
-from airflow_parallel_apply.pipeline.target.postgres.standing import standing_findings
+from airflow_parallel_apply.pipeline.target.postgres.standing import computation_findings, standing_findings
 from airflow_parallel_apply.pipeline.target.postgres.steps import Steps
+from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.ties import find_ties
 from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.relations import Relations
@@ -91,6 +92,12 @@ class PostgresTarget:
 
     def nested_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
         return nested_findings(self._session, [(relation.schema, relation.table) for relation in relations])
+
+    def computation_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+        with self._session.transaction("check") as connection:
+            found = find_tables(connection, relations, schema=self._session.schema)
+            tables = [table for table in found if table is not None]
+            return tuple(computation_findings(connection, self._session, tables))
 
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
         return find_ties(self._session, tables)

@@ -1,0 +1,143 @@
+"""A column that both sides compute is computed by one expression, or the run stops and says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
+from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.target.postgres.expressions import computed_otherwise
+from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
+from tests.support.ddl_messages import install
+from tests.support.rig import Rig, execute
+
+_TABLE = "CREATE TABLE t (id integer PRIMARY KEY, b integer, g integer GENERATED ALWAYS AS ({}) STORED)"
+_ROWS = "INSERT INTO t (id, b) SELECT i, i FROM generate_series(1, 40) i"
+_STATEMENT = re.compile(r'ALTER TABLE "public"."t" (?:ALTER COLUMN "g" SET EXPRESSION AS \(\(.*?\)\)|DROP COLUMN "g")')
+_OTHERWISE = r"computes the column otherwise than the source: public\.t1? has it as integer as \(b \* 3\)"
+
+
+def follow(rig: Rig, run: Callable[[], object], *, match: str = _OTHERWISE) -> None:
+    """Run into the refusal, do what it says at the target, and run again."""
+    with pytest.raises(FatalError, match=match) as refused:
+        run()
+    found = _STATEMENT.search(str(refused.value))
+    assert found is not None, str(refused.value)
+    execute(rig.target_dsn, found[0])
+    run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+def test_a_target_that_computes_otherwise_is_refused_before_its_first_row(rig: Rig) -> None:
+    execute(rig.source_dsn, _TABLE.format("b * 2"), _ROWS)
+    execute(rig.target_dsn, _TABLE.format("b * 3"))
+    follow(rig, rig.prepare, match=r"(?s)t, column g: the target computes.*SET EXPRESSION AS \(\(b \* 2\)\)")
+
+
+@pytest.mark.parametrize("ddl", list(DdlPolicy))
+@pytest.mark.parametrize("writes", [(), ("UPDATE t SET b = 5 WHERE id < 9",)], ids=["nothing", "rows"])
+def test_a_target_that_computes_otherwise_from_now_on_stops_the_next_run(
+    rig: Rig, ddl: DdlPolicy, writes: Sequence[str]
+) -> None:
+    rig = rig.having(ddl=ddl)
+    rig.both(_TABLE.format("b * 2"))
+    rig.prepare()
+    rig.write(_ROWS)
+    rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)")
+    checked = check_pipeline(rig.config, rig.source, rig.target)
+    found = [finding for finding in checked.findings if finding.column == "g"]
+    assert len(found) == 1
+    assert "SET EXPRESSION AS ((b * 2))" in found[0].fix[0]
+    rig.write(*writes)
+    follow(rig, rig.run)
+
+
+def test_a_target_that_computes_otherwise_in_the_middle_of_a_run_stops_it_before_it_applies(rig: Rig) -> None:
+    rig.both(_TABLE.format("b * 2"))
+    rig.prepare()
+    rig.write(_ROWS)
+    rig.run()
+    rig.write("UPDATE t SET b = 7")
+    rig.capture("r")
+    opened = rig.open("r")
+    execute(rig.target_dsn, "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)")
+    with pytest.raises(FatalError, match=_OTHERWISE):
+        rig.close(opened, rig.apply(opened))
+    follow(rig, rig.run)
+
+
+@pytest.mark.parametrize("table", ["ALTER TABLE t1", "ALTER TABLE t"])
+def test_a_partition_with_an_expression_of_its_own_is_refused_on_either_side(rig: Rig, table: str) -> None:
+    rig.both(
+        _TABLE.format("b * 2") + " PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (50)",
+    )
+    execute(rig.source_dsn, "ALTER TABLE t1 ALTER g SET EXPRESSION AS (b * 4)", _ROWS)
+    with pytest.raises(FatalError, match=r"the partition public\.t1 computes the column g by an expression of its own"):
+        rig.prepare()
+    execute(rig.source_dsn, "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 2)")
+    rig.prepare()
+    rig.run()
+    execute(rig.target_dsn, f"{table} ALTER g SET EXPRESSION AS (b * 3)")
+    follow(rig, rig.run)
+
+
+def test_an_expression_that_reads_what_differs_between_servers_is_refused(rig: Rig) -> None:
+    rig.both(_TABLE.format("b + (tableoid::bigint % 2)::integer"))
+    with pytest.raises(FatalError, match=r'(?s)t, column g: the target computes.*t" DROP COLUMN "g"'):
+        rig.prepare()
+    execute(rig.target_dsn, "ALTER TABLE t DROP COLUMN g")
+    rig.prepare()
+
+
+def test_an_expression_is_the_same_in_any_words_of_its_server(target_dsn: str) -> None:
+    """Of servers of other versions."""
+    execute(
+        target_dsn,
+        "CREATE SCHEMA x",
+        "CREATE FUNCTION x.f(integer) RETURNS integer IMMUTABLE LANGUAGE sql AS 'SELECT $1'",
+        "CREATE TABLE t (id integer PRIMARY KEY, b integer, g integer GENERATED ALWAYS AS (x.f(b) * 2) STORED)",
+    )
+
+    def otherwise(expression: str, *, path: str = "public", role: str | None = None) -> list[str]:
+        definition = f"integer GENERATED ALWAYS AS ({expression}) STORED"
+        relation = Relation(
+            relation_id=1,
+            schema="public",
+            table="t",
+            replica_identity="d",
+            columns=(Column(name="id", type_name="integer", key=True), Column(name="b", type_name="integer")),
+            expressions=(("g", definition),),
+        )
+        with psycopg.connect(target_dsn) as connection:
+            connection.execute("SELECT set_config('search_path', %s, false)", [path])
+            tables = [table for table in find_tables(connection, [relation], schema="parallel_apply") if table]
+            found = [column.name for column in computed_otherwise(connection, tables, schema="parallel_apply")]
+            assert connection.execute("SHOW search_path").fetchone() == (path,)
+            return found
+
+    assert otherwise("(x.f(b) * 2)") == []
+    assert otherwise("(x.f(b) * 2)", path="x, public") == []
+    assert otherwise("x.f(b)*(2)") == []
+    assert otherwise("x.f(b) * 2::bigint") == ["g"]
+    assert otherwise("b * 2") == ["g"]
+    assert otherwise("x.h(b) * 2") == ["g"]
+    assert otherwise("f(b) * 2", path="x, public") == ["g"]
+    assert otherwise("b) STORED, ADD y integer GENERATED ALWAYS AS (b") == ["g"]
+
+
+def test_an_expression_that_changes_on_both_sides_in_turn_is_followed(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.REFUSE, start=Start.COPY)
+    rig.both(_TABLE.format("b * 2"))
+    install(rig.source_dsn)
+    rig.prepare()
+    rig.write(_ROWS, "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 5)", "UPDATE t SET b = 7 WHERE id < 9")
+    follow(rig, rig.run, match=r"the column g of public\.t is computed otherwise")
