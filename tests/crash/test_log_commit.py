@@ -11,7 +11,15 @@ import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.log import WriterOptions, create_log, directory, open_reader, open_writer, writer
+from airflow_parallel_apply.pipeline.log import (
+    WriterOptions,
+    create_log,
+    directory,
+    open_reader,
+    open_writer,
+    publication,
+    unpublished,
+)
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from tests.log_batches import IDENTITY, files_of, history
 
@@ -38,9 +46,9 @@ def seqnos(url: str) -> list[int]:
 
 
 STEPS = {
-    "before the rows are written": (writer, "write_segment"),
-    "before the names are synced": (writer, "sync_directory"),
-    "before the manifest": (writer, "publish"),
+    "before the rows are written": (unpublished, "write_segment"),
+    "before the names are synced": (publication, "sync_directory"),
+    "before the manifest": (publication, "publish"),
     "with the manifest's temporary file written": (os, "link"),
     "with the manifest linked": (directory, "sync_directory"),
 }
@@ -122,7 +130,7 @@ def test_a_segment_that_could_not_be_written_never_becomes_a_gap(url: str, monke
     unlucky = open_writer(url)
     unlucky.append(*history(10, 5))
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "write_segment", full)
+        patch.setattr(unpublished, "write_segment", full)
         with pytest.raises(LogError, match="no space"):
             unlucky.commit(15)
     with pytest.raises(LogError, match="Abandon"):

@@ -8,13 +8,9 @@ from datetime import UTC, datetime
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish, sync_directory
-from airflow_parallel_apply.pipeline.log.manifest import (
-    EMPTY_VIEW,
-    Manifest,
-    identity_bytes,
-    manifest_bytes,
-    read_identity,
-)
+from airflow_parallel_apply.pipeline.log.identity import identity_bytes, read_identity
+from airflow_parallel_apply.pipeline.log.manifest import EMPTY_VIEW, Manifest
+from airflow_parallel_apply.pipeline.log.manifest_file import manifest_bytes
 from airflow_parallel_apply.pipeline.log.options import WriterOptions
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
 from airflow_parallel_apply.pipeline.log.reader import DirectoryLogReader

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.directory import RESTORE, LogDirectory, file_errors
-from airflow_parallel_apply.pipeline.log.manifest import catch_up, load, read_identity
+from airflow_parallel_apply.pipeline.log.identity import read_identity
+from airflow_parallel_apply.pipeline.log.manifest_file import catch_up, load
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Segment
 from airflow_parallel_apply.pipeline.log.schema import ROWS, STORED, TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import read_transactions, verify_segment

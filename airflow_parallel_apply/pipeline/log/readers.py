@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.log.checked_file import checked_bytes, read_checked
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish, sync_directory
-from airflow_parallel_apply.pipeline.log.manifest import checked_bytes, read_checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

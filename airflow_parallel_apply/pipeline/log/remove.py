@@ -11,7 +11,7 @@ from pathlib import Path
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
-from airflow_parallel_apply.pipeline.log.manifest import read_any_identity
+from airflow_parallel_apply.pipeline.log.identity import read_any_identity
 
 
 def remove_log(url: str, *, slot: str) -> bool:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
-from airflow_parallel_apply.pipeline.log import open_reader, writer
+from airflow_parallel_apply.pipeline.log import open_reader, unpublished
 from airflow_parallel_apply.pipeline.partition import key
 from tests.support.rig import Rig
 
@@ -55,7 +55,7 @@ def test_a_log_whose_order_depended_on_batches_is_applied(rig: Rig, monkeypatch:
 
     with monkeypatch.context() as before:
         before.setattr(key, "_time_order", order_of_before)
-        before.setattr(writer, "KEY_ORDER_VERSION", 0)
+        before.setattr(unpublished, "KEY_ORDER_VERSION", 0)
         write_two_batches(rig)
         rig.capture("second")
     log = open_reader(rig.config.log_url)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.pipeline.log.manifest import read_checked
+from airflow_parallel_apply.pipeline.log.checked_file import read_checked
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver
 from tests import former

@@ -1,0 +1,46 @@
+"""A log's identity: the source and slot whose changes it holds, written once, into `log.json`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.log.checked_file import checked_bytes, read_checked
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory
+from airflow_parallel_apply.pipeline.log.protocol import LOG_FORMAT, LogIdentity
+
+
+def identity_bytes(identity: LogIdentity) -> bytes:
+    """The content of `log.json`."""
+    return checked_bytes(
+        {
+            "log_id": identity.log_id,
+            "system_identifier": identity.system_identifier,
+            "database": identity.database,
+            "slot": identity.slot,
+            "publication": identity.publication,
+            "bucket_count": identity.bucket_count,
+            "created": identity.created.isoformat(),
+            "format": identity.format,
+        }
+    )
+
+
+def read_identity(directory: LogDirectory) -> LogIdentity:
+    """Read a log's identity. `LogError` when there is no log, or one that another version wrote."""
+    identity = read_any_identity(directory)
+    if identity.format != LOG_FORMAT:
+        raise LogError(
+            f"{directory.root} is a log of format {identity.format}, and this version knows {LOG_FORMAT}",
+            hint="Run the pipeline to its end with the version that wrote it, `parallel-apply drop`, then start=equal.",
+        )
+    return identity
+
+
+def read_any_identity(directory: LogDirectory) -> LogIdentity:
+    """As `read_identity`, of a log of any format."""
+    body = {"format": 1, **read_checked(directory.identity_path)}
+    try:
+        return LogIdentity(**{**body, "created": datetime.fromisoformat(body["created"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise LogError(f"{directory.identity_path} is not a log's identity: {error!r}") from error
