@@ -48,7 +48,7 @@ def table_findings(
     by_oid = {table.oid: table for table in followed}
     cursor = connection.cursor(row_factory=dict_row)
     cursor.execute(statement("check_tables"), {"oids": list(by_oid)})
-    return tuple(
+    found = [
         finding
         for row in cursor.fetchall()
         for finding in (
@@ -56,7 +56,9 @@ def table_findings(
             *(() if row["is_partitioned"] else _identity_findings(row)),
             *_computation_findings(row, by_oid[row["root"]]),
         )
-    )
+    ]
+    cursor.execute(statement("check_names"), {"oids": list(by_oid)})
+    return (*found, *(_name_finding(row, by_oid[row["root"]]) for row in cursor))
 
 
 def _server_findings(server: Mapping[str, Any], *, is_first_run: bool) -> Iterator[Finding]:
@@ -163,6 +165,19 @@ def _root_findings(row: Mapping[str, Any], table: SourceTable, role: str) -> Ite
             f"ALTER ROLE {quoted(role)} BYPASSRLS",
             note="As a superuser.",
         )
+
+
+def _name_finding(row: Mapping[str, Any], table: SourceTable) -> Finding:
+    text = "text[]" if row["is_array"] else "text"
+    alter = f"ALTER TABLE {quoted(table.schema, table.table)} ALTER COLUMN {quoted(row['column'])} TYPE {text}"
+    return _finding(
+        table.name,
+        f"{table.name} has the column {row['column']} as {row['type']}, whose values read as names of objects: when "
+        "one is renamed, older rows read otherwise, and no row is sent",
+        *((alter,) if row["is_plain"] else ()),
+        note="On both sides, if the target has the table; or keep the objects' numbers, as oid. Otherwise leave the "
+        "table out.",
+    )
 
 
 def _computation_findings(row: Mapping[str, Any], table: SourceTable) -> Iterator[Finding]:
