@@ -1,4 +1,4 @@
-"""What a pipeline is told by its user, checked once, at the edge.
+"""A pipeline's parameters, as its user gives them, checked once, at the edge.
 
 Connections are not part of it: they carry secrets, and travel as `Endpoint`, whose text form hides them.
 """
@@ -27,7 +27,7 @@ _LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 class Start(StrEnum):
-    """What the first run finds."""
+    """The state of the target that the first run finds, or makes."""
 
     COPY = "copy"
     """The target's tables have no rows, and get the source's."""
@@ -38,8 +38,8 @@ class Start(StrEnum):
 
 
 class DdlPolicy(StrEnum):
-    """What happens at a DDL message (`parallel_apply.send_ddl('…')` at the source), and where a table's columns were
-    changed there without one.
+    """The reaction to a DDL message (`parallel_apply.send_ddl('…')` at the source), and to columns that were changed
+    there without one.
     """
 
     REFUSE = "refuse"
@@ -64,7 +64,7 @@ class PartitionerName(StrEnum):
 
 
 class StoreName(StrEnum):
-    """Where a channel's events wait."""
+    """The kind of place where a channel's events wait."""
 
     LOG = "log"
 
@@ -83,7 +83,7 @@ class TablePatterns:
     exclude: tuple[str, ...] = ()
 
     def matches(self, schema: str, table: str) -> bool:
-        """Whether the table is followed."""
+        """True if the table is followed."""
         name = f"{schema}.{table}"
         return any(fnmatchcase(name, pattern) for pattern in self.include) and not any(
             fnmatchcase(name, pattern) for pattern in self.exclude
@@ -92,21 +92,21 @@ class TablePatterns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where a database is: a URL, kept out of every text form. PostgreSQL's may have libpq's `key=value` form, too."""
+    """A database's URL, kept out of every text form. PostgreSQL's may have libpq's `key=value` form, too."""
 
     conn_id: str
     url: str = field(repr=False)
     ledger: Endpoint | None = None
-    """Of a target: where its pipelines' ledger is; None: in the target's own database."""
+    """A target's place for its pipelines' ledger; None: the target's own database."""
 
     @property
     def steering(self) -> Endpoint:
-        """Of a target: the database of its pipelines' ledger, and of their queue where none is named."""
+        """A target's database for its pipelines' ledger, and for their queue where none is named."""
         return self.ledger or self
 
     @property
     def scheme(self) -> str:
-        """What chooses the source's or the target's implementation."""
+        """The URL's scheme, which chooses the implementation of the source or target."""
         found = _SCHEME.match(self.url)
         return _ALIASES.get(found[1], found[1]) if found else POSTGRESQL
 
@@ -125,7 +125,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEndpoint:
-    """Where a pipeline's queue is, if not in its target's database: a PostgreSQL database, or a service (`grpc://`,
+    """The place of a pipeline's queue, if not its target's database: a PostgreSQL database, or a service (`grpc://`,
     `grpcs://`). The connection string may hold a password or a token, and is kept out of every text form.
     """
 
@@ -169,8 +169,8 @@ class PipelineConfig:
     unit_max_bytes: int = 256 * 2**20
     """Bounds what a lane claims at once, in bytes of values; one larger epoch is still one unit."""
     error_values: bool = False
-    """Whether errors about applied changes quote the rows that the target refused: their table, column and key they
-    tell anyway. Errors stand in task logs, XCom, the queue and `status`.
+    """True: errors about applied changes quote the rows that the target refused; they name table, column and key
+    anyway. Errors stand in task logs, XCom, the queue and `status`.
     """
     lease: timedelta = timedelta(seconds=30)
     lease_timeout: timedelta = timedelta(minutes=30)

@@ -28,7 +28,7 @@ from typing import Any
 
 
 class ConflictReason(StrEnum):
-    """What a unit met that its channel alone cannot resolve."""
+    """The reason why a unit's channel cannot resolve a conflict alone."""
 
     UNIQUE = "unique"
     EXCLUSION = "exclusion"

@@ -1,4 +1,5 @@
-"""What a URL's scheme names: an occupant of ours, imported late, or one that was installed beside this package.
+"""Finds the occupant that a URL's scheme names: one of ours, imported late, or one that was installed beside this
+package.
 
 A room that goes by schemes has a table, scheme → `module:name`, and a group of entry points. A distribution brings an
 occupant so::

@@ -1,1 +1,1 @@
-"""What a person does with a pipeline from outside: looks at it, watches it, removes it, purges its log."""
+"""Administration of a pipeline from outside: its status, waiting for it, its removal, the purge of its log."""

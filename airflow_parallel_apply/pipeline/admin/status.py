@@ -35,7 +35,7 @@ from airflow_parallel_apply.queue.protocol import Queue
 
 
 class ChannelState(StrEnum):
-    """What a channel is doing."""
+    """The activity of a channel."""
 
     IDLE = "idle"
     WAITING = "waiting"
@@ -81,7 +81,7 @@ class PipelineStatus:
     oldest_time: datetime | None = None
     """Commit time of the first transaction that some channel lacks; None without the log, or when there is none."""
     log_bytes: int | None = None
-    """Of the log's row files; None without the log."""
+    """Size of the log's row files; None without the log."""
     warnings: tuple[Finding, ...] = ()
     channels: tuple[ChannelStatus, ...]
     copy: CopyProgress | None = None
@@ -97,7 +97,7 @@ class PipelineStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """What the queue tells of a generation, if it was asked: the coordinator's state, and each channel's head."""
+    """A generation as its queue shows it, if that was asked: the coordinator's state, and each channel's head."""
 
     is_known: bool = True
     state: CoordinatorState | None = None
@@ -178,7 +178,7 @@ def read_status(
 
 
 def _copying(pipeline: str, copy: CopyProgress) -> PipelineStatus:
-    """Of a pipeline that is not registered yet: that comes with the end of its copy."""
+    """The status of a pipeline that is not registered yet, because its copy has not ended."""
     return PipelineStatus(
         pipeline=pipeline,
         owner=None,
@@ -212,7 +212,7 @@ def _told(value: Any) -> Any:
 def _look(
     target: Target, endpoint: Endpoint, queue: QueueEndpoint | None, state: PipelineState
 ) -> tuple[_Seen, list[Finding]]:
-    """What the generation's tasks tell, or why they do not."""
+    """Read the generation's tasks, or find why they cannot be read."""
     if state.queue and (queue is None or queue.place != state.queue):
         if state.clean_stop_seqno is not None:
             return _Seen(), []
@@ -275,12 +275,12 @@ def _channel(
 
 
 def _is_short(state: CoordinatorState | None, seqno: int, planned: int) -> bool:
-    """Whether there is more to do for a channel."""
+    """True if there is more to do for a channel."""
     return seqno < (planned if state is None or state.until_seqno is None else min(planned, state.until_seqno))
 
 
 def _is_behind(head: Task | None, state: CoordinatorState, seqno: int, planned: int) -> bool:
-    """Whether another channel's failure is what a channel waits for: nothing above it is handed out, and no
+    """True if a channel waits because another one has failed: nothing above the failure is handed out, and no
     serialization point or merge point is reached.
     """
     if head is None:

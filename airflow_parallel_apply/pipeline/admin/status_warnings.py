@@ -1,4 +1,4 @@
-"""What a person should know of a pipeline before it becomes trouble: its slot, its log's disk, torn transactions."""
+"""Warnings of a pipeline's status, given before there is trouble: its slot, its log's disk, torn transactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.source.open import source_connector
 
 MUCH_WAL_BYTES: Final = 2 * 2**30
 _LITTLE_DISK: Final = 0.1
-"""Of the file system's size."""
+"""Free part of a file system below which it counts as nearly full."""
 
 
 def torn_warnings(low: int, high: int, *, is_owned: bool) -> Sequence[Finding]:
@@ -33,7 +33,7 @@ def torn_warnings(low: int, high: int, *, is_owned: bool) -> Sequence[Finding]:
 
 
 def disk_warnings(log_url: str, log_bytes: int) -> Sequence[Finding]:
-    """Whether the log's file system is nearly full, as this process sees it."""
+    """Warn of a log's file system that is nearly full, as this process sees it."""
     root = LogDirectory.from_url(log_url).root
     with file_errors(root):
         disk = shutil.disk_usage(root)

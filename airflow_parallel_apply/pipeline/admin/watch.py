@@ -41,8 +41,8 @@ class LeaseView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a look found. `reason`: why a run would have something to do, or None. Then `generation` is the pipeline's
-    and the rest the log's, for those who look on without the log.
+    """The result of a look. `reason`: why a run would have something to do, or None. Then `generation` is the
+    pipeline's and the rest is the log's, for a watcher that cannot see the log.
     """
 
     reason: str | None = None
@@ -102,7 +102,7 @@ def changes_since(config: PipelineConfig, source: Endpoint, target: Endpoint, be
 
 
 def source_is_past(config: PipelineConfig, source: Endpoint, time: datetime) -> bool:
-    """Whether everything with an earlier commit time has committed at the source."""
+    """True if everything with an earlier commit time has committed at the source."""
     with closing(open_source(source, config)) as looking:
         return looking.is_past(time)
 
@@ -123,7 +123,7 @@ def lease_view(pipeline: str, target: Endpoint) -> LeaseView:
 
 
 def _is_covered(log: LogReader, ledger: Ledger, applied_seqno: int, interval: Interval) -> bool:
-    """Whether all of an interval is applied: by a run that ended there or later, or by what the log shows behind it."""
+    """True if all of an interval is applied: a run ended there or later, or the log shows it."""
     covered = ledger.covered_time(applied_seqno)
     if covered is not None and covered >= interval.end:
         return True

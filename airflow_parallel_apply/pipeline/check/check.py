@@ -30,7 +30,7 @@ from airflow_parallel_apply.queue.open import is_service, look_at_queue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What was found, errors first, and the tables that were looked at."""
+    """The findings, errors first, and the tables that were looked at."""
 
     pipeline: str
     findings: tuple[Finding, ...]
@@ -38,7 +38,7 @@ class Checked:
 
     @property
     def is_good(self) -> bool:
-        """Whether a run may start; it may all the same meet warnings."""
+        """True if a run may start; there may be warnings all the same."""
         return not errors(self.findings)
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _target_findings(
 
 
 def _queue_findings(queue: QueueEndpoint | None) -> Sequence[Finding]:
-    """Whether it answers; that of the target comes with the target."""
+    """Find out whether the queue answers; a queue in the target's database is looked at with the target."""
     if queue is None:
         return ()
     try:

@@ -65,7 +65,7 @@ def probe(directory: Path) -> Iterator[Path]:
 
 
 def _links(directory: Path) -> bool:
-    """Whether a hard link refuses a name that exists: law 7 rests on that."""
+    """True if a hard link refuses a name that exists: law 7 rests on that."""
     with probe(directory) as first, probe(directory) as second:
         try:
             os.link(first, second)

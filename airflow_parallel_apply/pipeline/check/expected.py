@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.versions import Versions
 
 
 def expected_at_target(config: PipelineConfig, relations: Sequence[Relation]) -> tuple[Relation, ...]:
-    """Of the source's tables as they are now, those that the target has to have in the same form.
+    """The tables of the source, as they are now, that the target has to have in the same form.
 
     None where the target may lack what DDL on its way will bring; else those that no change of columns lies before or
     within the backlog. A target that is right for the backlog is wrong for what comes behind such a change, and the

@@ -1,4 +1,4 @@
-"""Whether a target holds the copies in favour of which its log passes over changes."""
+"""Checks that a target holds the copies in favour of which its log passes over changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether source and target hold the same rows, and where not."""
+"""Compares source and target: whether they hold the same rows, and which rows differ."""
 
 from airflow_parallel_apply.pipeline.compare.compare import Comparison, Difference, TableComparison, compare
 

@@ -80,7 +80,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether all tables are; true for none."""
+        """True if all tables are equal, also if there is none."""
         return all(table.equal for table in self.tables)
 
 
@@ -153,7 +153,7 @@ class _Pairs:
         return left, right
 
     def cancel(self) -> None:
-        """What all of them are asked now."""
+        """Cancel the queries under way on all sides."""
         for side in tuple(self._opened):
             side.cancel()
 

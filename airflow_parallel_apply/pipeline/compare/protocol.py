@@ -36,7 +36,7 @@ class ComparedSide(Protocol):
     """Not thread-safe. Errors: `Unavailable`, `ConfigurationError`, `TargetError`."""
 
     name: str
-    """What people call the side."""
+    """The side's name in messages."""
 
     def tables(self) -> list[SourceTable]:
         """All ordinary tables, by name."""

@@ -154,14 +154,14 @@ class MergePoints:
         return chosen[-1]
 
     def _is_pointless(self, state: CoordinatorState, point: MergePoint) -> bool:
-        """Whether a unit failed that the merge would have to apply too: then the failure is what a person must see."""
+        """True if a unit failed that the merge would have to apply, too: then a person has to see the failure."""
         if state.failure is None:
             return False
         highest = max(position.seqno for position in self._session.target.positions())
         return state.failure.seqno <= max(highest, point.until_seqno)
 
     def _heads(self, state: CoordinatorState) -> list[Task]:
-        """What each channel would do next, but for barriers."""
+        """The task that each channel would do next, barriers left aside."""
         queues = [self._names.channel(channel) for channel in range(state.channels)]
         heads = [head for queue in queues for head in self._queue.tasks(queue, limit=1)]
         return [head for head in heads if head.value["kind"] != Kind.BARRIER]

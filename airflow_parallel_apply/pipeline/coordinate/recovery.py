@@ -33,7 +33,7 @@ Replan = Callable[[int | None], None]
 
 
 class Recovery:
-    """Of one generation. Not thread-safe where `session` is not."""
+    """Recovers one generation. Not thread-safe where `session` is not."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Recovery:
     def _misfit(
         self, state: CoordinatorState, tasks: Mapping[str, Sequence[Task]], positions: Sequence[Position]
     ) -> str | None:
-        """What does not fit, in words; None where everything does."""
+        """Say in words what does not fit; None if everything does."""
         low = low_watermark(positions)
         planned = {epoch.number: epoch for epoch in self._session.ledger.epochs(above_seqno=low)}
         for position in positions:
@@ -127,8 +127,8 @@ class Recovery:
 
 
 def _is_open(state: CoordinatorState, task: Task, arrived: Container[int]) -> bool:
-    """Whether a task of the queue `serial` is one of the state's merge point, or one whose barriers all channels have
-    reached.
+    """True if a task of the queue `serial` belongs to the state's merge point, or if all channels have reached its
+    barriers.
     """
     if is_merge(task):
         return state.merging is not None and state.merging.number == task.value["number"]

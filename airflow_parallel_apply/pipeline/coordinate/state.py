@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.errors import ConflictReason, FatalError
 
 
 class Phase(StrEnum):
-    """Where a generation is in its life."""
+    """The phase of a generation's life."""
 
     RUNNING = "running"
     STOPPING = "stopping"
@@ -72,9 +72,9 @@ class MergePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorState:
-    """What steers a generation. `until_seqno` is None while the source is being captured up to the run's bound.
-    `merged_count` merge points were closed, the last at epoch `merged_epoch`; `merge_streak` of them lay close to the
-    one before.
+    """The state that steers a generation. `until_seqno` is None while the source is being captured up to the run's
+    bound. `merged_count` merge points were closed, the last at epoch `merged_epoch`; `merge_streak` of them lay close
+    to the one before.
     """
 
     phase: Phase
@@ -136,12 +136,12 @@ class CoordinatorState:
         return state
 
     def fails_below(self, seqno: int) -> bool:
-        """Whether a unit that starts at a seqno is held up for good (law 4)."""
+        """True if a unit that starts at a seqno is held up for good (law 4)."""
         return self.failure is not None and self.failure.seqno < seqno
 
     def holds_up(self, first_seqnos: Iterable[int]) -> bool:
-        """Whether a unit may not be begun now: while the channels merge, or where any of the epochs that it takes
-        together starts above a failure.
+        """True if a unit may not begin now: the channels merge, or one of the epochs that it takes together starts
+        above a failure.
         """
         return self.merging is not None or any(map(self.fails_below, first_seqnos))
 

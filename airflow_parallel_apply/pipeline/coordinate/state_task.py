@@ -1,4 +1,4 @@
-"""Where the coordinator's state is kept: one parked task, read and moved by its version."""
+"""The task that keeps the coordinator's state: parked, read, and moved by its version."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def moved(task: Task, after: CoordinatorState) -> Change:
 
 
 def refuses_others(error: DependencyError, task: Task) -> bool:
-    """Whether a modify was refused for another task than the state's: then reading the state anew does not help."""
+    """True if a modify was refused for another task than the state's: then reading the state anew does not help."""
     refused = (*error.changes, *error.deletes, *error.depends)
     return any(failure.task_id != task.task_id for failure in refused)
 

@@ -34,7 +34,7 @@ _NAMESPACE: Final = UUID("5c5f2b0e-58b4-4c0e-8f1e-0d3f7f6a9a11")
 
 
 class Kind(StrEnum):
-    """What a claimed task asks its lane to do."""
+    """The work that a claimed task asks of its lane."""
 
     BRANCH = "branch"
     BARRIER = "fence"
@@ -44,7 +44,7 @@ class Kind(StrEnum):
 
 
 def prefix_of(pipeline: str, scope: str) -> str:
-    """Of the queues of all generations of a pipeline into one target."""
+    """The prefix of the queues of all generations of a pipeline into one target."""
     return f"{pipeline}@{scope}/" if scope else f"{pipeline}/"
 
 
@@ -60,7 +60,7 @@ class Names:
 
     @property
     def prefix(self) -> str:
-        """Of every queue of this generation."""
+        """The prefix of every queue of this generation."""
         return f"{prefix_of(self.pipeline, self.scope)}{self.generation}/"
 
     @property
@@ -161,5 +161,5 @@ def merge_task(names: Names, number: int) -> Insert:
 
 
 def is_merge(task: Task) -> bool:
-    """Of a task of the queue `serial`."""
+    """True if a task of the queue `serial` is a merge."""
     return bool(task.value.get("kind") == Kind.MERGE)

@@ -59,7 +59,7 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
 def copy_findings(
     config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
 ) -> tuple[Finding, ...]:
-    """What keeps a copy from being made. Reads only. Errors: the pipeline's."""
+    """Find what keeps a copy from being made. Reads only. Errors: the pipeline's."""
     try:
         connector = _connector(source, target)
     except ConfigurationError as error:
@@ -68,13 +68,15 @@ def copy_findings(
 
 
 def read_progress(target: Endpoint, pipeline: str) -> CopyProgress | None:
-    """Of the pipeline's last copy; None when there is none, or nothing at all. Errors: the pipeline's."""
+    """The progress of the pipeline's last copy; None if there was no copy, or there is no pipeline. Errors: the
+    pipeline's.
+    """
     found = (connector.progress(target, pipeline) for connector in _connectors_to(target))
     return next((progress for progress in found if progress is not None), None)
 
 
 def is_copying(target: Endpoint, pipeline: str) -> bool:
-    """Whether a session that lives copies for the pipeline. Errors: the pipeline's."""
+    """True if a live session copies for the pipeline. Errors: the pipeline's."""
     return any(connector.is_copying(target, pipeline) for connector in _connectors_to(target))
 
 
@@ -91,7 +93,7 @@ def _connector(source: Endpoint, target: Endpoint) -> CopyConnector:
 
 
 def _connectors_to(target: Endpoint) -> Iterator[CopyConnector]:
-    """Of all pairs with this target: it alone is asked what was copied, whatever the source is."""
+    """Connectors of all pairs with this target: it alone knows what was copied, whatever the source is."""
     return (_opened(pair) for pair in COPIES.known() if pair.endswith(f"{_TO}{target.scheme}"))
 
 

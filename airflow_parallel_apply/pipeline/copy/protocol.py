@@ -1,4 +1,4 @@
-"""What a copy is made of, and who carries its rows: `Copier`, as `Stage` is for the lanes.
+"""The copy's protocol: its parts, and the `Copier` that carries their rows, as a `Stage` does for the lanes.
 
 Law: a part's rows and its mark commit in one transaction of the target, or not at all; a part that bears a mark is not
 copied again, whatever Spark retries or runs twice; and a mark is refused once another copy began.
@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
 NO_GENERATION: Final = 0
-"""Of a pipeline that no run has opened yet."""
+"""The generation of a pipeline that no run has opened yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class FirstCopy(AbstractContextManager["FirstCopy"], Protocol):
     """One attempt at a first run's copy; while it is open no other one of this pipeline begins."""
 
     told: list[str]
-    """What was made, in sentences for the user."""
+    """Sentences for the user that say what was made."""
 
     def rehearse(self) -> tuple[Finding, ...]:
         """Refuse by name, before anything is made: tables that are missing or have rows of somebody else's, or that
@@ -167,7 +167,7 @@ class FirstCopy(AbstractContextManager["FirstCopy"], Protocol):
 
 
 class CopyConnector(Protocol):
-    """What a pair of schemes names: copies rows from its source to its target. Made without arguments."""
+    """Copies rows between the source and the target of one pair of schemes. Made without arguments."""
 
     def first_copy(
         self,
@@ -203,15 +203,15 @@ class CopyConnector(Protocol):
         ...
 
     def findings(self, config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
-        """What at the target keeps a copy from being made. Reads only."""
+        """Find what keeps a copy from being made at the target. Reads only."""
         ...
 
     def progress(self, target: Endpoint, pipeline: str) -> CopyProgress | None:
-        """Of the pipeline's last copy; None when there is none, or nothing at all."""
+        """The progress of the pipeline's last copy; None if there was no copy, or there is no pipeline."""
         ...
 
     def is_copying(self, target: Endpoint, pipeline: str) -> bool:
-        """Whether a session that lives copies for the pipeline."""
+        """True if a live session copies for the pipeline."""
         ...
 
 

@@ -35,11 +35,11 @@ class PipelineState:
     owner: str | None
     lease_until: datetime | None
     is_owned: bool
-    """Whether the owner's lease lasted when this was read, by the ledger's clock."""
+    """True if the owner's lease lasted when this was read, by the ledger's clock."""
     clean_stop_seqno: int | None
     """The seqno of the last clean shutdown, None while a run is under way or after a crash."""
     queue: str = ""
-    """Where the generation's tasks are, as a `QueueEndpoint` names its place; empty: in the ledger's own database."""
+    """The place of the generation's tasks, as a `QueueEndpoint` names it; empty: the ledger's own database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class ConflictCount:
     table: str | None
     count: int
     last_seqno: int
-    """Where the channels met, the last time."""
+    """The seqno at which the channels last met."""
     last_time: datetime
 
 
@@ -73,7 +73,7 @@ class RoutedPositions(Protocol):
     """A target, as far as a change of routing concerns it."""
 
     def routing_digest(self) -> str:
-        """Of the routing that the positions were made for; empty where there are none."""
+        """The digest of the routing that the positions were made for; empty where there are none."""
         ...
 
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int: ...
@@ -84,7 +84,7 @@ class Ledger(Protocol):
 
     # --- set-up ---
     def is_installed(self) -> bool:
-        """Whether the ledger's tables are there; reads only."""
+        """True if the ledger's tables are there; reads only."""
         ...
 
     def migrate(self) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ class Ledger(Protocol):
 
     # --- run bounds ---
     def run_bounds(self, run_id: str) -> RunBounds | None:
-        """What is frozen; None for a run that never opened."""
+        """The frozen bounds of a run; None for a run that never opened."""
         ...
 
     def freeze_run(self, run_id: str, until_offset: Offset, interval: Interval | None = None) -> RunBounds:
@@ -201,7 +201,7 @@ class Ledger(Protocol):
         ...
 
     def is_planned(self, unit: Unit) -> bool:
-        """Whether a unit ends where the plan says: at the end of its epoch, or between the transactions of a serial
+        """True if a unit ends where the plan says: at the end of its epoch, or between the transactions of a serial
         one.
         """
         ...
@@ -244,7 +244,7 @@ class Ledger(Protocol):
 
 
 class LedgerConnector(Protocol):
-    """What a ledger's scheme names, where it is not in the target's own database. Made without arguments."""
+    """Opens a ledger that is not in the target's own database, by its scheme. Made without arguments."""
 
     def open(self, endpoint: Endpoint, pipeline: str, *, target: Callable[[], str]) -> Ledger:
         """A ledger for one thread; connects when first used. `target`: names the target's database, which the ledger

@@ -25,7 +25,7 @@ LAST_SEQNO: Final = 2**63 - 1
 
 
 class Operation(StrEnum):
-    """What a log row does to its key, or to its table."""
+    """The effect of a log row on its key, or on its table."""
 
     INSERT = "I"
     UPDATE = "U"
@@ -37,12 +37,12 @@ class Operation(StrEnum):
 
     @property
     def is_row(self) -> bool:
-        """Whether it changes one row; the others are statements, and their transaction is critical."""
+        """True if it changes one row; the others are statements, and their transaction is critical."""
         return self not in (Operation.TRUNCATE, Operation.MESSAGE)
 
 
 class Mark(StrEnum):
-    """What capture saw in a transaction that the planner must know; structure, not policy."""
+    """Facts about a transaction that capture saw and the planner must know; structure, not policy."""
 
     TRUNCATE = "truncate"
     MESSAGE = "message"
@@ -71,7 +71,7 @@ class Column:
     generated: bool | None = None
 
     def is_as(self, other: Column) -> bool:
-        """Whether both are one column, unchanged, as far as their logs' versions tell. What older rows have of it does
+        """True if both are one column, unchanged, as far as their logs' versions tell. What older rows have of it does
         not count.
         """
         return (
@@ -117,8 +117,8 @@ class Relation:
     renaming: Renaming | None = None
     """Takes place before the first row of this version."""
     first_seqno: int | None = None
-    """Where its first row is; `NO_SEQNO` where the log had the version before any row of it, as a copy registers it;
-    None in a log of an older version.
+    """The seqno of its first row; `NO_SEQNO` where the log had the version before any row of it, as a copy registers
+    it; None in a log of an older version.
     """
 
     @property
@@ -133,8 +133,8 @@ class Relation:
 
     @property
     def by_image(self) -> bool:
-        """Whether its rows are told apart by all their values: without a key, and old rows come whole. Such a table
-        is a multiset; its rows lie in one bucket.
+        """True if its rows are told apart by all their values: it has no key, and old rows come whole. Such a table is
+        a multiset; its rows lie in one bucket.
         """
         return self.replica_identity == "f" and not self.key_indexes
 
@@ -150,7 +150,7 @@ class Relation:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether it is known which columns these are."""
+        """True if the columns have the source's own numbers, which tell them apart for good."""
         return all(column.number is not None for column in self.columns)
 
     def to_json(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class Relation:
         )
 
     def is_as(self, other: Relation) -> bool:
-        """Whether both define a table alike, as far as each knows; ids do not count."""
+        """True if both define a table alike, as far as each knows; ids do not count."""
         return (
             (self.schema, self.table, self.replica_identity, self.canonical)
             == (other.schema, other.table, other.replica_identity, other.canonical)

@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 
 
 class EpochKind(StrEnum):
-    """Whether the channels apply it side by side, or one lane alone while everything else stands still."""
+    """The way an epoch is applied: by the channels side by side, or by one lane while everything else stands still."""
 
     PARALLEL = "parallel"
     SERIAL = "serial"
@@ -130,7 +130,7 @@ class StagedTable:
 
     relation_id: int
     staging: str
-    """Where it waits, in the target's own words."""
+    """The place where it waits, in the target's own words."""
     inserts: int
     updates: int
     deletes: int

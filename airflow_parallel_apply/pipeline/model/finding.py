@@ -1,4 +1,4 @@
-"""What a check finds: how bad it is, where, what, and the commands that fix it.
+"""A check's findings: how bad each is, where it is, what it is, and the commands that fix it.
 
 A finding is said once, where the thing is looked at (`source/postgres/check.py`, `target/postgres/check.py`, …).
 `parallel-apply check` shows it; `prepare` and `open` refuse to go on with one that is an error, in the same words.
@@ -17,7 +17,7 @@ _SHOWN_COMMANDS: Final = 3
 
 
 class Severity(StrEnum):
-    """What a run does about it."""
+    """The consequence for a run."""
 
     ERROR = "error"
     """Nothing starts."""
@@ -50,7 +50,7 @@ class Finding:
     fix: tuple[str, ...] = ()
     """Commands, one after the other, each complete."""
     note: str = ""
-    """What a command cannot do or say: a restart, another choice."""
+    """Advice that no command can express: a restart, another choice."""
 
     def __str__(self) -> str:
         """In one line, with what fixes it."""
@@ -81,7 +81,7 @@ def new_finding(
 def general_findings(
     side: Side, product: str, major: int, *, is_standby: bool, oldest: int, newest: int
 ) -> Iterator[Finding]:
-    """What holds for every server. `major`: its major version; up to `newest` the product was tested."""
+    """Find what is wrong with any server. `major`: its major version; the product was tested up to `newest`."""
     if major < oldest:
         yield new_finding(side, "version", f"the server is version {major}", note=f"Use {product} {oldest} or later.")
     elif major > newest:

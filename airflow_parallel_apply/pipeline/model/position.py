@@ -24,5 +24,5 @@ def low_watermark(positions: Iterable[Position]) -> int:
 
 
 def all_equal(positions: Iterable[Position]) -> bool:
-    """Whether every channel stopped at the same seqno: only then may the routing change."""
+    """True if every channel stopped at the same seqno: only then may the routing change."""
     return len({position.seqno for position in positions}) <= 1

@@ -1,4 +1,4 @@
-"""What a removal did and what it left: said at the end of `drop`, whichever of its parts could be reached."""
+"""The report of a removal: what it did and what it left; shown at the end of `drop`, whichever parts were reached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Of one side, or of all. `done`: sentences; nothing in it and nothing left means that all was gone already."""
+    """A removal of one side, or of all. `done`: sentences; nothing in it and nothing left means that all was gone
+    already.
+    """
 
     done: tuple[str, ...] = ()
     left: tuple[Leftover, ...] = ()

@@ -41,11 +41,11 @@ class Sighting:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Of the columns that every relation message names."""
+        """The numbers of the columns that every relation message names."""
         return frozenset(range(1, self.last_number + 1)) - {*self.absent, *self.generated}
 
     def is_as(self, other: Sighting) -> bool:
-        """Whether both saw the same."""
+        """True if both saw the same."""
         return replace(self, offset=other.offset) == other
 
     def to_json(self) -> list[Any]:

@@ -118,7 +118,7 @@ class ByShard:
         return int(channel_of(np.array([number % BUCKET_COUNT]), self._channels)[0]), number
 
     def _conditions(self, channel: int, shard: str) -> Iterator[str]:
-        """Of which one holds for a row of the channel."""
+        """Conditions of which exactly one holds for a row of the channel."""
         mine = [name for name, found in self._listed.items() if found == channel]
         if mine:
             yield f"{shard} IN ({_texts(mine)})"

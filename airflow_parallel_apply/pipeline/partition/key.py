@@ -75,7 +75,9 @@ _KINDS: Final = {
 
 
 def key_kind(base_type: str, *, is_enum: bool, is_deterministic: bool) -> KeyKind:
-    """Of a column: its type's name, without modifiers and below all domains; whether its collation compares bytes."""
+    """The kind of a key column, from its type's name, without modifiers and below all domains, and from whether its
+    collation compares bytes.
+    """
     if is_enum:
         return KeyKind.OTHER_EXACT
     kind = _KINDS.get(base_type, KeyKind.NOT_CANONICAL)
@@ -106,7 +108,7 @@ def join(columns: Sequence[pa.StringArray]) -> pa.StringArray:
 
 
 def buckets(table: str, keys: pa.StringArray) -> Numbers:
-    """Of keys of the table `schema.table`. Keys are not null."""
+    """The buckets of keys of the table `schema.table`. Keys are not null."""
     prefix = table.encode() + b"\0"
     digest = xxhash.xxh64_intdigest
     # A call takes 70 ns, which is less than gathering keys of equal length for a vectorised hash does.
@@ -120,7 +122,7 @@ def table_bucket(table: str) -> int:
 
 
 def keyless_buckets(seqno: Numbers, fragno: Numbers) -> Numbers:
-    """Of rows without a key: spread evenly, the same when they are captured again."""
+    """The buckets of rows without a key: spread evenly, and the same when the rows are captured again."""
     with np.errstate(over="ignore"):
         seeds = np.full(len(seqno), SEED, dtype=np.uint64)
         hashes = _hash_long(fragno.astype(np.uint64), _hash_long(seqno.astype(np.uint64), seeds))

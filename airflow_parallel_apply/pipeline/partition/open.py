@@ -39,7 +39,7 @@ _OURS: Final[dict[str, Callable[[Routing], Partitioner]]] = {
 
 
 def routing_of(config: PipelineConfig, ties: Sequence[Sequence[str]] = ()) -> Routing:
-    """What a pipeline's parameters ask for, the shard list read. Errors: `ConfigurationError`."""
+    """The routing that a pipeline's parameters ask for, with the shard list read. Errors: `ConfigurationError`."""
     return Routing(
         channels=config.channels,
         partitioner=config.partitioner,

@@ -1,4 +1,4 @@
-"""What a partitioner is: a pure function from a row of the log to its channel, told twice, in Arrow and in Spark SQL.
+"""The partitioner's protocol: a pure function from a row of the log to its channel, given in Arrow and in Spark SQL.
 
 Law 1: rows of one key lie in one channel. Law 2 follows from it, since a channel keeps the order of its rows. Both
 notations give one answer; a lane compares what Spark counted with what the plan counted, and refuses any difference.
@@ -31,8 +31,8 @@ CRITICAL: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Of rows, one line each. `channels`: from 0, or UNKNOWN or CRITICAL. `shards`: of a whole partitioner, numbers
-    that are equal where the shards are (hashes may collide: then two shards of one channel count as one).
+    """The places of rows, one line each. `channels`: from 0, or UNKNOWN or CRITICAL. `shards`: for a whole partitioner,
+    numbers that are equal where the shards are (hashes may collide: then two shards of one channel count as one).
     """
 
     channels: Numbers
@@ -44,7 +44,7 @@ class Partitioner(Protocol):
 
     @property
     def is_whole(self) -> bool:
-        """Whether transactions are placed as a whole; only then may a row be UNKNOWN or CRITICAL."""
+        """True if transactions are placed as a whole; only then may a row be UNKNOWN or CRITICAL."""
         ...
 
     @property

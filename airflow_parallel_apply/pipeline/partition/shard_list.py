@@ -34,7 +34,7 @@ class ShardHash(StrEnum):
 
 
 class Default(StrEnum):
-    """What happens to shards that are not listed, where no channel is named for them."""
+    """The treatment of shards that are not listed, where the file names no channel for them."""
 
     HASH = "hash"
     CRITICAL = "critical"
@@ -42,7 +42,7 @@ class Default(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardList:
-    """What the file says, in an order of its own: two files that mean the same make the same routing digest."""
+    """The file's contents, in an order of its own: two files that mean the same make the same routing digest."""
 
     channels: tuple[tuple[str, int], ...] = ()
     default: Default | int = Default.HASH

@@ -78,7 +78,7 @@ class Gap:
 
 
 def gap_before(log: LogReader, applied_seqno: int, start: datetime) -> Gap | None:
-    """What lies between the applied transactions and an interval's start; None where nothing is captured there."""
+    """The gap between the applied transactions and an interval's start; None where nothing is captured there."""
     first = applied_seqno + 1
     captured = log.state().last_seqno
     if captured < first:
@@ -90,7 +90,7 @@ def gap_before(log: LogReader, applied_seqno: int, start: datetime) -> Gap | Non
 
 
 def _running_maximum(log: LogReader, seqno: int) -> datetime:
-    """Of the commit times up to `seqno`, which the log has."""
+    """The greatest commit time up to `seqno`, which the log has."""
     state = log.state()
     segments = state.segments
     index = bisect_left(segments, seqno, key=lambda segment: segment.last_seqno)

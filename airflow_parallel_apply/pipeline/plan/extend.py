@@ -20,7 +20,7 @@ _WINDOW_TRANSACTIONS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What one call added to the plan."""
+    """The addition of one call to the plan."""
 
     planned_seqno: int
     epochs: tuple[Epoch, ...]

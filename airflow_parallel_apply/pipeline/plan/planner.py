@@ -133,8 +133,8 @@ def _critical(marks: pa.ChunkedArray) -> dict[int, Reason]:
 
 @dataclass(frozen=True, slots=True)
 class _Loads:
-    """What every epoch (one a line) brings every channel (one a column). `unweighed`: rows of which `bytes_` says
-    nothing, in files of an older version.
+    """The load that every epoch (one a line) brings every channel (one a column). `unweighed`: rows whose size `bytes_`
+    does not contain, in files of an older version.
     """
 
     rows: Numbers

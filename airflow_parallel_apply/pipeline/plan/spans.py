@@ -1,4 +1,4 @@
-"""Where epochs end: transactions in, spans of them out. Loops over epochs, never over transactions.
+"""Cuts transactions into epochs: transactions in, spans of them out. Loops over epochs, never over transactions.
 
 Units:   an epoch closes before it would pass `max_changes` rows or `max_bytes` of values, before a critical
          transaction, at a cut (the frozen end of a run), and at the end of what is there. One transaction larger than
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from airflow_parallel_apply.pipeline.model.epoch import EpochKind, Reason
 
 _SMALL_ROWS: Final = 2_000
-"""What lies between two barriers and has no more rows is replayed by one lane sooner than the channels drain for it."""
+"""Rows between two barriers up to which one lane replays them sooner than the channels would drain for them."""
 
 _SMALL_CRITICAL_ROWS: Final = 500
 """A critical transaction with more rows may be a large load: it stays an epoch of its own, which is applied in sets."""

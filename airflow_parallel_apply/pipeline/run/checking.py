@@ -1,4 +1,4 @@
-"""What every run checks, whatever was checked before it, and what it tells of it."""
+"""The checks of every run, whatever was checked before it, and their reports."""
 
 from __future__ import annotations
 

@@ -126,7 +126,9 @@ def _judge(
 
 
 def _tidy(tasks: PipelineQueue, generation: int) -> None:
-    """What the run did is judged: a queue that is away now keeps no run red. The next run sweeps again."""
+    """Remove the run's tasks. The run is judged by now, so a queue that cannot be reached does not turn it red; the
+    next run sweeps again.
+    """
     try:
         tasks.sweep(below=generation + 1)
     except QueueUnavailable as error:
@@ -134,6 +136,6 @@ def _tidy(tasks: PipelineQueue, generation: int) -> None:
 
 
 def _is_early(seqno: int, ledger: Ledger, opened: OpenedRun) -> bool:
-    """Whether a stop came before the run's bound."""
+    """True if a stop came before the run's bound."""
     bounds = ledger.run_bounds(opened.run_id)
     return bounds is None or bounds.until_seqno is None or seqno < bounds.until_seqno

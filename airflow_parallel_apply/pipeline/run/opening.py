@@ -155,14 +155,16 @@ def _refuse_known_gap(log: LogReader, session: PipelineSession, run_id: str) -> 
 
 
 def _goes_first(log: LogReader, session: PipelineSession, run_id: str) -> int | None:
-    """What has to be applied before a run that waits for the lease: of many that wait only the next one has to look."""
+    """The seqno up to which others have to apply before a run that waits for the lease. Of many that wait, only the
+    next one has to look.
+    """
     bounds = session.ledger.run_bounds(run_id)
     gap = None if bounds is None else gap_ahead(log, session.target, bounds)
     return None if gap is None else gap.last_seqno
 
 
 def _bring_next(log: LogReader, session: PipelineSession, source: Source, bounds: RunBounds) -> None:
-    """Whether there is a gap, the next transaction tells: where an owner kept `capture` from it, bring it now."""
+    """Capture the next transaction, which tells whether there is a gap, where an owner kept `capture` from doing so."""
     if bounds.from_time is None or bounds.until_seqno is not None:
         return
     state = log.state()

@@ -37,7 +37,7 @@ class PipelineQueue:
         self._scope = scope
 
     def names(self, generation: int) -> Names:
-        """Of a generation's queues."""
+        """The names of a generation's queues."""
         return Names(pipeline=self._pipeline, generation=generation, scope=self._scope)
 
     def require(self, state: PipelineState) -> None:
@@ -65,7 +65,7 @@ class PipelineQueue:
                     self._delete(task.ref)
 
     def close(self) -> None:
-        """Of its connections; idempotent."""
+        """Close the queue's connections; idempotent."""
         self.queue.close()
 
     def _generations(self) -> Iterator[tuple[int, str]]:
@@ -85,7 +85,7 @@ class PipelineQueue:
 
 
 def is_in_target(state: PipelineState) -> bool:
-    """Whether there are tasks, or were some, in the target's own database; its tables are there then."""
+    """True if there are, or were, tasks in the target's own database; its tables are there then."""
     return state.generation > 0 and not state.queue
 
 

@@ -33,10 +33,10 @@ from airflow_parallel_apply.queue.open import prepare_queue
 _logger = logging.getLogger(__name__)
 
 FIRST_CAPTURE_CHANGES: Final = 200_000
-"""What the capture task itself brings; the lanes capture the rest while they apply."""
+"""Changes that the capture task itself brings; the lanes capture the rest while they apply."""
 
 _TRIES: Final = 3
-"""Of a first run whose tables change while it begins."""
+"""Attempts of a first run whose tables change while it begins."""
 
 
 def prepare(

@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 def seeded_state(session: PipelineSession, config: PipelineConfig, until_seqno: int | None) -> CoordinatorState:
-    """What a generation begins with: everything above the low watermark is to be fed."""
+    """The state with which a generation begins: everything above the low watermark is to be fed."""
     low = low_watermark(session.target.positions())
     return CoordinatorState(
         phase=Phase.RUNNING,
@@ -38,8 +38,8 @@ def seeded_state(session: PipelineSession, config: PipelineConfig, until_seqno: 
 
 
 def replanner(opened: OpenedRun, session: PipelineSession, config: PipelineConfig, log: LogReader) -> Replan:
-    """What a coordinator does before it starts over on a target that has lost commits, among which the plan's end may
-    be. Before the run's bound is known, the capture's next step plans.
+    """Return what a coordinator does before it starts over on a target that has lost commits, among which the plan's
+    end may be. Before the run's bound is known, the capture's next step plans.
     """
 
     def replan(until_seqno: int | None) -> None:
@@ -53,8 +53,8 @@ def replanner(opened: OpenedRun, session: PipelineSession, config: PipelineConfi
 def reviver(
     opened: OpenedRun, session: PipelineSession, config: PipelineConfig, tasks: PipelineQueue, replan: Replan
 ) -> Callable[[Coordinator], None]:
-    """What a coordinator does when the queue has no tasks of its generation: `OwnershipLost` when that is over; else
-    the queue was lost, and is filled anew. `session`: the coordinator's own session.
+    """Return what a coordinator does when the queue has no tasks of its generation: `OwnershipLost` if that is over;
+    else the queue was lost, and is filled anew. `session`: the coordinator's own session.
     """
 
     def revive(coordinator: Coordinator) -> None:

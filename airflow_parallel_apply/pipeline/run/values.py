@@ -1,4 +1,4 @@
-"""What the steps of a run hand to each other through XCom: copies, for people and for addressing (law 8)."""
+"""Values that the steps of a run hand to each other through XCom: copies, for people and for addressing (law 8)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_parallel_apply.pipeline.source.protocol import Prepared
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureReport:
-    """What the capture task did."""
+    """The capture task's report."""
 
     prepared: Prepared
     bounds: RunBounds

@@ -68,7 +68,7 @@ class LogStore:
 
 
 def _unordered(segments: Sequence[Segment], relations: Sequence[Relation]) -> tuple[int, ...]:
-    """Where an older rule ordered rows: relations whose key is one column that may be a time, or a domain over one."""
+    """Relations whose rows an older rule ordered: their key is one column that may be a time, or a domain over one."""
     if all(segment.order_version == KEY_ORDER_VERSION for segment in segments):
         return ()
     return tuple(relation.relation_id for relation in relations if _may_be_time(relation))

@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.model.epoch import Unit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBranch:
-    """Where a unit's rows are: Parquet files, and the filters that leave only its rows of them.
+    """The place of a unit's rows: Parquet files, and the filters that leave only its rows of them.
 
     `condition`: Spark SQL over the log's columns; None where the unit takes every channel's rows. `committed`, of a
     merge point: the seqno that the row's channel has committed before, in Spark SQL too. `unordered`: relations whose
@@ -31,7 +31,7 @@ class FileBranch:
 
 
 class Store(Protocol):
-    """Where the rows of channels can be read. It is asked in the process that stages."""
+    """Finds where the rows of channels can be read. The process that stages asks it."""
 
     def branch(self, unit: Unit) -> FileBranch:
         """Say where a unit's rows are. Whoever asks again is told of the same rows: a retry, or the next claimant.

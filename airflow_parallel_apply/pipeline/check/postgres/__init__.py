@@ -1,1 +1,1 @@
-"""What is checked where both ends are PostgreSQL."""
+"""Checks for pipelines whose source and target are both PostgreSQL."""

@@ -51,7 +51,9 @@ def type_findings(
 def _types(
     config: PipelineConfig, source: Endpoint, wanted: Sequence[tuple[Relation, TargetTable | None]]
 ) -> list[TypeDefinition]:
-    """Of all columns where the table is missing, else of those that it lacks: others may have a type of their own."""
+    """The types of all columns of a missing table, and of the columns that an existing one lacks; others may have their
+    own.
+    """
     name = f"parallel_apply {config.pipeline} check"
     with closing(SourceSession(source, application_name=name)) as session, session.errors("check"):
         missing = [relation for relation, table in wanted if table is None]

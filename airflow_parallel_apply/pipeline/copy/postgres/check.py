@@ -1,4 +1,4 @@
-"""What at the target keeps a copy from being made, beside what keeps any run from applying. Reads only."""
+"""Checks what keeps a copy from being made at the target, beside what keeps any run from applying. Reads only."""
 
 from __future__ import annotations
 

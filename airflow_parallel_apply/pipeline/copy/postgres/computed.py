@@ -1,4 +1,4 @@
-"""What a copy of tables does not bring: the target's generated columns as the source's are by now."""
+"""Recomputes what a copy of tables does not bring: the target's generated columns, as the source's are by now."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Definitions:
 
 
 def read_definitions(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> Definitions:
-    """Of these tables of the source. Errors: psycopg's own."""
+    """Read the definitions of these tables of the source. Errors: psycopg's own."""
     names = {
         "schemas": [relation.schema for relation in relations],
         "tables": [relation.table for relation in relations],

@@ -188,12 +188,12 @@ class InitialCopy:
             raise cut_off(order.pipeline)
 
     def _is_there(self, snapshot: str) -> bool:
-        """Whether the source still knows the snapshot."""
+        """True if the source still knows the snapshot."""
         with self._reading.errors("copy"), self._reading.another() as looking:
             return see_snapshot(looking, snapshot)
 
     def _definitions(self, connection: Connection) -> Definitions:
-        """Of the tables that are missing at the target, where they are to be made."""
+        """The definitions of tables that are missing at the target, if they are to be created."""
         missing: list[Relation] = []
         if self._config.create_tables:
             found = find_tables(connection, self._relations, schema=DEFAULT_SCHEMA)

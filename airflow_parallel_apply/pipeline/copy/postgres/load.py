@@ -28,7 +28,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection, 
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
 
 CHUNK_BYTES: Final = 64 * 2**10
-"""What is sent to the target at once: fewer calls, and no more than the processor's cache takes."""
+"""Bytes sent to the target at once: few calls, and no more than the processor's cache takes."""
 _MESSAGE_BYTES: Final = 2**20
 _LOCK_TIMEOUT: Final = "10s"
 """Who waits for an exclusive lock at the source waits for the copy, and the copy's next part would wait for him."""
@@ -36,7 +36,7 @@ _LOCK_TIMEOUT: Final = "10s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What went into one COPY."""
+    """The totals of one COPY."""
 
     rows: int
     text_bytes: int
@@ -103,7 +103,7 @@ def see_snapshot(connection: psycopg.Connection[Any], snapshot: str) -> bool:
 
 
 def cut_off(pipeline: str) -> Unavailable:
-    """What a forgotten snapshot means: no part can be copied any more."""
+    """The error for a snapshot that the source has forgotten: no part can be copied any more."""
     return Unavailable(
         "the copy was cut off: the source no longer knows its snapshot",
         op="copy",

@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection, 
 _STATEMENTS_AT_ONCE: Final = 200
 _INDEX_SESSIONS: Final = 4
 _INDEX_MEMORY: Final = "256MB"
-"""Of each of these sessions."""
+"""Memory of each of these sessions."""
 
 
 def make_tables(connection: Connection, definitions: Definitions) -> tuple[int, ...]:

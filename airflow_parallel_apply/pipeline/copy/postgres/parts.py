@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.postgres.statements import statements
 
 PART_BYTES: Final = 64 * 2**20
-"""Of a table on disk: some seconds of work, so that neither a retry nor an uneven end costs much."""
+"""Size of a part on the source's disk: some seconds of work, so that neither a retry nor an uneven end costs much."""
 MOST_PARTS: Final = 5_000
 
 
@@ -35,7 +35,7 @@ class StoredTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a followed table's rows go, and which columns are sent. `is_careful`: it may store other values."""
+    """The table that a followed table's rows go to, and the columns sent. `is_careful`: it may store other values."""
 
     relation: Relation
     oid: int

@@ -66,7 +66,7 @@ from airflow_parallel_apply.pipeline.target.protocol import Recopied
 _logger = logging.getLogger(__name__)
 
 _TRIES: Final = 3
-"""Of a copy whose tables change while it waits for them."""
+"""Attempts at a copy whose tables change while it waits for them."""
 _PUBLISH_TRIES: Final = 5
 _LOCK_TIMEOUT: Final = "30s"
 _LEASE: Final = timedelta(minutes=2)

@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection, 
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 _CHANNEL: Final = "copy"
-"""What stands for the channel in the names of a copy's sessions."""
+"""Stands for the channel in the names of a copy's sessions."""
 _END_TIMEOUT: Final = timedelta(seconds=5)
 TEXT_PER_BYTE: Final = 0.8
 """COPY text for a byte on disk, before anything was measured."""
@@ -57,7 +57,7 @@ class CopyState:
 
 
 def copy_sessions(pipeline: str, copy_id: str) -> str:
-    """What the names of a copy's sessions at the target begin with; `Session.end_holders` knows their form."""
+    """The prefix of the names of a copy's sessions at the target; `Session.end_holders` knows their form."""
     return f"pa:{pipeline_tag(pipeline)}:{_CHANNEL}:{claim_tag(copy_id)}"
 
 
@@ -90,7 +90,7 @@ class CopyRecord:
                 )
 
     def is_held(self) -> bool:
-        """Whether somebody copies for this pipeline now; needs nothing of ours to be there."""
+        """True if somebody copies for this pipeline now; needs nothing of ours to be there."""
         with self._session.errors("copy"):
             return self._run("is_held").fetchone() == (True,)
 
@@ -155,7 +155,7 @@ class CopyRecord:
             return tuple(part for (part,) in self._run("missing", copy_id=copy_id))
 
     def part(self, copy_id: str, number: int) -> CopyPart | None:
-        """What to copy; None when it is copied already. Errors: `OwnershipLost` when this copy is over."""
+        """The part to copy; None if it is copied already. Errors: `OwnershipLost` when this copy is over."""
         found = list(self._run("part", copy_id=copy_id, part=number))
         if not found:
             raise OwnershipLost("another copy began, or this one failed", op="copy")
@@ -199,7 +199,7 @@ class CopyRecord:
             self._run("register")
 
     def progress(self) -> CopyProgress | None:
-        """Of the pipeline's last copy; None when there is none."""
+        """The progress of the pipeline's last copy; None if there was none."""
         state = self.state()
         if state is None:
             return None
@@ -252,13 +252,15 @@ def empty_tables(connection: Connection, session: Session, tables: Sequence[sql.
 
 
 def read_progress(target: Endpoint, pipeline: str) -> CopyProgress | None:
-    """Of the pipeline's last copy; None when there is none, or nothing at all. Errors: the pipeline's."""
+    """The progress of the pipeline's last copy; None if there was no copy, or there is no pipeline. Errors: the
+    pipeline's.
+    """
     with closing(Session(target.url, pipeline=pipeline, schema=DEFAULT_SCHEMA)) as session:
         return CopyRecord(session).progress()
 
 
 def is_copying(target: Endpoint, pipeline: str) -> bool:
-    """Whether a session that lives copies for the pipeline. Errors: the pipeline's."""
+    """True if a live session copies for the pipeline. Errors: the pipeline's."""
     with closing(Session(target.url, pipeline=pipeline, schema=DEFAULT_SCHEMA)) as session:
         return CopyRecord(session).is_held()
 

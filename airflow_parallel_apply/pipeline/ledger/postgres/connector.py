@@ -1,4 +1,4 @@
-"""What the scheme `postgresql` names as a ledger beside a target elsewhere."""
+"""Opens ledgers of the scheme `postgresql` for targets that are elsewhere."""
 
 from __future__ import annotations
 

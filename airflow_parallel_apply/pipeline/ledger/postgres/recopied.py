@@ -25,7 +25,7 @@ def require_no_recopy(connection: Connection, session: Session, generation: int)
 
 
 def knows_recopied(connection: Connection, session: Session, known: Set[str]) -> bool:
-    """Whether these are all the copies that the ledger knows. Errors: psycopg's own."""
+    """True if the ledger knows no other copies than these. Errors: psycopg's own."""
     names = {"pipeline": session.pipeline, "known": sorted(known)}
     return connection.execute(ledger_sql(session, "recopied", "unknown"), names).fetchone() == (False,)
 
