@@ -115,7 +115,7 @@ def queue_latency() -> None:
 
 @app.command()
 def parse() -> None:
-    """What parsing the DAG `parallel_apply` costs over an empty DAG."""
+    """Measure what parsing the DAG `parallel_apply` costs over an empty DAG."""
     from benchmarks.parse import REPEATS, measure_parse
 
     dag = Path(__file__).parent.parent / "dags" / "parallel_apply.py"

@@ -1,4 +1,4 @@
-"""What the source writes while it is measured how fast others follow: a history has tables, a start, and changes.
+"""Histories that the source writes, to measure how fast others follow: each has tables, a start, and changes.
 
 All of them write the same way each time: what is random comes from a seed.
 """
@@ -15,7 +15,7 @@ from airflow_parallel_apply.demo.history import create_tables, load_tables, run_
 from airflow_parallel_apply.demo.postgres import PostgresServer
 
 TPCB_CHANGES: Final = 4
-"""Of one transaction of pgbench's TPC-B: three updates and an insertion."""
+"""Changes of one transaction of pgbench's TPC-B: three updates and an insertion."""
 
 _ITEMS: Final = "CREATE TABLE item (id bigint PRIMARY KEY, n bigint NOT NULL, note text NOT NULL)"
 _FILL: Final = "INSERT INTO item SELECT g, 0, md5(g::text) FROM generate_series(1, {rows}) g"

@@ -1,4 +1,4 @@
-"""Where the time goes inside one Spark job: the same unit, with one step more each time."""
+"""Shows where the time goes inside one Spark job: the same unit, with one step more each time."""
 
 from __future__ import annotations
 

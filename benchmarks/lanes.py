@@ -27,7 +27,7 @@ _runs: Final = count()
 
 
 class StageKind(StrEnum):
-    """What reads the log."""
+    """The reader of the log."""
 
     SPARK = "spark"
     """The product: Spark scans, filters, sorts."""

@@ -16,7 +16,7 @@ _KINDS: Final = (
     ("postgres:", "a session of PostgreSQL"),
     ("multiprocessing", "a lane"),
 )
-"""What a command line holds, and what such a process is."""
+"""Pairs of a part of a command line and what such a process is."""
 
 
 class PeakMemory:

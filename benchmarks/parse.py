@@ -1,4 +1,4 @@
-"""What parsing the DAG costs: a process that parses it, against one that parses an empty DAG."""
+"""Measures what parsing the DAG costs: a process that parses it, against one that parses an empty DAG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make bench` is told: the variables BENCH_…, checked once. Empty means the default."""
+"""Settings of `make bench`: the variables BENCH_…, checked once. Empty means the default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BenchSettings:
     """Runs of a new Spark server before the others: its JVM compiles what they use. Told apart, and not hidden."""
     channels: tuple[int, ...] = (1, 2, 4)
     workload_changes: int = 300_000
-    """Of each history of `workloads`, but the one with the large transaction."""
+    """Changes of each history of `workloads`, but the one with the large transaction."""
 
     def __post_init__(self) -> None:
         for name in ("transactions", "scale", "repeats", "warm_ups", "workload_changes"):

@@ -1,4 +1,4 @@
-"""What is measured, in which order, and how often. Kinds take turns, so that a slow minute of the machine hits all."""
+"""The measurements, their order and number. Kinds take turns, so that a slow minute of the machine hits all."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Kind:
 
     @property
     def median_seconds(self) -> float:
-        """Of all measurements."""
+        """The median of all measurements."""
         return median(self.seconds)
 
     @property

@@ -46,7 +46,9 @@ _DURATION: Final = re.compile(r"duration: ([0-9.]+) ms  (?:statement|execute)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one step. Server seconds are processor time of sessions that ended in it, or of those that the step left."""
+    """The cost of one step. Server seconds are processor time of sessions that ended in it, or of those that the step
+    left.
+    """
 
     step: str
     statements: int
@@ -176,7 +178,7 @@ def _from(log: Path, place: int) -> str:
 
 
 def _processor_seconds(server: PostgresServer) -> float:
-    """Of the postmaster, of its children that have ended, and of those that live."""
+    """Processor time of the postmaster, of its children that have ended, and of those that live."""
     processes = [server.pid, *map(int, Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split())]
     ticks = 0
     for process in processes:

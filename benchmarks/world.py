@@ -37,8 +37,8 @@ SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "max_wal_size": "8GB",
     "checkpoint_timeout": "30min",
 }
-"""Of both servers. PostgreSQL's own apply worker commits with synchronous_commit=off whatever the server says, so ours
-does here: a crash of the target may cost either the last moments, and either applies them again.
+"""Settings of both servers. PostgreSQL's own apply worker commits with synchronous_commit=off whatever the server says,
+so ours does here: a crash of the target may cost either the last moments, and either applies them again.
 """
 
 _DATABASE: Final = "bench"
@@ -70,7 +70,7 @@ class World:
     slots: list[str]
     """For PostgreSQL's own replication, one for each measurement."""
     end_offset: int = 0
-    """Of the last transaction."""
+    """The end of the last transaction."""
     capture_seconds: float = 0.0
     _numbers: Iterator[int] = field(default_factory=count)
 

@@ -38,7 +38,7 @@ SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "shared_buffers": "512MB",
     "max_wal_size": "8GB",
 }
-"""Of the server that all queues in PostgreSQL share."""
+"""Settings of the server that all queues in PostgreSQL share."""
 
 _READY_SECONDS: Final = 300.0
 _numbers: Final = count()
@@ -54,7 +54,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where everything lies, and what runs."""
+    """The directory and the servers that contenders use."""
 
     directory: Path
     server: PostgresServer

@@ -57,7 +57,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Large:
-    """What was found."""
+    """The latencies that were measured."""
 
     latencies: Sequence[Latencies]
     fill_seconds: float

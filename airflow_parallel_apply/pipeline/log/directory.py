@@ -30,7 +30,7 @@ RESTORE: Final = (
     "Restore the log's directory from a copy. Without one, start anew: parallel-apply drop, empty the target's tables, "
     "a new log_url, start=copy."
 )
-"""What to do about a log that is damaged: nothing else has what it holds."""
+"""The hint for a damaged log: nothing else has what it holds."""
 _TEMPORARY_PREFIX: Final = ".tmp-"
 _LOCAL_HOSTS: Final = ("", "localhost")
 
@@ -136,7 +136,7 @@ def sync_directory(path: Path) -> None:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether the file is one that a crashed `publish` may have left."""
+    """True if a crashed `publish` may have left the file."""
     return path.name.startswith(_TEMPORARY_PREFIX)
 
 

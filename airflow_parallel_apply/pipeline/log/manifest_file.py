@@ -27,7 +27,7 @@ _FORMER_WORDS: Final = {
     "below_lsn": "below_offset",
     "lsn": "offset",
 }
-"""Of offsets, in manifests that older versions wrote, whose sources were all PostgreSQL's."""
+"""Names of offsets in manifests of older versions, whose sources were all PostgreSQL's."""
 
 
 def load(directory: LogDirectory) -> LogView:

@@ -24,7 +24,7 @@ def _utc_now() -> datetime:
 
 
 def log_exists(url: str) -> bool:
-    """Whether there is a log. `ConfigurationError` for a URL that no log can have."""
+    """True if there is a log. `ConfigurationError` for a URL that no log can have."""
     path = LogDirectory.from_url(url).identity_path
     with file_errors(path):
         return path.exists()

@@ -52,7 +52,7 @@ class WriterOptions:
             raise ConfigurationError("log writer: small_file_bytes is above segment_file_bytes")
 
     def is_small(self, segment: Segment) -> bool:
-        """Whether the segment should be merged with its neighbours when they are small, too."""
+        """True if the segment should be merged with its neighbours when they are small, too."""
         return (
             segment.file_bytes < self.small_file_bytes
             and memory_bytes(segment) < self.buffer_bytes // _SMALL_PART_OF_BUFFER
@@ -60,10 +60,10 @@ class WriterOptions:
 
 
 def memory_bytes(segment: Segment) -> int:
-    """What the segment's rows take in memory, about."""
+    """The memory that the segment's rows take, about."""
     return rows_memory_bytes(segment.row_count, segment.byte_count)
 
 
 def rows_memory_bytes(row_count: int, byte_count: int) -> int:
-    """What rows with so many bytes of values take in memory, about."""
+    """The memory that rows with so many bytes of values take, about."""
     return byte_count + _ROW_MEMORY_BYTES * row_count

@@ -25,17 +25,17 @@ class WriterFenced(LogError):
 
 
 KEY_ORDER_VERSION: Final = 1
-"""Of what `partition.key.key_order` returns. Under 0 the number of a time could depend on its batch; numbers of
-different versions do not make neighbours of one key's rows. A segment that says nothing of it is of 0.
+"""Version of what `partition.key.key_order` returns. Under 0 the number of a time could depend on its batch; numbers of
+different versions do not make neighbours of one key's rows. A segment that does not name its version has 0.
 """
 
 LOG_FORMAT: Final = 2
-"""What this version writes and reads. 1, which says nothing of itself, had a row's values as a list."""
+"""Format that this version writes and reads. A log of format 1 does not name it, and has a row's values as a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIdentity:
-    """What a log is a log of. Written once, when it is created."""
+    """A log's identity: the source and slot whose changes it holds. Written once, when the log is created."""
 
     log_id: str
     system_identifier: str
@@ -68,19 +68,19 @@ class Segment:
     row_count: int
     transaction_count: int
     byte_count: int
-    """Of the values, uncompressed."""
+    """Size of the values, uncompressed."""
     file_bytes: int
-    """Of the row file."""
+    """Size of the row file."""
     checksum: str
     last_commit_time: datetime
     """The greatest commit time up to its end, as in `LogState`."""
     row_groups: tuple[RowGroup, ...]
     order_version: int = 0
-    """Of the rule by which the least recent of its rows got their `key_order`."""
+    """Version of the rule by which the least recent of its rows got their `key_order`."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether its first transaction began in the segment before it."""
+        """True if its first transaction began in the segment before it."""
         return self.first_fragno > 0
 
 
@@ -100,8 +100,8 @@ class PassedOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
-    """Where the source is asked to begin again: in front of the last commit that it sent. It sends that transaction
-    again, and so proves that it still has what the log has, and has sent nothing else in its place.
+    """The place from which the source is asked to send again: in front of the last commit that it sent. By sending that
+    transaction again it proves that it still has what the log has, and has sent nothing else in its place.
 
     `offset`: where its commit begins. `xid`, `commit_time` (microseconds since 1970): what tells it from any other
     that may lie there; None where nothing was sent yet. `message_count`: how many messages it was sent as.
@@ -120,8 +120,8 @@ class LogPlace:
     captured_offset: Offset
     resume: ResumePoint | None
     released: tuple[Offset, ...] = ()
-    """Where the slot was moved to for an upgrade: past the resume point, with nothing followed in between. It stands at
-    one of these offsets, or, before it was moved, in front of the resume point.
+    """Offsets to which the slot was moved for an upgrade: past the resume point, with nothing followed in between. The
+    slot stands at one of them, or, before it was moved, in front of the resume point.
     """
 
     @property
@@ -130,13 +130,15 @@ class LogPlace:
         return self.captured_offset if self.resume is None else self.resume.offset
 
     def resume_at(self, slot_offset: Offset) -> ResumePoint | None:
-        """What a read begins with, from where the slot stands. At a released offset it has nothing to begin with."""
+        """The point at which a read begins, given where the slot stands. At a released offset there is nothing to send
+        again.
+        """
         return ResumePoint(offset=slot_offset) if slot_offset in self.released else self.resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """What a reader sees at once. `captured_offset`: everything committed at or below it is here."""
+    """A log's state as a reader sees it at once. `captured_offset`: everything committed at or below it is here."""
 
     last_seqno: int
     captured_offset: Offset
@@ -147,7 +149,7 @@ class LogState:
     purged_time: datetime | None = None
     """The greatest commit time of what was purged; None of a log that was never purged."""
     registration: str | None = None
-    """What the source recorded of its tables; only the source reads it. None of a log that knows of none."""
+    """The source's record of its tables, which only the source reads. None for a log that has none."""
     registered_offset: Offset = 0
     """Up to here the source is known to have been as `registration` says."""
     passed_over: tuple[PassedOver, ...] = ()
@@ -241,7 +243,7 @@ class LogWriter(Protocol):
     """The one writer of a log. Not thread-safe."""
 
     def state(self) -> LogState:
-        """What is committed; the next seqno is one above its last."""
+        """The committed state; the next seqno is one above its last."""
         ...
 
     def latest_relation(self, schema: str, table: str, oid: int | None = None) -> Relation | None:

@@ -29,7 +29,7 @@ class LogReaderEntry:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells it from others; the place may change."""
+        """The key that tells it from others; the place may change."""
         return (self.pipeline, self.system_identifier, self.database)
 
     @property
@@ -79,5 +79,5 @@ def read_readers(url: str) -> tuple[LogReaderEntry, ...]:
 
 
 def reader_path(url: str, entry: LogReaderEntry) -> Path:
-    """Where the entry is, for people."""
+    """The path of the entry, for people."""
     return LogDirectory.from_url(url).readers / entry.file_name

@@ -31,7 +31,7 @@ UNLINKED: Final = pa.schema([field for field in ROWS if field.name not in LINK_C
 """`ROWS` without the columns that the writer fills."""
 
 ROW_COST_BYTES: Final = 32
-"""What a row weighs beside its values, when a file's size is guessed from what goes into it."""
+"""Weight of a row beside its values, when a file's size is guessed from what goes into it."""
 
 _COMPRESSION: Final = "zstd"
 _COMPRESSION_LEVEL: Final = 1
@@ -51,12 +51,12 @@ _ENCODINGS: Final = {
 }
 _CHECKSUM_SEPARATOR: Final = ":"
 _FORMER_NAMES: Final = {"commit_lsn": "commit_offset", "end_lsn": "end_offset"}
-"""Of columns of transactions in segments that older versions wrote."""
+"""Names of columns of transactions in segments that older versions wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Where a segment starts and ends; a fragno is -1 where its transaction has no row."""
+    """A segment's start and end; a fragno is -1 where its transaction has no row."""
 
     first_seqno: int
     first_fragno: int

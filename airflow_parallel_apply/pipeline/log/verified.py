@@ -33,7 +33,7 @@ class VerifiedFiles:
         self._clock = clock
 
     def knows(self, path: Path, checksum: str) -> bool:
-        """Whether the file was found to have the checksum, and is the same since."""
+        """True if the file was found to have the checksum, and has not changed since."""
         with contextlib.suppress(OSError):
             age = self._clock() - self._mark(path, checksum).stat().st_mtime
             return 0 <= age < _LASTS.total_seconds()

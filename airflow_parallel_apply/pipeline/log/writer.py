@@ -42,7 +42,7 @@ from airflow_parallel_apply.pipeline.versions import Versions
 
 @dataclass(slots=True, kw_only=True)
 class _Pending:
-    """What the next commit makes durable beside segments."""
+    """Everything beside segments that the next commit makes durable."""
 
     relations: list[Relation] = field(default_factory=list)
     registration: str | None = None

@@ -88,8 +88,8 @@ UnitKind: TypeAlias = Branch | Merging | Serial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a lane works on: rows of (after_seqno, last_seqno], as `kind` says. `after_seqno` is the least of the
-    positions that it moves. `token` names the claim; staging that bears another token is nobody's.
+    """A unit of a lane's work: rows of (after_seqno, last_seqno], as `kind` says. `after_seqno` is the least of the
+    positions that it moves. `token` names the claim; staging that bears another token belongs to nobody.
     """
 
     pipeline: str

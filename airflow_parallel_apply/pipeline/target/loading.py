@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What an attempt staged, and how many log rows it was made of."""
+    """The staging of one attempt, and the number of log rows that it was made of."""
 
     tables: tuple[StagedTable, ...]
     row_count: int

@@ -17,7 +17,7 @@ TARGETS: Final = Schemes(
 
 
 def target_connector(endpoint: Endpoint) -> TargetConnector:
-    """What the endpoint's scheme names. Errors: `ConfigurationError` for an unknown one."""
+    """The connector that the endpoint's scheme names. Errors: `ConfigurationError` for an unknown one."""
     connector: TargetConnector = TARGETS.load(endpoint.scheme)()
     return connector
 

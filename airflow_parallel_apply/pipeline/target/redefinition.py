@@ -1,4 +1,4 @@
-"""What became of a table's columns between two versions of its definition.
+"""Finds what became of a table's columns between two versions of its definition.
 
 A column is known by its number at the source, which no renaming changes and no new column takes over. Logs of older
 versions lack numbers; these grow in the order of the columns, so one is often fixed by its neighbours. Where it is not,

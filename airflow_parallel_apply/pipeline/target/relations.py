@@ -1,4 +1,4 @@
-"""What a target asks of the log: definitions by id, and which tables there are."""
+"""The part of a log that a target asks for: definitions by id, and the tables that there are."""
 
 from __future__ import annotations
 

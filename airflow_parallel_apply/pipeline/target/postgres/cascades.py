@@ -1,4 +1,4 @@
-"""What the target's own foreign keys do while changes are replayed: ON DELETE and ON UPDATE actions fire here, too.
+"""Follows the target's own foreign keys while changes are replayed: ON DELETE and ON UPDATE actions fire here, too.
 
 The source's log has what its cascades did, as rows of the same transaction behind the row that set them off. Where the
 target acts by itself, such a row finds its work done: a delete finds no row, a changed key is changed already. That
@@ -40,8 +40,8 @@ class ActingKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """What the target may have done before a change comes. `done`: the change itself. `between`: it may be a state in
-    between, of which these references, where they name nothing, are to be passed over.
+    """What the target may have done before a change comes. `done`: the change itself. `between`: the change may bring a
+    state in between, of which these references are passed over where they name nothing.
     """
 
     done: bool
@@ -72,7 +72,7 @@ class Cascades:
         }
 
     def reach(self, oid: int, seqno: int, operation: Operation) -> Reached:
-        """What the target may have done of this change; and take note of it."""
+        """Return what the target may have done of this change, and take note of the change."""
         if seqno != self._seqno:
             self._seqno = seqno
             self._gone.clear()

@@ -1,4 +1,4 @@
-"""What at a PostgreSQL target stands in the way of a pipeline, each with the SQL that fixes it. Reads only."""
+"""Checks what stands in a pipeline's way at a PostgreSQL target, each with the SQL that fixes it. Reads only."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from airflow_parallel_apply.postgres.settings import POOLER_HINT
 
 OLDEST_VERSION: Final = 15
 NEWEST_VERSION: Final = 18
-"""Of those that this release was tested with."""
+"""The newest version that this release was tested with."""
 _VERSIONS: Final = 10_000
 """Between one major version and the next, in `server_version_num`."""
 
@@ -111,8 +111,8 @@ def find_trouble(
 
 
 def nested_findings(session: Session, names: Sequence[tuple[str, str]]) -> tuple[Finding, ...]:
-    """Of followed tables (schema, name), those that at the target are partitions of another of them: its rows would be
-    those of both. Errors: the pipeline's.
+    """Find followed tables (schema, name) that at the target are partitions of another of them, which would then hold
+    the rows of both. Errors: the pipeline's.
     """
     values = {"schemas": [schema for schema, _ in names], "tables": [table for _, table in names]}
     with session.errors("check"):

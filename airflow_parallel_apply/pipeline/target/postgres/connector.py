@@ -1,4 +1,4 @@
-"""What the scheme `postgresql` names as a target."""
+"""Opens targets of the scheme `postgresql`."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def open_copying(
 
 
 def needs_care(table: TargetTable, *, as_replica: bool) -> bool:
-    """Whether a plain COPY might leave other rows than were read."""
+    """True if a plain COPY might leave other rows than were read."""
     return bool(inexact_columns(table) or narrow_columns(table)) or table.is_guarded(as_replica=as_replica)
 
 
@@ -54,7 +54,7 @@ class Copying:
 
     @property
     def columns(self) -> sql.Composed:
-        """What is to be read at the source, in this order: some of it twice."""
+        """The columns to read at the source, in this order; some of them come twice."""
         return sql.SQL(", ").join(map(sql.Identifier, self._columns))
 
     @property

@@ -1,4 +1,4 @@
-"""What PostgreSQL reports, as errors of the pipeline: branched by what the caller may do."""
+"""Translates PostgreSQL's reports into errors of the pipeline, branched by what the caller may do."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def copy_column(error: psycopg.Error) -> str | None:
 
 
 def _hint(error: psycopg.Error, state: str, table: str | None) -> str | None:
-    """What leads on, as precisely as the server's report allows."""
+    """Say what to do next, as precisely as the server's report allows."""
     if state == sqlstate.UNIQUE_VIOLATION and error.diag.constraint_name is not None:
         return _TAKEN.format(table=_table(error) or table, constraint=error.diag.constraint_name)
     if state == sqlstate.CHECK_VIOLATION and error.diag.constraint_name is None:

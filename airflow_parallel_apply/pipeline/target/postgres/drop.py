@@ -14,7 +14,7 @@ from airflow_parallel_apply.postgres.quoting import quoted
 
 
 def drop_commands(schema: str, pipeline: str) -> tuple[str, ...]:
-    """What a person runs at a target that we cannot reach."""
+    """The commands that a person runs at a target that we cannot reach."""
     name, prefix = sql.Literal(pipeline).as_string(), sql.Literal(f"{pipeline}/").as_string()
     return (
         f"DELETE FROM {quoted(schema, 'pipeline')} WHERE pipeline = {name}",

@@ -40,7 +40,9 @@ def inexact_columns(table: TargetTable) -> tuple[int, ...]:
 
 
 def text_column(index: int) -> sql.Identifier:
-    """Of staging: the source's text of the relation's column. The colons keep it apart from columns of the target."""
+    """The column of staging that has the source's text of a relation's column. The colons keep it apart from columns of
+    the target.
+    """
     return sql.Identifier(f"pa:text:{index}")
 
 
@@ -95,7 +97,9 @@ def find_unlike(
 
 
 def say_retyping(error: ParallelApplyError, cause: psycopg.Error, table: TargetTable) -> None:
-    """Of a value that a column refused because its type is another than the source's: what makes it the source's."""
+    """Give the error of a value, refused by a column whose type is not the source's, the command that makes it the
+    source's.
+    """
     state = cause.sqlstate or ""
     if state[:2] != _DATA or state == _ENCODING:
         return

@@ -1,4 +1,4 @@
-"""What computes a generated column, at the source and here: expressions as their servers print them."""
+"""Compares the expressions of generated columns, at the source and here, as their servers print them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHERWISE: Final = "the target computes the column otherwise than the source"
 
 
 def type_of(definition: str) -> str:
-    """Of a column, by what ADD COLUMN takes for it."""
+    """The type of a column, from the text that ADD COLUMN takes for it."""
     found = _DEFINITION.fullmatch(definition)
     return found[1] if found else ""
 
@@ -64,12 +64,12 @@ class Computed:
         table, name = quoted(self.relation.schema, self.relation.table), quoted(self.name)
         if _OF_ITS_SERVER.search(expression_of(self.definition)):
             return f"ALTER TABLE {table} DROP COLUMN {name}"
-        if self.is_mended_in_place(connection):
+        if self.is_fixed_in_place(connection):
             return f"ALTER TABLE {table} ALTER COLUMN {name} SET EXPRESSION AS ({expression_of(self.definition)})"
         return f"ALTER TABLE {table} DROP COLUMN {name}, ADD COLUMN {name} {self.definition}"
 
-    def is_mended_in_place(self, connection: Connection) -> bool:
-        """Whether a new expression is enough."""
+    def is_fixed_in_place(self, connection: Connection) -> bool:
+        """True if a new expression is enough."""
         return connection.info.server_version >= _FIRST_WITH_SET_EXPRESSION and _fits(self)
 
 

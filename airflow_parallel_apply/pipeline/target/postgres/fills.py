@@ -1,4 +1,4 @@
-"""What a column that the target has already holds in rows that are older than it."""
+"""Checks what a column that the target has already holds in rows that are older than it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 
 
 def has_rows(connection: Connection, relation: Relation) -> bool:
-    """Whether the table has any."""
+    """True if the table has rows."""
     rows = connection.execute(
         sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(relation.schema, relation.table))
     ).fetchone()

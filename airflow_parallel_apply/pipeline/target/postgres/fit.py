@@ -1,4 +1,4 @@
-"""Whether a column of one built-in type keeps every value of another: what the source prints, and the target reads.
+"""Tells whether a column of one built-in type keeps every value of another: the source prints it, the target reads it.
 
 Both types are texts as `format_type` makes them, modifiers and array brackets included.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Fit(Enum):
-    """What becomes of the source's values."""
+    """The fate of the source's values."""
 
     EXACT = "exact"
     REFORMATS = "reformats"
@@ -87,8 +87,8 @@ _FAMILIES: Final = (
 
 
 def is_plain_cast(old: str, new: str) -> bool:
-    """Whether a column becomes another type by a cast that no session's settings have a part in, and that leaves little
-    reason to write an expression instead: between numbers, between texts, or with another modifier alone.
+    """True if a column takes another type by a cast that does not depend on a session's settings, and that leaves
+    little reason to write an expression instead: between numbers, between texts, or with another modifier alone.
     """
     ours, theirs = _parsed(old.removesuffix("[]")), _parsed(new.removesuffix("[]"))
     if ours is None or theirs is None or old.endswith("[]") != new.endswith("[]"):
@@ -97,7 +97,7 @@ def is_plain_cast(old: str, new: str) -> bool:
 
 
 def is_cast_by_text(old: str, new: str) -> bool:
-    """Whether an ordinary cast makes of each value the one that its text is, too."""
+    """True if an ordinary cast turns each value into the one that its text stands for."""
     ours, theirs = _parsed(old), _parsed(new)
     if ours is None or theirs is None or "character" in (ours.name, theirs.name):
         return False

@@ -10,7 +10,9 @@ from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 
 def name_owner(connection: Connection, error: ParallelApplyError, cause: BaseException | None, *, schema: str) -> None:
-    """Of an error that the server raised of a partition, once it was rolled back. Errors: psycopg's own."""
+    """Name the followed table in an error that the server raised about one of its partitions, after the rollback.
+    Errors: psycopg's own.
+    """
     if not isinstance(cause, psycopg.Error) or error.hint is None:
         return
     found = cause.diag

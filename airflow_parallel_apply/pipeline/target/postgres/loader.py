@@ -33,10 +33,10 @@ from airflow_parallel_apply.pipeline.target.postgres.staging_text import staging
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
 
 _FLUSH_BYTES: Final = 4 * 2**20
-"""Of one relation's COPY text."""
+"""Bytes of one relation's COPY text that are sent at once."""
 
 _BUFFERED_BYTES: Final = 32 * 2**20
-"""Of all relations' together."""
+"""Bytes of all relations' COPY text that are held together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

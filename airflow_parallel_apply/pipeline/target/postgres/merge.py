@@ -178,7 +178,7 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
 def _staged_twice(
     connection: Connection, session: Session, found: MissingRows, keys: Sequence[str]
 ) -> ParallelApplyError | None:
-    """Whether changes of one key came apart on their way here, so that each part became a net change of its own."""
+    """Find changes of one key that came apart on their way here, so that each part became a net change of its own."""
     row = connection.execute(
         sql.SQL("SELECT {texts} FROM {staging} GROUP BY {names} HAVING count(*) > 1 LIMIT 1").format(
             texts=sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in keys),
@@ -220,7 +220,7 @@ def check_what_waits(connection: Connection) -> None:
 
 
 def may_be_replica(connection: Connection, session: Session) -> bool:
-    """Whether the role has the right to set `session_replication_role`."""
+    """True if the role has the right to set `session_replication_role`."""
     allowed = connection.execute(session.sql("tables", "may_be_replica")).fetchone()
     return allowed is not None and bool(allowed[0])
 
@@ -246,7 +246,9 @@ def _multisets(session: Session, parts: Sequence[Part], *, as_replica: bool) -> 
 
 
 def _require_staging(connection: Connection, session: Session, parts: Sequence[Part]) -> None:
-    """What a loader committed without waiting for the disk, a crash of the target may take back whole."""
+    """Check that staging is still there: loaders commit without waiting for the disk, so a crash of the target may have
+    taken a whole staging table back.
+    """
     names = [part.staged.staging for part in parts]
     gone = connection.execute(session.sql("staging", "gone"), {"schema": session.schema, "names": names}).fetchone()
     if gone is not None:

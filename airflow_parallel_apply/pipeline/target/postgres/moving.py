@@ -41,7 +41,7 @@ class Moving:
         return (*table.contended, *(name for name in table.fixed if name not in table.contended))
 
     def may_move(self, table: TargetTable) -> bool:
-        """Whether nothing takes a deletion for one, or there is no other way."""
+        """True if nothing here takes the removal of a moved row for a deletion."""
         return self.as_replica or not table.fires
 
 
@@ -64,14 +64,14 @@ def move_out(connection: Connection, session: Session, part: Part, moving: Movin
 
 
 def has_changes_of(connection: Connection, session: Session, part: Part, columns: Sequence[str]) -> bool:
-    """Whether an update of the part gives one of these columns another value. Errors: psycopg's own."""
+    """True if an update of the part gives one of these columns another value. Errors: psycopg's own."""
     sent = {column.name for column in part.table.relation.columns}
     compared = [name for name in columns if name in sent]
     return bool(part.staged.updates and compared) and _is_found(connection, session, part, _changed(part, compared))
 
 
 def fixed_column(table: TargetTable, column: str) -> TargetError:
-    """What to say of an update that the server takes for no column of this kind."""
+    """The error of an update of a column that takes values from insertions alone."""
     return TargetError(
         "the source changed a column that is GENERATED ALWAYS AS IDENTITY here, and triggers or foreign keys would "
         "take the row's removal for one",
@@ -142,7 +142,7 @@ def _changed(part: Part, columns: Sequence[str]) -> sql.Composed:
 
 
 def _final_values(part: Part) -> Iterator[sql.Composed]:
-    """Of the columns that `_names` names: as sent, or as the old row has them."""
+    """The values of the columns that `_names` names: as sent, or as the old row has them."""
     indexes = {column.name: index for index, column in enumerate(part.table.relation.columns)}
     for name, column in part.table.columns.items():
         if column.generated:

@@ -79,7 +79,7 @@ class Multiset:
 
     @property
     def _is_guarded(self) -> bool:
-        """Whether others may change its rows: then its images are counted before and after."""
+        """True if others may change its rows: then its images are counted before and after."""
         return self.table.is_guarded(as_replica=self.as_replica)
 
     def _turned_away(self, connection: Connection, event: str, expected: int, found: int) -> TargetError:
@@ -130,7 +130,7 @@ def image(table: TargetTable, alias: str) -> sql.Composed:
 
 
 def missing_images(table: TargetTable, count: int, images: Sequence[str]) -> TargetError:
-    """What to say of rows that are not there."""
+    """The error of rows that are not there."""
     return TargetError(
         f"{count} rows to change or delete are not in the target",
         table=table.relation.name,

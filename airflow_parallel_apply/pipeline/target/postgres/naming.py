@@ -10,10 +10,10 @@ import hashlib
 from typing import Final
 
 DEFAULT_SCHEMA: Final = "parallel_apply"
-"""Of the pipelines' own tables, and of their staging."""
+"""The schema of the pipelines' own tables, and of their staging."""
 
 ALL_CHANNELS: Final = "all"
-"""What stands for the channel in the names of a serial unit."""
+"""Stands for the channel in the names of a serial unit."""
 
 _PIPELINE_LETTERS: Final = 8
 _CLAIM_LETTERS: Final = 12

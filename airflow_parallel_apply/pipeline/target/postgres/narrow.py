@@ -44,7 +44,7 @@ def constraints(table: TargetTable) -> list[sql.Composed]:
 
 
 def refused_by_width(error: psycopg.Error, table: TargetTable) -> TargetError | None:
-    """What an error says if one of `constraints` raised it."""
+    """Translate an error that one of `constraints` raised; None if another one did."""
     name = error.diag.constraint_name or ""
     if not name.startswith(_CONSTRAINT):
         return None

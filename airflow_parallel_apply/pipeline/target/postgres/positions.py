@@ -23,7 +23,7 @@ _LOCK_TRIES: Final = 5
 
 
 class Standing(Enum):
-    """Where the positions of a unit are."""
+    """The state of a unit's positions."""
 
     BEFORE = "before"
     """At its start and held by its token: it may be applied."""
@@ -193,7 +193,7 @@ def take(
 
 
 def is_held(session: Session, channel: int | None, token: str) -> bool:
-    """Whether a claim still holds its channel (None: all). Errors: `Unavailable` and the like."""
+    """True if a claim still holds its channel (None: all). Errors: `Unavailable` and the like."""
     with session.errors("read positions", channel=channel):
         positions = read_positions(session.connection(), session)
     return all(position.claim == token for position in positions if channel is None or position.channel == channel)

@@ -36,7 +36,7 @@ _UNLIKE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Alteration:
-    """What is to be done for one column, for people and for the server."""
+    """The alteration of one column, in words for people and in SQL for the server."""
 
     column: str
     what: str
@@ -153,8 +153,8 @@ def _require_values(
 
 
 def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: _Columns, *, is_trusted: bool) -> bool:
-    """Whether a table that has the new columns cannot be one that has the old ones: each former name is gone, or is
-    that of a new column of another type.
+    """True if a table that has the new columns cannot be one that has the old ones: each former name is gone, or
+    belongs to a new column of another type.
     """
     types = {column.name: column.type_name for column in relation.columns}
     for change in changes:
@@ -252,7 +252,9 @@ def _computations(
 
 
 def _uncomputing(relation: Relation, column: Column, found: _Found) -> _Alteration:
-    """What the target has computed of a stored column stays; a virtual one has nothing that could."""
+    """Turn a generated column into a plain one: what the target has computed of a stored column stays; a virtual one
+    has nothing that could.
+    """
     statement = sql.SQL("ALTER TABLE {} ALTER COLUMN {} DROP EXPRESSION").format(
         sql.Identifier(relation.schema, relation.table), sql.Identifier(column.name)
     )
@@ -270,12 +272,12 @@ def _computing(relation: Relation, name: str, definition: str) -> _Alteration:
 
 def _recomputing(connection: Connection, column: Computed) -> _Alteration:
     statement = sql.Composed([sql.SQL(column.mending(connection))])
-    is_certain = column.is_mended_in_place(connection)
+    is_certain = column.is_fixed_in_place(connection)
     return _Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain)
 
 
 def _lacks_type(connection: Connection, alteration: _Alteration) -> bool:
-    """Of a role that may not use the type's schema, too."""
+    """True if the target lacks the type, or the role may not use the type's schema."""
     if alteration.type_name is None:
         return False
     try:

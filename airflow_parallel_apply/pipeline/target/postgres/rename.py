@@ -19,8 +19,9 @@ _TRIES = 100
 
 
 def rename(connection: Connection, renaming: Renaming, *, ddl: DdlPolicy) -> None:
-    """What the target has done already is skipped, be it by a DDL message or by hand. Of tables that only exchanged
-    their names that cannot be seen: then SKIP takes it as done, APPLY does it where no message can have.
+    """Rename tables as the source did, unless the target has done so already, by a DDL message or by hand. If tables
+    only exchanged their names, that cannot be seen: then SKIP takes it as done, and APPLY does it where no message can
+    have.
 
     Errors: `PlanError`.
     """

@@ -25,8 +25,8 @@ def rename_columns(
     *,
     ddl: DdlPolicy,
 ) -> tuple[ColumnChange, ...]:
-    """What is left of the changes once the columns of which one takes another's former name have their new names.
-    `types`: of the target's columns, by name.
+    """Rename the columns of which one takes another's former name; return the changes that are left. `types`: the types
+    of the target's columns, by name.
 
     In a chain the first name and the last one show whether it was done. Names that only changed hands show it by their
     types alone. Errors: `PlanError`.

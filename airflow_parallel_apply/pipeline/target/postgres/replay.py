@@ -123,7 +123,7 @@ class Replayer:
                 raise self._changed(one).at(seqno=one.seqno)
 
     def _require_exact(self, changes: Sequence[Change]) -> None:
-        """Of columns whose type is another than the source's: that they print the texts which come."""
+        """Require of columns whose type is not the source's that they print the texts that come."""
         texts: dict[tuple[int, int], dict[str, Change]] = {}
         for change in changes:
             relation_id = change.table.relation.relation_id
@@ -230,7 +230,7 @@ class Replayer:
         values: Sequence[str | None],
         old_key: Sequence[str | None] | None,
     ) -> bool:
-        """Whether a change is, or may be, one of a column that takes a value from insertions alone. Errors:
+        """True if a change concerns, or may concern, a column that takes values from insertions alone. Errors:
         `TargetError` where it may not be done as a deletion and an insertion.
         """
         if operation not in (Operation.UPDATE, Operation.KEY_ARRIVED):

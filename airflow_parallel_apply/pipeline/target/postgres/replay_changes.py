@@ -24,13 +24,13 @@ class Sent:
     seqno: int
     key: tuple[object, ...]
     may_be_done: bool
-    """Whether the target's own foreign keys may have done it (see `Cascades`)."""
+    """True if the target's own foreign keys may have done it (see `Cascades`)."""
     moves: bool
     """Deletes the row, and inserts it."""
 
     @property
     def written(self) -> Written:
-        """What it has done."""
+        """The rows that it has written."""
         count = self.cursor.rowcount
         if self.moves:
             return Written(inserted=count, deleted=count)
@@ -56,7 +56,7 @@ class Change:
     reached: Reached
 
     def texts(self, index: int) -> Iterator[str]:
-        """What it says of a column: its value, and the one that its key had."""
+        """The texts that it has for a column: its value, and the one that its key had."""
         if index < len(self.values) and self.unsent[index : index + 1] != "1":
             yield from (value for value in [self.values[index]] if value is not None)
         told = self.table.relation.key_indexes or range(len(self.table.relation.columns))

@@ -60,7 +60,7 @@ def build(
 
 
 def returns_row(operation: Operation, kept: Sequence[int], *, between: Sequence[ActingKey]) -> bool:
-    """Whether a watched statement of this form has something to compare."""
+    """True if a watched statement of this form has something to compare."""
     left = sum(len(key.columns) for key in between)
     return operation is not Operation.DELETE and len(kept) > left
 

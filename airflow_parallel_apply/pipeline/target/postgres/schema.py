@@ -9,11 +9,11 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.protocol import TargetIdentity
 
 VERSION: Final = 9
-"""Of the tables below the schema; each version has a statement `upgrade_<version>`."""
+"""Version of the tables in the schema; each version has a statement `upgrade_<version>`."""
 
 
 def is_installed(session: Session) -> bool:
-    """Whether the tables are there; reads only."""
+    """True if the tables are there; reads only."""
     with session.errors("read schema"):
         row = session.connection().execute(session.sql("schema", "exists"), {"schema": session.schema}).fetchone()
         return bool(row and row[1])

@@ -152,8 +152,9 @@ class Session:
 
 
 def _was_ended(connection: Connection) -> bool:
-    """Whether the server ended an idle session, by its restart or as that of a former holder: then it has sent its
-    last words. (Other words to an idle session, of a changed setting, cost a needless reconnect.)
+    """True if the server ended an idle session, because it restarted or because the session belonged to a former
+    holder: then its last message waits to be read. (Another message, such as a changed setting, costs a needless
+    reconnect.)
     """
     if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
         return False

@@ -1,4 +1,4 @@
-"""What triggers and rules of the target write to followed tables while changes are applied: nothing, or the run stops.
+"""Detects writes of the target's triggers and rules to followed tables while changes are applied: they stop the run.
 
 A trigger behind the row may change it, its neighbours, or another followed table, at once or at the end of the
 transaction, and no statement of ours would show it. The server counts what a transaction writes to each table: so much
@@ -55,8 +55,8 @@ class Written:
 
 
 class SideWrites:
-    """Of one transaction. `followed`: schema and name of each of the pipeline's tables. Counts from the first guarded
-    table on.
+    """Counts the writes of one transaction. `followed`: schema and name of each of the pipeline's tables. Counts from
+    the first guarded table on.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class SideWrites:
         self._guarded.update((table.oid, table) for table in guarded)
 
     def count(self, table: TargetTable, written: Written) -> None:
-        """What was applied to it, as the server's counts of changed rows say."""
+        """Add what was applied to a table, as the server's counts of changed rows say."""
         if self._guarded:
             self._ours[table.oid] = self._ours.get(table.oid, Written()) + written
 

@@ -25,7 +25,7 @@ UNSENT_COLUMN: Final = sql.Identifier("pa:unsent")
 """One character a column of the relation, "1" where the old row's value stays; NULL where all was sent."""
 
 MOST_COLUMNS: Final = 1598
-"""Of a relation: the server's 1600 without these two."""
+"""Columns that a relation may have: the server's 1600 without these two."""
 
 
 def create_staging(schema: str, staging: str, table: TargetTable, inexact: Sequence[int]) -> sql.Composed:
@@ -74,7 +74,7 @@ def copy_into_staging(
 
 
 def drop_staging(schema: str, names: Sequence[str]) -> sql.Composed:
-    """Of tables that another holder of a channel may be dropping, too."""
+    """Drop staging tables that another holder of a channel may be dropping, too."""
     return sql.SQL("DROP TABLE IF EXISTS {names}").format(
         names=sql.SQL(", ").join(sql.Identifier(schema, name) for name in names)
     )

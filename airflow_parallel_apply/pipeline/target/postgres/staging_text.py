@@ -1,4 +1,6 @@
-"""What COPY takes into staging: the log's lines, with an operation before and, where asked for, a bitmap behind."""
+"""Makes the text that COPY takes into staging: the log's lines, with an operation before and, where asked for, a bitmap
+behind.
+"""
 
 from __future__ import annotations
 

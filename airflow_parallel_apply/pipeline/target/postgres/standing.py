@@ -1,4 +1,4 @@
-"""What a check says of the target's tables whatever their columns: privileges, and what acts on applied rows."""
+"""Checks the target's tables whatever their columns: privileges, and what acts on applied rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_parallel_apply.postgres.quoting import quoted
 
 
 def standing_findings(connection: Connection, session: Session, relations: Sequence[Relation]) -> tuple[Finding, ...]:
-    """Of tables whose columns DDL on its way may change. Those that are missing are left out."""
+    """Check tables whose columns DDL on its way may change. Missing tables are left out."""
     (role,) = connection.execute("SELECT current_user").fetchone() or ("",)
     tables = [table for table in find_tables(connection, relations, schema=session.schema) if table is not None]
     return (
@@ -28,7 +28,7 @@ def standing_findings(connection: Connection, session: Session, relations: Seque
 def privilege_findings(
     connection: Connection, session: Session, tables: Sequence[TargetTable], role: str
 ) -> Iterator[Finding]:
-    """What the role may not do with the tables."""
+    """Find what the role may not do with the tables."""
     oids = [table.oid for table in tables]
     rows = connection.execute(session.sql("tables", "missing_privileges"), {"oids": oids})
     missing: dict[int, list[str]] = {}
@@ -108,7 +108,7 @@ def about(
     severity: Severity = Severity.ERROR,
     note: str = "",
 ) -> Finding:
-    """Of a table, or a column of it."""
+    """Make a finding about a table, or about one of its columns."""
     return Finding(
         severity=severity,
         side=Side.TARGET,

@@ -75,7 +75,7 @@ class TargetTable:
     """It, or a partition of it, has triggers or rules that act even in a replica's transactions."""
 
     def is_guarded(self, *, as_replica: bool) -> bool:
-        """Whether triggers or rules act on the rows that are applied: they may change them."""
+        """True if triggers or rules act on the rows that are applied: they may change them."""
         return self.fires_as_replica if as_replica else self.has_guards
 
     @property
@@ -85,13 +85,13 @@ class TargetTable:
 
     @property
     def own_rows(self) -> sql.Composed:
-        """What an UPDATE, DELETE or TRUNCATE names: without the rows of tables that inherit from it, which have lives
-        of their own. A partitioned table has no rows but its partitions'.
+        """The name for UPDATE, DELETE and TRUNCATE: it leaves out the rows of tables that inherit from this one, which
+        have lives of their own. A partitioned table has no rows but its partitions'.
         """
         return sql.SQL("{}" if self.is_partitioned else "ONLY {}").format(self.identifier)
 
     def is_key(self, column: str) -> bool:
-        """Whether it is one of the relation's key columns."""
+        """True if it is one of the relation's key columns."""
         return any(found.key for found in self.relation.columns if found.name == column)
 
     @property
@@ -137,12 +137,14 @@ class TargetTable:
 
     @property
     def missing_columns(self) -> tuple[str, ...]:
-        """What the relation has and the table has not."""
+        """The columns that the relation has and the table lacks."""
         return tuple(column.name for column in self.relation.columns if column.name not in self.columns)
 
     @property
     def uncomputed_columns(self) -> tuple[str, ...]:
-        """What the source computes and does not send, and nothing computes here: it would stay NULL."""
+        """The columns that the source computes and does not send, while nothing computes them here: they would stay
+        NULL.
+        """
         return tuple(
             name
             for name in self.relation.computed or ()
@@ -151,7 +153,7 @@ class TargetTable:
 
     @property
     def overruled_columns(self) -> tuple[str, ...]:
-        """What the source does not compute and this table does: it would not take the source's values."""
+        """The columns that this table computes and the source does not: they would not take the source's values."""
         return tuple(
             column.name
             for column in self.relation.columns

@@ -1,4 +1,4 @@
-"""What may be said of a server's message without the values that it carries: which table, column, constraint, key.
+"""Words a server's message without the values that it carries: which table, column, constraint, key.
 
 PostgreSQL quotes rows in details ("Failing row contains (...)", "Key (a)=(1) already exists"), in some messages
 ("invalid input syntax for type integer: ...") and in contexts (the line that COPY read). Errors travel into task logs,
@@ -41,7 +41,9 @@ def wording(error: psycopg.Error) -> tuple[str, str | None]:
 
 
 def _without_row(kind: str, detail: str) -> str:
-    """What is left of a detail. Those of data and of constraints quote rows, also in other languages than English."""
+    """The part of a detail that quotes no row. Details of data and of constraints do, also in other languages than
+    English.
+    """
     if kind not in (sqlstate.DATA_CLASS, sqlstate.CONSTRAINT_CLASS, sqlstate.RAISED_CLASS):
         return detail
     partition = _PARTITION_KEY.match(detail)
