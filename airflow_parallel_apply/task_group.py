@@ -53,8 +53,8 @@ class ParallelApply(TaskGroup):
     :param pipeline: name of the pipeline; default: `group_id`
     :param queue: connection to the queue that steers the pipeline (``queue_conn_id`` of the operators, whose ``queue``
         is the executor's); empty: in the ledger's database
-    :param until: LSN at which a run ends; empty: the end of its data interval, or, if it has none or an empty one,
-        everything committed at the source when the run first opens
+    :param until: offset at which a run ends, in the source's form (an LSN, such as 0/16B3748); empty: the end of its
+        data interval, or, if it has none or an empty one, everything committed at the source when the run first opens
     :param wait: how long a run waits for changes before it is skipped
     :param lease_timeout: how long a run waits for one other run that owns the pipeline
     :param retries: retries of each task; a retried lane continues where the channels are

@@ -129,7 +129,7 @@ PARAMS = {
         "",
         type=_OPTIONAL,
         title="Until",
-        description_md="An LSN such as 0/16B3748 where the run ends, one that the source has reached. "
+        description_md="An offset of the source that it has reached, such as the LSN 0/16B3748: there the run ends. "
         "Empty: everything committed at the source when the run first opens.",
         section=_FLOW,
     ),

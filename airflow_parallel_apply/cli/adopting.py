@@ -36,10 +36,10 @@ def adopt_source(
         config = PipelineConfig(pipeline=pipeline, log_url=log_url)
         endpoint = database_at(source, "source")
         done = (release_at_source if before_upgrade else adopt_at_source)(endpoint, config)
+    offset = source_connector(endpoint).show_offset(done.offset)
     if as_json:
-        typer.echo(json.dumps(asdict(done)))
+        typer.echo(json.dumps({**asdict(done), "offset": offset}))
     elif before_upgrade:
-        offset = source_connector(endpoint).show_offset(done.slot_lsn)
         typer.echo(f"slot moved to {offset}: {done.proof}. Stop the server and upgrade it now.")
     elif done.is_new:
         typer.echo(f"server {done.server} is the log's source now, in the place of {done.former}: {done.proof}")

@@ -63,10 +63,10 @@ def recopy(
                 bar.update(task, completed=progress.fraction, description=str(progress))
 
             done = recopy_tables(config, *ends, names, report=show)
+    shown = [{**asdict(one), "offset": source_connector(ends[0]).show_offset(one.offset)} for one in done]
     if as_json:
-        typer.echo(json.dumps({"pipeline": pipeline, "tables": [asdict(one) for one in done]}))
+        typer.echo(json.dumps({"pipeline": pipeline, "tables": shown}))
         return
-    show_offset = source_connector(ends[0]).show_offset
-    for one in done:
-        typer.echo(f"{one.schema}.{one.table}: {one.rows:,} rows, as they were at {show_offset(one.offset)}")
-    typer.echo("Until a run has passed that LSN they are ahead of the other tables; from then on green means equal.")
+    for one in shown:
+        typer.echo(f"{one['schema']}.{one['table']}: {one['rows']:,} rows, as they were at offset {one['offset']}")
+    typer.echo("Until a run has passed that offset they are ahead of the other tables; from then on green means equal.")

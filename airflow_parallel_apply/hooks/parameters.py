@@ -20,7 +20,6 @@ from airflow_parallel_apply.pipeline.config import (
     Start,
     StoreName,
     TablePatterns,
-    parse_lsn,
 )
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
@@ -76,12 +75,6 @@ def check_literals(values: Mapping[str, object]) -> None:
             _CONVERT[name](name, value)
         elif name not in _DEPENDENT:
             pipeline_config({"pipeline": "any", name: value})
-
-
-def check_until(value: str) -> None:
-    """As `check_literals`, of the LSN where a run ends."""
-    if value and not _is_rendered_later(value):
-        parse_lsn(value)
 
 
 def _is_rendered_later(value: object) -> bool:

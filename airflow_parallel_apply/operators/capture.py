@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Context
 
-from airflow_parallel_apply.hooks import parameters
 from airflow_parallel_apply.operators.lease import LeaseTask
 from airflow_parallel_apply.operators.spark import begin
 from airflow_parallel_apply.spark.endpoint import copier_on
@@ -29,8 +28,9 @@ class CaptureOperator(LeaseTask):
     created. If it is killed meanwhile, it interrupts the copy, and the next try begins the copy anew. Returns what was
     captured.
 
-    :param until: LSN at which the run ends; empty: the end of the run's data interval, or, if it has none or an empty
-        one, everything committed at the source when the run first opens
+    :param until: offset at which the run ends, in the source's form (an LSN, such as 0/16B3748); empty: the end of the
+        run's data interval, or, if it has none or an empty one, everything committed at the source when the run first
+        opens
     """
 
     template_fields: Sequence[str] = (*LeaseTask.template_fields, "until")
@@ -41,7 +41,6 @@ class CaptureOperator(LeaseTask):
     def __init__(self, *, until: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.until = until
-        parameters.check_until(until)
 
     def work(self, context: Context) -> dict[str, Any]:
         from airflow_parallel_apply.pipeline.copy.protocol import Copying

@@ -23,7 +23,6 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://")
 POSTGRESQL: Final = "postgresql"
 _ALIASES: Final = {"postgres": POSTGRESQL}
-_LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 class Start(StrEnum):
@@ -212,17 +211,6 @@ class PipelineConfig:
             raise _wrong("shard_by", self.shard_by, f"nothing with partitioner={self.partitioner}")
         if self.partitioner in set(PartitionerName) - {PartitionerName.SHARD_LIST} and self.shard_file:
             raise _wrong("shard_file", self.shard_file, f"nothing with partitioner={self.partitioner}")
-
-
-def parse_lsn(text: str) -> int:
-    """PostgreSQL's `X/Y` as an integer. Errors: `ConfigurationError`."""
-    found = _LSN.fullmatch(text.strip())
-    if found is None:
-        raise ConfigurationError(
-            f"parameter until: {text!r} is not usable",
-            hint="until takes an LSN such as 0/16B3748, or nothing: everything committed when the run first opens.",
-        )
-    return (int(found.group(1), 16) << 32) | int(found.group(2), 16)
 
 
 def shard_pairs(words: Sequence[str]) -> tuple[tuple[str, str], ...]:

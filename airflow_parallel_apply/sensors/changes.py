@@ -12,7 +12,6 @@ from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_parallel_apply.deferral import trigger
-from airflow_parallel_apply.hooks import parameters
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.task import PipelineTask, interval_of
@@ -36,7 +35,7 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
     other runs. The sensor waits deferred, without a slot.
 
     :param wait: how long to wait for changes; zero: look once
-    :param until: LSN at which the run ends, as given to the capture task; its data interval then does not matter
+    :param until: offset at which the run ends, as given to the capture task; its data interval then does not matter
     """
 
     template_fields: Sequence[str] = (*PipelineTask.template_fields, "until")
@@ -45,7 +44,6 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
         super().__init__(**kwargs)
         self.wait = wait
         self.until = until
-        parameters.check_until(until)
 
     def execute(self, context: Context) -> str | None:
         interval = self._interval(context)

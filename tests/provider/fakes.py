@@ -99,7 +99,8 @@ class FakePipeline:
         return CaptureReport(
             prepared=Prepared(log_id="log", slot="slot", publication="publication", tables=(), created=("slot",)),
             bounds=RunBounds(run_id=run_id, until_offset=1, until_seqno=9),
-            captured_offset=1,
+            until="0/1",
+            captured="0/1",
             last_seqno=9,
             rows=100,
             done=True,
@@ -118,7 +119,7 @@ class FakePipeline:
             run_id=run_id,
             generation=7,
             log_id="log",
-            until_offset=1,
+            until_offset="0/1",
             until_seqno=9,
             nothing_to_do=self.nothing_to_do,
             lanes=0 if self.nothing_to_do else self.lanes,

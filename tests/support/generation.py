@@ -109,6 +109,7 @@ class Generation:
                 stage=LocalStage(self.config.log_url, self.endpoint),
                 renewer=renewer,
                 signals=LaneSignals(stop_requested=stop_requested, cancelled=cancelled, report=lambda report: None),
+                show_offset=str,
                 report=report,
             )
             Lane(context, lane=number, background_failure=lambda: None).run()

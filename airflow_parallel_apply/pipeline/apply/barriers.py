@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -103,8 +104,16 @@ class Barriers:
 
     def _commit_critical(self, unit: Unit, log: RowReader) -> None:
         """Stage outside any transaction, then one transaction for all of it."""
+        steps_of = partial(
+            serial_steps,
+            unit,
+            log,
+            self._context.stage,
+            self._context.config.ddl,
+            show_offset=self._context.show_offset,
+        )
         with self._context.report.time("stage"):
-            steps = serial_steps(unit, log, self._context.stage, self._context.config.ddl)
+            steps = steps_of()
         with self._context.report.time("commit"):
             try:
                 self._context.session.commit(unit, steps)
@@ -113,8 +122,7 @@ class Barriers:
                     raise
                 # All channels stand at one seqno, so an exact replay is right whatever the target checks.
                 self._context.target.discard(unit.token)
-                exact = serial_steps(unit, log, self._context.stage, self._context.config.ddl, exactly=True)
-                self._context.session.commit(unit, exact)
+                self._context.session.commit(unit, steps_of(exactly=True))
                 self._context.report.replayed_units += 1
 
     # --- merge points ---

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.protocol import Target
@@ -43,6 +44,8 @@ class LaneContext:
     renewer: LeaseRenewer
     signals: LaneSignals
     report: LaneReport
+    show_offset: Callable[[Offset], str]
+    """As the source's connector does."""
 
     @property
     def queue(self) -> Queue:

@@ -10,7 +10,7 @@ Before the first row under a newer definition the target is brought to it, or th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -49,9 +49,16 @@ def single_transactions(unit: Unit) -> tuple[Unit, ...]:
 
 
 def serial_steps(
-    unit: Unit, log: RowReader, stage: Stage, ddl: DdlPolicy, *, exactly: bool = False
+    unit: Unit,
+    log: RowReader,
+    stage: Stage,
+    ddl: DdlPolicy,
+    *,
+    show_offset: Callable[[Offset], str],
+    exactly: bool = False,
 ) -> tuple[Step, ...]:
     """Stage what is set-based and say what to run, in order. `exactly`: change by change, nothing as a set.
+    `show_offset`: as the source's connector does.
 
     Errors: `PlanError` for DDL that the pipeline refuses.
     """
@@ -75,8 +82,13 @@ def serial_steps(
         and not outline.tables_redefined
     )
     breaks = outline.breaks if in_sets else statements
-    end_offsets = _end_offsets(unit, log) if any(found.is_ddl for found in breaks) else {}
-    return tuple(_steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl, end_offsets=end_offsets))
+    ends = _ends(unit, log) if any(found.is_ddl for found in breaks) else {}
+
+    def statement(found: Break) -> Statement:
+        end = ends[found.seqno]
+        return Statement(text=found.values[1], end_offset=end, shown_end=show_offset(end))
+
+    return tuple(_steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl, statement=statement))
 
 
 def is_single(unit: Unit) -> bool:
@@ -102,7 +114,7 @@ def _steps(
     *,
     in_sets: bool,
     ddl: DdlPolicy,
-    end_offsets: Mapping[int, Offset],
+    statement: Callable[[Break], Statement],
 ) -> Iterator[Step]:
     at: Place = (unit.after_seqno + 1, 0)
     staging = in_sets
@@ -131,14 +143,14 @@ def _steps(
             case Operation.MESSAGE if ddl is DdlPolicy.SKIP or not found.is_ddl:
                 continue
             case Operation.MESSAGE:
-                yield Statement(text=found.values[1], end_offset=end_offsets[found.seqno])
+                yield statement(found)
                 staging = False
             case _:
                 yield from _rows(unit, log, stage, (found.seqno, begins), found.place, staging=False)
     yield from _rows(unit, log, stage, at, last, staging=staging)
 
 
-def _end_offsets(unit: Unit, log: RowReader) -> dict[int, int]:
+def _ends(unit: Unit, log: RowReader) -> dict[int, Offset]:
     transactions = log.transactions(unit.after_seqno, unit.last_seqno)
     return dict(zip(*(transactions.column(name).to_pylist() for name in ("seqno", "end_offset")), strict=True))
 

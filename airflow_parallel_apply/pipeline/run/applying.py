@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Que
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError
+from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
@@ -23,7 +24,7 @@ from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, op
 from airflow_parallel_apply.pipeline.run.seeding import replanner, reviver
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
-from airflow_parallel_apply.pipeline.source.open import open_source
+from airflow_parallel_apply.pipeline.source.open import open_source, source_connector
 
 
 def apply(
@@ -73,7 +74,7 @@ def apply(
 
         turns = CaptureTurns(
             config=config,
-            bounds=opened.bounds(),
+            bounds=_bounds(opened, sessions[1]),
             claimant=claimant,
             source=lambda: open_source(source, config),
             session=sessions[1],
@@ -101,6 +102,7 @@ def apply(
             renewer=renewer,
             signals=signals,
             report=report,
+            show_offset=source_connector(source).show_offset,
         )
         Lane(context, lane=lane, background_failure=background_failure).run()
         # Nobody renews until close comes, which may wait for a slot.
@@ -148,6 +150,14 @@ def _coordinator(
         revive=reviver(opened, session, config, tasks, replan),
         replan=replan,
     )
+
+
+def _bounds(opened: OpenedRun, session: PipelineSession) -> RunBounds:
+    """Errors: `OwnershipLost` where the pipeline was dropped meanwhile."""
+    bounds = session.ledger.run_bounds(opened.run_id)
+    if bounds is None:
+        raise generation_over(opened.pipeline, opened.generation)
+    return bounds
 
 
 def _shared_log(config: PipelineConfig, opened: OpenedRun) -> LogReader:

@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from airflow_parallel_apply.pipeline.config import parse_lsn
+from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, GapAhead, Unavailable
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, RunBounds
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.interval import Interval, moment
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.plan.bounds import Gap, gap_before, last_seqno_of_run
+from airflow_parallel_apply.pipeline.source.open import source_connector
 from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.pipeline.target.protocol import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Until:
+    """Where somebody asked a run to end: as it was typed, and what it means to the source."""
+
+    text: str
+    offset: Offset
+
+
+def asked_until(source: Endpoint, text: str) -> Until | None:
+    """The parameter `until`; None where it is empty. Errors: `ConfigurationError`."""
+    if not text:
+        return None
+    try:
+        return Until(text=text, offset=source_connector(source).parse_offset(text))
+    except ConfigurationError as error:
+        hint = f"{error.hint} Leave until empty for everything that is committed when the run first opens."
+        raise ConfigurationError(f"parameter until: {error.message}", hint=hint.strip()) from error
 
 
 def stopped_at(positions: Sequence[Position]) -> int | None:
@@ -20,13 +42,15 @@ def stopped_at(positions: Sequence[Position]) -> int | None:
     return low_watermark(positions) if all_equal(positions) else None
 
 
-def freeze(source: Source, ledger: Ledger, *, run_id: str, until: str, interval: Interval | None) -> RunBounds:
+def freeze(
+    source: Source, ledger: Ledger, *, run_id: str, until: Until | None = None, interval: Interval | None
+) -> RunBounds:
     """Freeze a run's bound: the offset `until`, else the end of its interval, else what is committed now (law 11).
 
-    Errors: `Unavailable` while the source is not past the interval; `ConfigurationError` for an `until` that is not
-    usable, since a frozen bound stays that of its run.
+    Errors: `Unavailable` while the source is not past the interval; `ConfigurationError` for an `until` that the source
+    has not come to, since a frozen bound stays that of its run.
     """
-    interval = None if until else interval
+    interval = interval if until is None else None
     frozen = ledger.run_bounds(run_id)
     if (
         frozen is not None
@@ -40,7 +64,7 @@ def freeze(source: Source, ledger: Ledger, *, run_id: str, until: str, interval:
             op="capture",
             hint="It is tried again; the task changes_available waits for it without a slot.",
         )
-    return ledger.freeze_run(run_id, _until_offset(until, source.offset()), interval)
+    return ledger.freeze_run(run_id, _reached(until, source.offset()), interval)
 
 
 def gap_ahead(log: LogReader, target: Target, bounds: RunBounds) -> Gap | None:
@@ -70,13 +94,12 @@ def settle(log: LogReader, ledger: Ledger, bounds: RunBounds) -> RunBounds:
     return bounds if seqno is None else ledger.settle_run(bounds.run_id, seqno)
 
 
-def _until_offset(until: str, current_offset: int) -> int:
-    if not until:
-        return current_offset
-    asked = parse_lsn(until)
-    if asked > current_offset:
+def _reached(until: Until | None, current: Offset) -> Offset:
+    if until is None:
+        return current
+    if until.offset > current:
         raise ConfigurationError(
-            f"parameter until: the source has not come to {until} yet",
+            f"parameter until: the source has not come to {until.text} yet",
             hint="Leave it empty for everything that is committed when the run first opens.",
         )
-    return asked
+    return until.offset

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import pendulum
@@ -29,7 +30,7 @@ from airflow_parallel_apply.pipeline.run.seeding import seeded_state
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, OWNER_PATIENCE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.shared_session import keep_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
-from airflow_parallel_apply.pipeline.source.open import open_source
+from airflow_parallel_apply.pipeline.source.open import open_source, source_connector
 from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.queue.protocol import Queue
 
@@ -87,7 +88,7 @@ def open_run(
             ):
                 # What `capture` froze stands, also where it was an `until`.
                 bounds = writing.ledger.run_bounds(run_id) or freeze(
-                    reading, writing.ledger, run_id=run_id, until="", interval=interval
+                    reading, writing.ledger, run_id=run_id, interval=interval
                 )
                 if not catch_up:
                     _bring_next(log, writing, reading, bounds)
@@ -95,6 +96,7 @@ def open_run(
                 opened = _seed(
                     config, log, writing, tasks, taken.generation, bounds, catch_up=catch_up, session_id=session_id
                 )
+                opened = replace(opened, until_offset=source_connector(source).show_offset(bounds.until_offset))
                 if former is not None and is_in_target(former) and tasks.place:
                     with closing(open_pipeline_queue(writing.target, target, None, config.pipeline)) as left:
                         left.sweep(below=taken.generation)
@@ -212,7 +214,6 @@ def _seed(
         run_id=bounds.run_id,
         generation=generation,
         log_id=log.identity.log_id,
-        until_offset=bounds.until_offset,
         until_time=None if bounds.until_time is None else bounds.until_time.isoformat(),
         until_seqno=until,
         nothing_to_do=nothing_to_do,

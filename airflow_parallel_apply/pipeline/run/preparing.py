@@ -22,11 +22,11 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import refuse
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
-from airflow_parallel_apply.pipeline.run.bounds import freeze, settle
+from airflow_parallel_apply.pipeline.run.bounds import asked_until, freeze, settle
 from airflow_parallel_apply.pipeline.run.checking import require_place_for_log, tell
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
-from airflow_parallel_apply.pipeline.source.open import open_source
+from airflow_parallel_apply.pipeline.source.open import open_source, source_connector
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, SourceChanged
 from airflow_parallel_apply.queue.open import prepare_queue
 
@@ -142,12 +142,15 @@ def capture(
 ) -> CaptureReport:
     """Prepare, freeze the run's bound, and bring the first part of the backlog into the log."""
     began = monotonic()
+    connector = source_connector(source)
+    # Before anything is made.
+    asked = asked_until(source, until)
     prepared = prepare(config, source, target, queue=queue, copying=copying)
     tell(prepared.warnings)
     with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
         log = open_reader(config.log_url)
         bounds = settle(
-            log, writing.ledger, freeze(reading, writing.ledger, run_id=run_id, until=until, interval=interval)
+            log, writing.ledger, freeze(reading, writing.ledger, run_id=run_id, until=asked, interval=interval)
         )
         rows = 0
         owner = writing.state()
@@ -167,7 +170,8 @@ def capture(
         return CaptureReport(
             prepared=prepared,
             bounds=bounds,
-            captured_offset=state.captured_offset,
+            until=connector.show_offset(bounds.until_offset),
+            captured=connector.show_offset(state.captured_offset),
             last_seqno=state.last_seqno,
             rows=rows,
             done=bounds.until_seqno is not None,

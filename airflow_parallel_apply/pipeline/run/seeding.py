@@ -67,7 +67,9 @@ def reviver(
             "the queue has lost the tasks of generation %d: it gets what positions and plan say is left",
             opened.generation,
         )
-        bounds = session.ledger.run_bounds(opened.run_id) or opened.bounds()
+        bounds = session.ledger.run_bounds(opened.run_id)
+        if bounds is None:
+            raise generation_over(config.pipeline, opened.generation)
         replan(bounds.until_seqno)
         # What is there, because another lane was faster, stays.
         coordinator.seed(seeded_state(session, config, bounds.until_seqno), capture=bounds.until_seqno is None)

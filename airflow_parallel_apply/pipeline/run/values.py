@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
-from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.source.protocol import Prepared
 
 
@@ -17,7 +15,10 @@ class CaptureReport:
 
     prepared: Prepared
     bounds: RunBounds
-    captured_offset: Offset
+    until: str
+    """The bound's offset in the source's form."""
+    captured: str
+    """The log's."""
     last_seqno: int
     rows: int
     done: bool
@@ -28,10 +29,10 @@ class CaptureReport:
         return {
             "log_id": self.prepared.log_id,
             "created": list(self.prepared.created),
-            "until_offset": self.bounds.until_offset,
+            "until_offset": self.until,
             "until_time": None if self.bounds.until_time is None else self.bounds.until_time.isoformat(),
             "until_seqno": self.bounds.until_seqno,
-            "captured_offset": self.captured_offset,
+            "captured_offset": self.captured,
             "last_seqno": self.last_seqno,
             "rows": self.rows,
             "done": self.done,
@@ -47,22 +48,14 @@ class OpenedRun:
     run_id: str
     generation: int
     log_id: str
-    until_offset: Offset
     until_seqno: int | None
     nothing_to_do: bool
     lanes: int
     coordinator_state: dict[str, Any]
+    until_offset: str = ""
+    """The bound's in the source's form, for people; the ledger has the bounds."""
     until_time: str | None = None
     """End of the run's interval where that bounds it, ISO 8601."""
-
-    def bounds(self) -> RunBounds:
-        """As `open` knew them."""
-        return RunBounds(
-            run_id=self.run_id,
-            until_offset=self.until_offset,
-            until_seqno=self.until_seqno,
-            until_time=None if self.until_time is None else datetime.fromisoformat(self.until_time),
-        )
 
     def to_json(self) -> dict[str, Any]:
         """For XCom."""
@@ -71,8 +64,7 @@ class OpenedRun:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> OpenedRun:
         """Inverse of `to_json`. What an earlier release told beside it is passed over."""
-        known = {"until_offset": value.get("until_lsn"), **value}
-        return cls(**{name: known[name] for name in cls.__slots__ if name in known})
+        return cls(**{name: value[name] for name in cls.__slots__ if name in value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

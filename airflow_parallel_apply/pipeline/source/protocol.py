@@ -142,5 +142,9 @@ class SourceConnector(Protocol):
         ...
 
     def show_offset(self, offset: Offset) -> str:
-        """An offset in the source's own form, with the word for it."""
+        """An offset in the source's own form."""
+        ...
+
+    def parse_offset(self, text: str) -> Offset:
+        """Inverse of `show_offset`, of what a person typed. Errors: `ConfigurationError` that shows the form."""
         ...

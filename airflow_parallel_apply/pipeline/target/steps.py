@@ -30,10 +30,11 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """Run DDL text. `end_offset`: where the transaction that sent it ends."""
+    """Run DDL text. `end_offset`: where the transaction that sent it ends; `shown_end`: that in the source's form."""
 
     text: str
     end_offset: Offset = 0
+    shown_end: str = ""
 
 
 @dataclass(frozen=True, slots=True)

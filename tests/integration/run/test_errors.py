@@ -192,6 +192,12 @@ def test_a_bound_that_the_source_has_not_reached_is_refused_and_not_frozen(rig: 
     assert rig.comparison().equal
 
 
+def test_a_bound_that_is_no_offset_is_refused_before_anything_is_made(rig: Rig) -> None:
+    fresh = rig.having(pipeline="fresh", log_url=f"{rig.config.log_url}_fresh")
+    refused(fresh, ConfigurationError, "until", "yesterday", step=lambda: fresh.run("early", until="yesterday"))
+    assert not Path(fresh.config.log_url).exists()
+
+
 def test_a_stop_without_a_run_says_that_there_is_nothing_to_stop(rig: Rig) -> None:
     before = positions(rig)
     with pytest.raises(FatalError, match=re.escape("nothing to stop")):

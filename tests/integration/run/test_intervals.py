@@ -227,6 +227,7 @@ def test_until_stands_before_the_interval(rig: Rig) -> None:
     first, second = history(rig, intervals=2)
     ((lsn,),) = rig.rows("SELECT pg_current_wal_flush_lsn()::text", side="source")
     report = rig.capture("a", until=lsn, interval=first)
+    assert report.to_json()["until_offset"] == lsn
     assert report.bounds.until_time is None
     assert rig.run("a", until=lsn, interval=first).stop_seqno == 9
     assert second.end > second.start

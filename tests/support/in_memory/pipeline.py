@@ -301,6 +301,7 @@ class MemoryPipeline:
                 signals=LaneSignals(
                     stop_requested=lambda: self.is_stop_asked, cancelled=lambda: False, report=lambda report: None
                 ),
+                show_offset=str,
                 report=report,
             )
             Lane(context, lane=number, background_failure=lambda: None).run()

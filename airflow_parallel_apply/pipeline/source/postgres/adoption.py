@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogState
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Server
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
@@ -39,12 +40,14 @@ _FIRST_TO_MIGRATE_SLOTS: Final = 170000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """What was done. `former`: the system identifier that the log had; equal to `server` where nothing changed."""
+    """What was done. `former`: the system identifier that the log had; equal to `server` where nothing changed.
+    `offset`: where the slot stands.
+    """
 
     pipeline: str
     former: str
     server: str
-    slot_lsn: int
+    offset: Offset
     proof: str
 
     @property
@@ -119,7 +122,7 @@ class _Adopting:
             pipeline=self._config.pipeline,
             former=former,
             server=server.system_identifier,
-            slot_lsn=slot.confirmed_lsn,
+            offset=slot.confirmed_lsn,
             proof=proof,
         )
 
@@ -173,7 +176,7 @@ class _Adopting:
             pipeline=self._config.pipeline,
             former=former,
             server=server.system_identifier,
-            slot_lsn=slot.confirmed_lsn,
+            offset=slot.confirmed_lsn,
             proof="the log has all that was committed",
         )
 

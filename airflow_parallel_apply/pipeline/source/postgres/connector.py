@@ -7,10 +7,11 @@ from contextlib import closing, contextmanager
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.model.finding import Finding
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import install_ddl_capture
 from airflow_parallel_apply.pipeline.source.postgres.drop import drop_commands, drop_source
-from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
+from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text, parse_lsn
 from airflow_parallel_apply.pipeline.source.postgres.prepare import slot_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot_watch import slot_trouble
@@ -43,8 +44,11 @@ class PostgresConnector:
             rows = session.catalog().execute(statement("published")).fetchall()
             return {log_id: frozenset(tables) for log_id, tables in rows if log_id is not None}
 
-    def show_offset(self, offset: int) -> str:
-        return f"LSN {lsn_text(offset)}"
+    def show_offset(self, offset: Offset) -> str:
+        return lsn_text(offset)
+
+    def parse_offset(self, text: str) -> Offset:
+        return parse_lsn(text)
 
 
 def install_ddl_capture_at(endpoint: Endpoint, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:

@@ -1,8 +1,23 @@
-"""LSNs as PostgreSQL writes them."""
+"""LSNs as PostgreSQL writes them: the form of its offsets."""
 
 from __future__ import annotations
+
+import re
+from typing import Final
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
+_LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 def lsn_text(lsn: int) -> str:
     """As PostgreSQL writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def parse_lsn(text: str) -> int:
+    """Inverse of `lsn_text`. Errors: `ConfigurationError`."""
+    found = _LSN.fullmatch(text.strip())
+    if found is None:
+        raise ConfigurationError(f"{text!r} is not an LSN", hint="An LSN is two hexadecimal numbers: 0/16B3748.")
+    return (int(found.group(1), 16) << 32) | int(found.group(2), 16)

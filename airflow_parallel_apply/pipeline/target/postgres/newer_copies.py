@@ -13,27 +13,28 @@ from typing import Final
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.steps import Statement
 
 _SHOWN_LETTERS: Final = 200
 
 
 @contextmanager
-def leaving_newer_copies(connection: Connection, session: Session, text: str, end: Offset) -> Iterator[None]:
-    """Around the statement, which a transaction that ended at the offset sent. Errors: `PlanError` that rolls it back
-    where it changed a table that was copied from a later moment; psycopg's own.
+def leaving_newer_copies(connection: Connection, session: Session, statement: Statement) -> Iterator[None]:
+    """Around the statement. Errors: `PlanError` that rolls it back where it changed a table that was copied from a
+    later moment; psycopg's own.
     """
-    before = _newer(connection, session, end)
+    before = _newer(connection, session, statement.end_offset)
     if not before:
         yield
         return
     oids = [oid for found in before.values() for oid in found]
     locked = _locked(connection, session, oids)
     yield
-    after = _newer(connection, session, end)
+    after = _newer(connection, session, statement.end_offset)
     fresh = {oid for oid, _ in _locked(connection, session, oids) - locked}
     touched = [name for name, found in before.items() if after.get(name) != found or fresh.intersection(found)]
     if touched:
-        shown = " ".join(text.split())[:_SHOWN_LETTERS]
+        shown = " ".join(statement.text.split())[:_SHOWN_LETTERS]
         raise PlanError(
             f"the source sent this DDL before {', '.join(touched)} was copied anew, and it would change the copy, "
             f"which is of a later moment: {shown}",
@@ -41,7 +42,7 @@ def leaving_newer_copies(connection: Connection, session: Session, text: str, en
             pipeline=session.pipeline,
             table=touched[0],
             hint="Do at the target by hand what the statement is to do there beside that, if anything; then run once "
-            f"with ddl=skip and until={end >> 32:X}/{end & 0xFFFFFFFF:X}, which passes over this one alone.",
+            f"with ddl=skip and until={statement.shown_end}, which passes over this one alone.",
         )
 
 

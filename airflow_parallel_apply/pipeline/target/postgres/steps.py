@@ -83,7 +83,7 @@ class Steps:
                     _truncate(self._connection, self._session, step, relations, beside)
                 case Statement():
                     replayer.forget_tables()
-                    with leaving_newer_copies(self._connection, self._session, step.text, step.end_offset):
+                    with leaving_newer_copies(self._connection, self._session, step):
                         _run_statement(self._connection, step.text)
                 case Redefine():
                     replayer.forget_tables()
