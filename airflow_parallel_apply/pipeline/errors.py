@@ -5,6 +5,7 @@
     ParallelApplyError
     ├── RetryableError            the same call may succeed later: retry it, bounded
     │   ├── Unavailable           a database, Spark or a lock cannot be reached now
+    │   │   └── StagingLost       what was staged is not there any more: stage it again
     │   ├── Deadlock              sessions waited for each other's locks, and this one was rolled back
     │   └── LeaseBusy             another live run owns the pipeline, or goes first
     ├── OwnershipLost             somebody else goes on with this work: stop, change nothing
@@ -103,6 +104,12 @@ class RetryableError(ParallelApplyError):
 
 class Unavailable(RetryableError):
     """A database, Spark or a lock cannot be reached now."""
+
+
+class StagingLost(Unavailable):
+    """What was staged is not in the target any more, by its crash or since another holder dropped it: it is staged
+    again.
+    """
 
 
 class Deadlock(RetryableError):

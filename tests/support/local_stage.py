@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, StoreName
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.open import open_store
@@ -36,8 +36,8 @@ class LocalStage:
         # By row: the seqno that its channel has committed before the unit.
         after = np.array([unit.after(number) for number in range(unit.channels)])[np.maximum(channel, 0)]
         wanted = rows.column("seqno").to_numpy() > after
-        if isinstance(unit.kind, Branch):
-            wanted &= channel == unit.kind.channel
+        if unit.channel is not None:
+            wanted &= channel == unit.channel
         rows, after = rows.filter(pa.array(wanted)), after[wanted]
         if isinstance(unit.kind, Serial) and unit.kind.first_fragno is not None:
             rows = rows.filter(pc.greater_equal(rows.column("fragno"), unit.kind.first_fragno))

@@ -82,14 +82,24 @@ class Serial:
     last_fragno: int | None = None
 
 
-UnitKind: TypeAlias = Branch | Merging | Serial
+@dataclass(frozen=True, slots=True)
+class GroupPart:
+    """A unit that is staged for a group of epochs, and becomes visible with the rest of the group: the rows of one
+    channel, or of all. It moves no position itself. `group`: number of the group's last epoch.
+    """
+
+    group: int
+    channel: int | None
+
+
+UnitKind: TypeAlias = Branch | Merging | Serial | GroupPart
 """Which rows a unit takes, and which positions it moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """A unit of a lane's work: rows of (after_seqno, last_seqno], as `kind` says. `after_seqno` is the least of the
-    positions that it moves. `token` names the claim; staging that bears another token belongs to nobody.
+    positions that it moves. `token` names the claim that its staging belongs to.
     """
 
     pipeline: str
@@ -109,12 +119,19 @@ class Unit:
 
     @property
     def channel(self) -> int | None:
-        """The one channel that it is of, for errors and names; None where it is of all."""
-        return self.kind.channel if isinstance(self.kind, Branch) else None
+        """The one channel whose rows it takes; None where it takes those of all."""
+        return self.kind.channel if isinstance(self.kind, Branch | GroupPart) else None
+
+    @property
+    def group(self) -> int | None:
+        """Number of the group that it is staged for, whose staging outlives the claim; None: it does not."""
+        return self.kind.group if isinstance(self.kind, GroupPart) else None
 
     @property
     def moved(self) -> range:
         """The channels whose positions its commit moves."""
+        if isinstance(self.kind, GroupPart):
+            return range(0)
         if isinstance(self.kind, Branch):
             return range(self.kind.channel, self.kind.channel + 1)
         return range(self.channels)

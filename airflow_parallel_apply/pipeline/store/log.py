@@ -12,7 +12,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader, Segment
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.epoch import Branch, Merging, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Merging, Unit
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch
@@ -44,9 +44,7 @@ class LogStore:
             files=self._log.row_files(unit.after_seqno, unit.last_seqno),
             after_seqno=unit.after_seqno,
             last_seqno=unit.last_seqno,
-            condition=self._condition(unit, unit.kind.channel, state.relations)
-            if isinstance(unit.kind, Branch)
-            else None,
+            condition=None if unit.channel is None else self._condition(unit, unit.channel, state.relations),
             committed=self._committed(unit, state.relations) if isinstance(unit.kind, Merging) else None,
             unordered=_unordered(segments, state.relations),
         )

@@ -1,7 +1,7 @@
 """The half of a target that runs where the rows are, in Spark's workers: `Loader`.
 
-Law 3: staging belongs to one claim and one attempt of one task. An attempt ends with everything staged or with nothing,
-and one that nobody acknowledged is nobody's, whatever Spark retries or runs twice.
+Law 3: staging belongs to one claim, or to a group of epochs, and to one attempt of one task. An attempt ends with
+everything staged or with nothing, and one that nobody acknowledged is nobody's, whatever Spark retries or runs twice.
 """
 
 from __future__ import annotations

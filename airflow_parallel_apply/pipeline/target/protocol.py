@@ -115,8 +115,9 @@ class Target(Protocol):
         ...
 
     def own(self, generation: int) -> None:
-        """Write a new generation into all positions: end the sessions of former holders, and no unit of a former
-        generation commits from here on. Idempotent; positions of a later generation stay as they are.
+        """Write a new generation into all positions: end the sessions of former holders, drop all that they staged, and
+        no unit of a former generation commits from here on. Idempotent; positions and staging of a later generation
+        stay as they are.
         """
         ...
 
@@ -131,11 +132,29 @@ class Target(Protocol):
         """
         ...
 
-    def take(self, channel: int | None, *, generation: int, token: str, routing_digest: str | None = None) -> Position:
+    def take(
+        self,
+        channel: int | None,
+        *,
+        generation: int,
+        token: str,
+        routing_digest: str | None = None,
+        group: int | None = None,
+    ) -> Position:
         """Become the one who may move this channel: end the sessions of former holders, drop their staging, write
         generation and token. `OwnershipLost` when the generation is over, or the pipeline's routing is not the one
         that the caller goes by (None: not compared). Channel None: all channels, as a serial
         unit needs; the position returned is then that of the channel furthest behind.
+
+        Staging of groups (`GroupPart`) is no single channel's: who takes one leaves it and its stagers alone. Who
+        takes all channels ends and drops it too, but for that of `group`, which the caller is to commit, and of those
+        behind it, which are staged ahead.
+        """
+        ...
+
+    def take_part(self, unit: Unit) -> None:
+        """Become the one who stages a part of a group: end the sessions of its former stagers and drop what they
+        staged. `OwnershipLost` when the generation is over.
         """
         ...
 

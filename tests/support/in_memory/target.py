@@ -18,12 +18,13 @@ from airflow_parallel_apply.pipeline.errors import (
     LogError,
     OwnershipLost,
     PlanError,
+    StagingLost,
     TargetError,
     Unavailable,
 )
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
-from airflow_parallel_apply.pipeline.model.epoch import StagedTable, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedTable, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.model.removal import Removal
@@ -65,6 +66,7 @@ class Staged:
     channel: int | None
     token: str
     net: dict[int, Net]
+    group: int | None = None
 
 
 @dataclass
@@ -104,6 +106,7 @@ class MemoryTarget:
         self._is_planned = require_planned
         self._channels: frozenset[int] | None = frozenset()
         self._token = ""
+        self._part: GroupPart | None = None
         self._is_ended = False
         data.sessions.add(self)
 
@@ -162,7 +165,7 @@ class MemoryTarget:
         self._require_session()
         self._end_others(None)
         if generation >= self._data.generation:
-            self._data.generation = generation
+            self._data.generation, self._data.staging = generation, {}
             self._data.positions = [replace(at, generation=generation) for at in self._data.positions]
 
     def routing_digest(self) -> str:
@@ -186,27 +189,52 @@ class MemoryTarget:
         self._data.generation = max(self._data.generation, generation)
         return seqno
 
-    def take(self, channel: int | None, *, generation: int, token: str, routing_digest: str | None = None) -> Position:
+    def take(
+        self,
+        channel: int | None,
+        *,
+        generation: int,
+        token: str,
+        routing_digest: str | None = None,
+        group: int | None = None,
+    ) -> Position:
         self._require_session()
         if generation != self._data.generation:
             raise OwnershipLost(f"generation {generation} of the pipeline is over")
         if routing_digest is not None and routing_digest != self._data.routing_digest:
             raise OwnershipLost("the pipeline was routed anew")
-        self._channels, self._token = (None if channel is None else frozenset({channel})), token
-        self._end_others(self._channels)
+        self._channels, self._token, self._part = (None if channel is None else frozenset({channel})), token, None
+        self._end_others(self._channels, group)
         taken = [at for at in self._data.positions if channel is None or at.channel == channel]
         for at in taken:
             self._data.positions[at.channel] = replace(at, generation=generation, claim=token)
+
+        def stays(staged: Staged) -> bool:
+            if staged.group is not None:
+                return channel is not None or (group is not None and staged.group >= group)
+            return staged.token == token or not (channel is None or staged.channel is None or staged.channel == channel)
+
+        self._data.staging = {name: staged for name, staged in self._data.staging.items() if stays(staged)}
+        return min((self._data.positions[at.channel] for at in taken), key=lambda at: at.seqno)
+
+    def take_part(self, unit: Unit) -> None:
+        self._require_session()
+        if unit.generation != self._data.generation:
+            raise OwnershipLost(f"generation {unit.generation} of the pipeline is over")
+        assert isinstance(unit.kind, GroupPart)
+        for session in self._data.sessions - {self}:
+            if session._part == unit.kind:
+                session.end()
+        self._channels, self._token, self._part = frozenset(), unit.token, unit.kind
         self._data.staging = {
             name: staged
             for name, staged in self._data.staging.items()
-            if staged.token == token or not (channel is None or staged.channel is None or staged.channel == channel)
+            if (staged.group, staged.channel) != (unit.kind.group, unit.kind.channel)
         }
-        return min((self._data.positions[at.channel] for at in taken), key=lambda at: at.seqno)
 
     def leave(self) -> None:
         self._require_session()
-        self._channels, self._token = frozenset(), ""
+        self._channels, self._token, self._part = frozenset(), "", None
 
     # --- apply ---
 
@@ -220,7 +248,7 @@ class MemoryTarget:
         if any(at.claim != unit.token for at in held):
             raise OwnershipLost("the claim was lost", channel=unit.channel)
         name = f"s{next(_names)}"
-        self._data.staging[name] = Staged(unit.channel, unit.token, _net(mine))
+        self._data.staging[name] = Staged(unit.channel, unit.token, _net(mine), unit.group)
         table = StagedTable(relation_id=0, staging=name, inserts=0, updates=0, deletes=0, has_unsent=False)
         return StagedUnit(unit=unit, tables=(table,), row_count=unit.row_count, seconds=0.0)
 
@@ -263,7 +291,7 @@ class MemoryTarget:
     def _merge(self, rows: Rows, name: str) -> None:
         staged = self._data.staging.get(name)
         if staged is None:
-            raise OwnershipLost("the staging is gone")
+            raise StagingLost("the staging is gone")
         for key, net in staged.net.items():
             self._require_row(rows, key, net.begins)
             rows.pop(key, None)
@@ -297,10 +325,15 @@ class MemoryTarget:
             self._is_ended = False
             raise Unavailable("the session was ended")
 
-    def _end_others(self, channels: frozenset[int] | None) -> None:
-        """Those that hold one of the channels (None: all), but for this one."""
+    def _end_others(self, channels: frozenset[int] | None, group: int | None = None) -> None:
+        """Those that hold one of the channels (None: all), but for this one; of those that stage for groups, where all
+        are meant, the ones below `group`.
+        """
         for session in self._data.sessions - {self}:
-            if session._token and (channels is None or session._channels is None or channels & session._channels):
+            if session._part is not None:
+                if channels is None and (group is None or session._part.group < group):
+                    session.end()
+            elif session._token and (channels is None or session._channels is None or channels & session._channels):
                 session.end()
 
 
@@ -314,7 +347,7 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[LogRow]:
 
 def _is_of(unit: Unit, row: LogRow) -> bool:
     channel = row.bucket * unit.channels // 1024
-    return channel in unit.moved and unit.after(channel) < row.seqno <= unit.last_seqno
+    return unit.channel in (None, channel) and unit.after(channel) < row.seqno <= unit.last_seqno
 
 
 def _net(rows: Sequence[LogRow]) -> dict[int, Net]:

@@ -45,6 +45,7 @@ class PostgresConnector:
             pipeline=unit.pipeline,
             channel=unit.channel,
             token=unit.token,
+            group=unit.group,
             relations=tuple(relations),
         )
 

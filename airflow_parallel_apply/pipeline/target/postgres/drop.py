@@ -32,7 +32,7 @@ def drop_target(session: Session, *, force: bool) -> Removal:
     with session.transaction("drop") as connection:
         connection.execute(session.sql("schema", "lock"))
         names = {"pipeline": session.pipeline}
-        drop_foreign_staging(connection, schema=session.schema, pipeline=session.pipeline, channels=None, but_token="")
+        drop_foreign_staging(connection, schema=session.schema, pipeline=session.pipeline, scopes=None, but_token="")
         was_there = connection.execute(session.sql("drop", "delete"), names).rowcount == 1
         done = (f"removed pipeline {session.pipeline} from the target",) if was_there else ()
         return Removal(done=done) + drop_unused_schema(connection, session, "the target")

@@ -41,13 +41,14 @@ _BUFFERED_BYTES: Final = 32 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresLoader:
-    """See `Loader`. `channel` None: a serial unit."""
+    """See `Loader`. `channel` None: a unit of all channels. `group`: see `Unit`."""
 
     url: str = field(repr=False)
     pipeline: str
     channel: int | None
     token: str
     relations: tuple[Relation, ...]
+    group: int | None = None
     schema: str = DEFAULT_SCHEMA
 
     def load(self, batches: Iterable[pa.RecordBatch], attempt: str) -> Loaded:
@@ -65,7 +66,7 @@ class _Attempt:
             loader.url,
             pipeline=loader.pipeline,
             schema=loader.schema,
-            name=holder_session(loader.pipeline, loader.channel, loader.token),
+            name=holder_session(loader.pipeline, loader.channel, loader.token, group=loader.group),
             synchronous_commit="off",
         )
         self._tables: dict[int, _Staging] = {}
@@ -83,8 +84,9 @@ class _Attempt:
                 for staging in self._tables.values():
                     staging.finish()
         except Unavailable as error:
-            # A session that a newer claim ended looks like one that a restart of the server ended.
-            if is_held(self._session, channel, token):
+            # A session that a newer claim ended looks like one that a restart of the server ended. A group's stager
+            # holds no position that could tell: its task does.
+            if self._loader.group is not None or is_held(self._session, channel, token):
                 raise
             raise OwnershipLost(
                 "a newer claim took the channel", op="stage", pipeline=self._loader.pipeline, channel=channel
@@ -114,7 +116,9 @@ class _Staging:
         self._connection = connection
         self._schema = loader.schema
         self._relation = relation
-        self._name = staging_table(loader.pipeline, loader.channel, loader.token, attempt, relation.relation_id)
+        self._name = staging_table(
+            loader.pipeline, loader.channel, loader.token, attempt, relation.relation_id, group=loader.group
+        )
         self._reducer = Reducer(relation)
         self._target: TargetTable | None = None
         self._inexact: tuple[int, ...] = ()

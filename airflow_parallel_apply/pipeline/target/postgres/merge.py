@@ -15,7 +15,7 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.target.postgres.cascades import find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, bring_in, has_changes_of, move_out
@@ -55,7 +55,7 @@ def merge_parts(
     """Apply the parts and drop their staging. `moving`: for rows whose unique values change. `beside`: what others
     write meanwhile.
 
-    Errors: `MissingRows`; `Unavailable` when staging is gone; psycopg's own. The caller rolls back.
+    Errors: `MissingRows`; `StagingLost` when staging is gone; psycopg's own. The caller rolls back.
     """
     _require_staging(connection, session, parts)
     if not moving.as_replica:
@@ -120,7 +120,7 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
         sql.SQL("SELECT count(*) FROM {} WHERE {} = %s").format(staging, OPERATION_COLUMN), [found.operation]
     ).fetchone()
     if counted is None or counted[0] != found.expected:
-        return Unavailable(
+        return StagingLost(
             f"staging table {part.staged.staging} lost rows, as a crash of the target does",
             hint="The unit is staged again.",
         )
@@ -252,7 +252,7 @@ def _require_staging(connection: Connection, session: Session, parts: Sequence[P
     names = [part.staged.staging for part in parts]
     gone = connection.execute(session.sql("staging", "gone"), {"schema": session.schema, "names": names}).fetchone()
     if gone is not None:
-        raise Unavailable(f"staging table {gone[0]} is gone", hint="The unit is staged again.")
+        raise StagingLost(f"staging table {gone[0]} is gone", hint="The unit is staged again.")
 
 
 def _require_what_happened(connection: Connection, session: Session, parts: Sequence[Part]) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
+from airflow_parallel_apply.pipeline.errors import StagingLost, TargetError
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
@@ -42,12 +42,12 @@ class Multiset:
 
     def delete(self, connection: Connection) -> int:
         """How many rows went. Errors: `TargetError` that names rows which are not there, or what turns rows away;
-        `Unavailable` when staging lost rows.
+        `StagingLost` when staging lost rows.
         """
         expected = sum(one.inserts + one.deletes for one in self.staged)
         (counted,) = connection.execute(self._sql("staged")).fetchone() or (0,)
         if counted != expected:
-            raise Unavailable(
+            raise StagingLost(
                 f"staging of {self.table.relation.name} lost rows, as a crash of the target does",
                 hint="The unit is staged again.",
             )

@@ -1,7 +1,8 @@
 """Names by which sessions and staging tables tell whose they are.
 
 PostgreSQL cuts names at 63 bytes, so pipeline and token go in as digests of fixed length. A session's name has four
-parts between colons, a staging table's six between underscores: the third is the channel, the fourth the claim.
+parts between colons, a staging table's six between underscores: the third is the scope, the fourth the claim. A scope
+is one channel, `all` channels, or a group's part of either, as `g7x3` and `g7xall` of group 7.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ DEFAULT_SCHEMA: Final = "parallel_apply"
 """The schema of the pipelines' own tables, and of their staging."""
 
 ALL_CHANNELS: Final = "all"
-"""Stands for the channel in the names of a serial unit."""
+"""The scope of whoever holds all channels."""
 
 _PIPELINE_LETTERS: Final = 8
 _CLAIM_LETTERS: Final = 12
@@ -29,14 +30,17 @@ def claim_tag(token: str) -> str:
     return _digest(token, _CLAIM_LETTERS)
 
 
-def channel_tag(channel: int | None) -> str:
-    """A number, or `ALL_CHANNELS` for a serial unit."""
-    return ALL_CHANNELS if channel is None else str(channel)
+def scope_tag(channel: int | None, group: int | None = None) -> str:
+    """At most 15 letters."""
+    channels = ALL_CHANNELS if channel is None else str(channel)
+    return channels if group is None else f"g{group}x{channels}"
 
 
-def holder_session(pipeline: str, channel: int | None, token: str) -> str:
-    """`application_name` of every session that works under a claim; `Target.take` ends those of other tokens."""
-    return f"pa:{pipeline_tag(pipeline)}:{channel_tag(channel)}:{claim_tag(token)}"
+def holder_session(pipeline: str, channel: int | None, token: str, *, group: int | None = None) -> str:
+    """`application_name` of every session that works under a claim; `Target.take` ends those of other tokens. `group`:
+    of one that stages for it.
+    """
+    return f"pa:{pipeline_tag(pipeline)}:{scope_tag(channel, group)}:{claim_tag(token)}"
 
 
 def idle_session(pipeline: str) -> str:
@@ -44,10 +48,17 @@ def idle_session(pipeline: str) -> str:
     return f"pa:{pipeline_tag(pipeline)}"
 
 
-def staging_table(pipeline: str, channel: int | None, token: str, attempt: str, relation_id: int) -> str:
+def staging_prefix(pipeline: str) -> str:
+    """What all staging of a pipeline begins with."""
+    return f"s_{pipeline_tag(pipeline)}_"
+
+
+def staging_table(
+    pipeline: str, channel: int | None, token: str, attempt: str, relation_id: int, *, group: int | None = None
+) -> str:
     """Unqualified, at most 63 bytes. `attempt`: unique for each attempt of each Spark task of the claim."""
     return (
-        f"s_{pipeline_tag(pipeline)}_{channel_tag(channel)}_{claim_tag(token)}"
+        f"{staging_prefix(pipeline)}{scope_tag(channel, group)}_{claim_tag(token)}"
         f"_{_digest(attempt, _CLAIM_LETTERS)}_{relation_id}"
     )
 

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, channel_tag, claim_tag
+from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, claim_tag, scope_tag
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_foreign_staging
 
@@ -152,22 +152,37 @@ def own(session: Session, generation: int) -> None:
                     session.connection().execute("SET LOCAL lock_timeout = '2s'")
                     session.connection().execute(session.sql("positions", "own_pipeline"), names)
                     session.connection().execute(session.sql("positions", "own"), names)
+                    _sweep(session, generation)
             except psycopg.errors.LockNotAvailable:
                 continue
             return
     raise Unavailable("another session holds the positions' locks", op="own", pipeline=session.pipeline)
 
 
+def _sweep(session: Session, generation: int) -> None:
+    """Drop all staging, unless a later generation staged it: that one waits for the lock on its number meanwhile."""
+    connection = session.connection()
+    row = connection.execute(session.sql("positions", "generation"), {"pipeline": session.pipeline}).fetchone()
+    if row is not None and row[0] == generation:
+        drop_foreign_staging(connection, schema=session.schema, pipeline=session.pipeline, scopes=None, but_token="")
+
+
 def take(
-    session: Session, channel: int | None, *, generation: int, token: str, routing_digest: str | None = None
+    session: Session,
+    channel: int | None,
+    *,
+    generation: int,
+    token: str,
+    routing_digest: str | None = None,
+    group: int | None = None,
 ) -> Position:
     """See `Target.take`. Sessions are ended before the claim is written, since one may hold its lock, and after it,
     since one may have begun to merge in between.
     """
-    channels = None if channel is None else [channel_tag(channel), ALL_CHANNELS]
+    scopes = None if channel is None else [scope_tag(channel), ALL_CHANNELS]
     with session.errors("take", channel=channel):
         session.become(channel, token)
-        session.end_holders(channels, but_token=claim_tag(token))
+        session.end_holders(scopes, but_token=claim_tag(token), but_from_group=group)
         with session.connection().transaction():
             connection = session.connection()
             connection.execute(session.sql("session", "brief"))
@@ -181,15 +196,27 @@ def take(
             found = sorted(cursor, key=lambda position: position.seqno)
         if not found:
             raise ConfigurationError("the target has no position for the channel", hint="Clear the task open.")
-        session.end_holders(channels, but_token=claim_tag(token))
+        session.end_holders(scopes, but_token=claim_tag(token), but_from_group=group)
         drop_foreign_staging(
             session.connection(),
             schema=session.schema,
             pipeline=session.pipeline,
-            channels=channels,
+            scopes=scopes,
             but_token=token,
+            but_from_group=group,
         )
     return found[0]
+
+
+def take_part(session: Session, unit: Unit) -> None:
+    """See `Target.take_part`."""
+    scopes = [scope_tag(unit.channel, unit.group)]
+    with session.transaction("take", channel=unit.channel) as connection:
+        _require_generation(connection, session, unit.generation, None)
+        session.end_holders(scopes, but_token=claim_tag(unit.token))
+        drop_foreign_staging(
+            connection, schema=session.schema, pipeline=session.pipeline, scopes=scopes, but_token=unit.token
+        )
 
 
 def is_held(session: Session, channel: int | None, token: str) -> bool:

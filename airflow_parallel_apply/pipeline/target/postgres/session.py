@@ -98,14 +98,16 @@ class Session:
         if self._connection is not None and not self._connection.closed:
             self._connection.execute("SELECT set_config('application_name', %s, false)", [self._name])
 
-    def end_holders(self, channels: Sequence[str] | None, *, but_token: str) -> None:
-        """End all sessions that hold one of the channels (None: any) under another claim, and wait until they are gone.
+    def end_holders(self, scopes: Sequence[str] | None, *, but_token: str, but_from_group: int | None = None) -> None:
+        """End all sessions that hold one of the scopes (None: any) under another claim, and wait until they are gone.
 
-        `but_token` is a claim's tag. Errors: `Unavailable` when one would not go; psycopg's own.
+        `but_token` is a claim's tag. `but_from_group`: stagers of this group and of those behind it go on. Errors:
+        `Unavailable` when one would not go; psycopg's own.
         """
         names = {
             "prefix": f"pa:{pipeline_tag(self.pipeline)}:",
-            "channels": list(channels) if channels is not None else None,
+            "scopes": list(scopes) if scopes is not None else None,
+            "from_group": but_from_group,
             "token": but_token,
             "wait_ms": int(_END_TIMEOUT.total_seconds() * 1000),
         }

@@ -8,5 +8,6 @@ FROM pg_stat_activity
 WHERE datname = current_database()
   AND pid <> pg_backend_pid()
   AND starts_with(application_name, %(prefix)s)
-  AND (%(channels)s::text[] IS NULL OR split_part(application_name, ':', 3) = ANY (%(channels)s::text[]))
+  AND (%(scopes)s::text[] IS NULL OR split_part(application_name, ':', 3) = ANY (%(scopes)s::text[]))
+  AND coalesce(substring(split_part(application_name, ':', 3) FROM '^g(\d+)x')::bigint < %(from_group)s, true)
   AND split_part(application_name, ':', 4) NOT IN ('', %(token)s);

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.target.postgres.exact import text_column
-from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag, pipeline_tag
+from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag, staging_prefix
 from airflow_parallel_apply.pipeline.target.postgres.narrow import constraints, narrow_columns
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetColumn, TargetTable
@@ -81,36 +81,38 @@ def drop_staging(schema: str, names: Sequence[str]) -> sql.Composed:
 
 
 def drop_foreign_staging(
-    connection: psycopg.Connection[Any], *, schema: str, pipeline: str, channels: Sequence[str] | None, but_token: str
+    connection: psycopg.Connection[Any],
+    *,
+    schema: str,
+    pipeline: str,
+    scopes: Sequence[str] | None,
+    but_token: str,
+    but_from_group: int | None = None,
 ) -> None:
-    """Drop what former holders of the channels (None: any) staged. Their sessions must have been ended."""
+    """Drop what former holders of the scopes (None: any) staged, but for this group and those behind it. Their sessions
+    must have been ended.
+    """
     _drop_found(
-        connection, schema, "foreign_staging", pipeline, channels=_as_list(channels), claim=claim_tag(but_token)
+        connection,
+        schema,
+        "foreign_staging",
+        pipeline,
+        scopes=list(scopes) if scopes is not None else None,
+        from_group=but_from_group,
+        claim=claim_tag(but_token),
     )
 
 
 def drop_claim_staging(connection: psycopg.Connection[Any], *, schema: str, pipeline: str, token: str) -> None:
     """Drop what was staged under a claim."""
-    _drop_found(connection, schema, "claim_staging", pipeline, channels=None, claim=claim_tag(token))
+    _drop_found(connection, schema, "claim_staging", pipeline, claim=claim_tag(token))
 
 
-def _drop_found(
-    connection: psycopg.Connection[Any],
-    schema: str,
-    query: str,
-    pipeline: str,
-    *,
-    channels: list[str] | None,
-    claim: str,
-) -> None:
+def _drop_found(connection: psycopg.Connection[Any], schema: str, query: str, pipeline: str, **which: object) -> None:
     found = connection.execute(
         statement("staging", query, schema=schema),
-        {"schema": schema, "prefix": f"s_{pipeline_tag(pipeline)}_", "channels": channels, "claim": claim},
+        {"schema": schema, "prefix": staging_prefix(pipeline), **which},
     )
     names = [row[0] for row in found]
     if names:
         connection.execute(drop_staging(schema, names))
-
-
-def _as_list(channels: Sequence[str] | None) -> list[str] | None:
-    return list(channels) if channels is not None else None

@@ -4,7 +4,8 @@ FROM pg_class
 WHERE relnamespace = to_regnamespace(quote_ident(%(schema)s))
   AND relkind = 'r'
   AND starts_with(relname, %(prefix)s)
-  AND (%(channels)s::text[] IS NULL OR split_part(relname, '_', 3) = ANY (%(channels)s::text[]))
+  AND (%(scopes)s::text[] IS NULL OR split_part(relname, '_', 3) = ANY (%(scopes)s::text[]))
+  AND coalesce(substring(split_part(relname, '_', 3) FROM '^g(\d+)x')::bigint < %(from_group)s, true)
   AND split_part(relname, '_', 4) <> %(claim)s;
 
 -- name: claim_staging
@@ -13,7 +14,6 @@ FROM pg_class
 WHERE relnamespace = to_regnamespace(quote_ident(%(schema)s))
   AND relkind = 'r'
   AND starts_with(relname, %(prefix)s)
-  AND (%(channels)s::text[] IS NULL OR split_part(relname, '_', 3) = ANY (%(channels)s::text[]))
   AND split_part(relname, '_', 4) = %(claim)s;
 
 -- name: gone

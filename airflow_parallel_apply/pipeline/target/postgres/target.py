@@ -32,6 +32,7 @@ from airflow_parallel_apply.pipeline.target.postgres.positions import (
     routed,
     standing,
     take,
+    take_part,
 )
 from airflow_parallel_apply.pipeline.target.postgres.recopied import read_recopied
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
@@ -130,8 +131,21 @@ class PostgresTarget:
         ledger = self._ledger_name()
         return lay_out(self._session, log_id=log_id, routing=routing, generation=generation, ledger=ledger)
 
-    def take(self, channel: int | None, *, generation: int, token: str, routing_digest: str | None = None) -> Position:
-        return take(self._session, channel, generation=generation, token=token, routing_digest=routing_digest)
+    def take(
+        self,
+        channel: int | None,
+        *,
+        generation: int,
+        token: str,
+        routing_digest: str | None = None,
+        group: int | None = None,
+    ) -> Position:
+        return take(
+            self._session, channel, generation=generation, token=token, routing_digest=routing_digest, group=group
+        )
+
+    def take_part(self, unit: Unit) -> None:
+        take_part(self._session, unit)
 
     def leave(self) -> None:
         with self._session.errors("leave"):

@@ -1,0 +1,98 @@
+"""The targets that the contract suite of staging admits: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
+from typing import Protocol
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
+from airflow_parallel_apply.pipeline.target.open import target_connector
+from tests.support.in_memory.ledger import LedgerData, MemoryLedger
+from tests.support.in_memory.target import LogRow, MemoryTarget, TargetData
+from tests.support.log_rows import Row, clustered
+from tests.support.written_log import TABLE, T
+
+_BUCKETS = 1024
+
+
+class Admitted(Protocol):
+    """A target whose one table `t` has no rows, and what Spark's workers do with it."""
+
+    def open(self) -> PipelineSession: ...
+
+    def stage(self, session: PipelineSession, unit: Unit, keys: Sequence[int]) -> StagedUnit:
+        """The unit's rows are insertions of these keys."""
+        ...
+
+    def keys(self) -> set[int]:
+        """Of the table's rows."""
+        ...
+
+
+class InMemory:
+    def __init__(self) -> None:
+        self._ledger = LedgerData()
+        self._target = TargetData()
+
+    def open(self) -> PipelineSession:
+        ledger = MemoryLedger(self._ledger, pipeline="demo", clock=lambda: datetime.now(UTC))
+        return PipelineSession(ledger=ledger, target=MemoryTarget(self._target), is_one_database=True)
+
+    def stage(self, session: PipelineSession, unit: Unit, keys: Sequence[int]) -> StagedUnit:
+        assert isinstance(session.target, MemoryTarget)
+        bucket = (unit.channel or 0) * _BUCKETS // unit.channels
+        rows = [LogRow(unit.last_seqno, fragno, "I", bucket, key, "v") for fragno, key in enumerate(keys)]
+        return session.target.stage(replace(unit, row_count=len(rows)), rows)
+
+    def keys(self) -> set[int]:
+        return set(self._target.rows)
+
+
+class InPostgres:
+    def __init__(self, dsn: str) -> None:
+        self._endpoint = Endpoint(conn_id="target", url=dsn)
+        self._attempts = count()
+        with psycopg.connect(dsn) as connection:
+            connection.execute(TABLE)
+
+    def open(self) -> PipelineSession:
+        connector = target_connector(self._endpoint)
+        opened = connector.open_with_ledger(self._endpoint, "demo", relations=_OneTable())
+        assert opened is not None
+        return PipelineSession(ledger=opened[1], target=opened[0], is_one_database=True)
+
+    def stage(self, session: PipelineSession, unit: Unit, keys: Sequence[int]) -> StagedUnit:
+        rows = [
+            Row(seqno=unit.last_seqno, fragno=fragno, operation="I", values=(str(key), "v"), relation_id=0)
+            for fragno, key in enumerate(keys)
+        ]
+        loader = target_connector(self._endpoint).loader(self._endpoint, unit, [T])
+        loaded = loader.load(clustered({0: T}, rows), f"attempt {next(self._attempts)}")
+        return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0.0)
+
+    def keys(self) -> set[int]:
+        with psycopg.connect(self._endpoint.url) as connection:
+            return {key for (key,) in connection.execute("SELECT id FROM t")}
+
+
+class _OneTable:
+    def __call__(self, relation_id: int) -> Relation:
+        return T
+
+    def names(self) -> set[tuple[str, str]]:
+        return {(T.schema, T.table)}
+
+
+TARGETS: dict[str, Callable[[pytest.FixtureRequest], Admitted]] = {
+    "memory": lambda request: InMemory(),
+    "postgres": lambda request: InPostgres(request.getfixturevalue("target_dsn")),
+}
