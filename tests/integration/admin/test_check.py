@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import StringIO
@@ -14,19 +13,15 @@ from psycopg.conninfo import make_conninfo
 from rich.console import Console
 
 from airflow_parallel_apply.cli.check_view import check_view
-from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.admin.watch import lease_view
-from airflow_parallel_apply.pipeline.check import Checked, check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.model.finding import Severity, Side
 from airflow_parallel_apply.pipeline.run import open_run
-from tests.crash.scene import wait_until
+from tests.support.findings import fix, found, look
 from tests.support.rig import Rig, execute
 from tests.support.troubles import ROLE, TROUBLES
 from tests.support.variants import variants
-
-"""With a space: what is printed must be quoted."""
 
 
 @pytest.fixture
@@ -55,29 +50,6 @@ def limited(rig: Rig) -> Iterator[Rig]:
         execute(dsn, f'REASSIGN OWNED BY "{ROLE}" TO postgres', f'DROP OWNED BY "{ROLE}"', f'DROP ROLE "{ROLE}"')
 
 
-def look(rig: Rig) -> Checked:
-    return check_pipeline(rig.config, rig.source, rig.target)
-
-
-def found(rig: Rig, word: str) -> Finding:
-    """The one finding that says so."""
-    findings = look(rig).findings
-    matching = [finding for finding in findings if word in finding.what]
-    assert len(matching) == 1, f"{word!r} in {[finding.what for finding in findings]}"
-    return matching[0]
-
-
-def fix(rig: Rig, finding: Finding) -> None:
-    """Do what it says, as a superuser."""
-    assert finding.fix
-    for command in finding.fix:
-        if finding.side in (Side.SOURCE, Side.TARGET):
-            dsn = rig.source_dsn if finding.side is Side.SOURCE else rig.target_dsn
-            execute(make_conninfo(dsn, user="postgres"), command)
-        else:
-            subprocess.run(command.removeprefix("sudo "), shell=True, check=True)  # noqa: S602  # as a person would paste it
-
-
 def test_two_good_sides_have_no_finding(rig: Rig, limited: Rig) -> None:
     assert look(rig).findings == ()
     assert look(limited).findings == ()
@@ -96,7 +68,7 @@ def test_two_good_sides_have_no_finding(rig: Rig, limited: Rig) -> None:
         ],
     ),
 )  # fmt: skip
-def test_each_trouble_is_named_and_its_command_mends_it(rig: Rig, limited: Rig, name: str) -> None:
+def test_each_trouble_is_named_and_its_command_fixes_it(rig: Rig, limited: Rig, name: str) -> None:
     trouble = TROUBLES[name]
     execute(rig.source_dsn, *trouble.source)
     execute(rig.target_dsn, *trouble.target)
@@ -112,7 +84,7 @@ def test_each_trouble_is_named_and_its_command_mends_it(rig: Rig, limited: Rig, 
     limited.prepare()
 
 
-def test_with_every_trouble_at_once_all_are_told_and_mended_in_one_go(rig: Rig, limited: Rig) -> None:
+def test_with_every_trouble_at_once_all_are_told_and_fixed_in_one_go(rig: Rig, limited: Rig) -> None:
     names = ("no right to replicate", "another owner", "no right to write", "no column", "a type that loses")
     for name in names:
         execute(rig.source_dsn, *TROUBLES[name].source)
@@ -238,89 +210,6 @@ def test_a_side_that_cannot_be_reached_is_a_finding_and_the_other_is_looked_at(r
         checked = look(changed)
         assert [finding.side for finding in checked.findings] == [side]
         assert "hunter2" not in str(checked.to_json())
-
-
-@pytest.mark.parametrize(("setting", "statement", "says"), [
-    ("max_replication_slots", "SELECT pg_create_physical_replication_slot('mine')", "no replication slots left"),
-    ("max_wal_senders", "SELECT 1", "no WAL senders left: 0 of 0"),
-    ("wal_level", "SELECT 1", "wal_level=replica"),
-])  # fmt: skip
-def test_a_server_that_has_nothing_left_says_which_setting_to_raise(
-    tmp_path: Path, target_dsn: str, setting: str, statement: str, says: str
-) -> None:
-    tight = {"max_replication_slots": "1", "max_wal_senders": "0", "wal_level": "replica"}[setting]
-    server = PostgresServer(tmp_path / "data", settings={"fsync": "off"})
-    # In the file, where ALTER SYSTEM has the last word.
-    server.set_in_file(setting, tight)
-    with server:
-        rig = Rig(
-            config=PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log"), channels=1),
-            source_dsn=server.dsn(),
-            target_dsn=target_dsn,
-        )
-        rig.both("CREATE TABLE t (id int PRIMARY KEY)")
-        execute(server.dsn(), statement)
-        finding = found(rig, says)
-        assert finding.severity is Severity.ERROR
-        fix(rig, finding)
-        server.stop()
-        server.start()
-        assert look(rig).findings == ()
-
-
-def test_slots_that_time_out_between_runs_are_warned_of(tmp_path: Path, target_dsn: str) -> None:
-    server = PostgresServer(tmp_path / "data", settings={"fsync": "off"})
-    server.set_in_file("idle_replication_slot_timeout", "1h")
-    with server:
-        rig = Rig(
-            config=PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log"), channels=1),
-            source_dsn=server.dsn(),
-            target_dsn=target_dsn,
-        )
-        rig.both("CREATE TABLE t (id int PRIMARY KEY)")
-        finding = found(rig, "gives up slots")
-        assert finding.severity is Severity.WARNING
-        fix(rig, finding)
-        wait_until(lambda: look(rig).findings == (), what="the server to read its configuration again")
-
-
-@pytest.mark.parametrize(("source_version", "target_version"), [(16, 18), pytest.param(18, 16, marks=pytest.mark.long)])
-def test_pipelines_run_between_versions(tmp_path: Path, source_version: int, target_version: int) -> None:
-    with (
-        PostgresServer(tmp_path / "source", version=source_version, settings={"fsync": "off"}) as source,
-        PostgresServer(tmp_path / "target", version=target_version, settings={"fsync": "off"}) as target,
-    ):
-        rig = Rig(
-            config=PipelineConfig(pipeline="p", create_tables=True, log_url=str(tmp_path / "log"), channels=3),
-            source_dsn=source.dsn(),
-            target_dsn=target.dsn(),
-        )
-        rig.write(
-            "CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text UNIQUE NULLS NOT DISTINCT,"
-            " at timestamptz, n numeric, twice int GENERATED ALWAYS AS (id * 2) STORED, r nummultirange)",
-            "CREATE TABLE parts (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
-            "CREATE TABLE parts_rest PARTITION OF parts DEFAULT",
-            "CREATE TABLE bag (v text, child int REFERENCES parts ON DELETE CASCADE)",
-            "ALTER TABLE bag REPLICA IDENTITY FULL",
-            "INSERT INTO t (v, at, n, r) SELECT i, now(), i / 7.0, '{[1.0,2)}' FROM generate_series(1, 300) i",
-            "INSERT INTO parts SELECT i, 'copied' FROM generate_series(1, 100) i",
-            "INSERT INTO bag SELECT 'x', 1 + i % 3 FROM generate_series(1, 20) i",
-        )
-        assert not [finding for finding in look(rig).findings if finding.severity is Severity.ERROR]
-        rig.run()
-        rig.write(
-            "UPDATE t SET v = v || 'b' WHERE id % 3 = 0",
-            "DELETE FROM t WHERE id % 5 = 0",
-            "UPDATE t SET id = DEFAULT WHERE id < 50",
-            "DELETE FROM parts WHERE id = 1",
-            "UPDATE parts SET id = id + 1000, v = 'moved'  WHERE id > 50",
-            "UPDATE bag SET v = 'y' WHERE ctid = (SELECT min(ctid) FROM bag)",
-            "TRUNCATE parts CASCADE",
-            "INSERT INTO parts VALUES (1, 'again')",
-        )
-        rig.run()
-        assert rig.comparison().equal
-        assert {table.name for table in rig.comparison().tables} == {"public.t", "public.parts", "public.bag"}
 
 
 @pytest.mark.parametrize(("columns", "words"), [(0, "no columns that"), (1599, "1599 columns, and staging")])

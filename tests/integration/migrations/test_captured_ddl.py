@@ -9,14 +9,8 @@ from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import install
+from tests.support.migrated_table import PLAIN, begin, either_kind
 from tests.support.rig import Rig
-
-_PLAIN = ("CREATE TABLE t (id integer PRIMARY KEY, a text, b integer)",)
-_PARTED = (
-    "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer) PARTITION BY RANGE (id)",
-    "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (50)",
-    "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (50) TO (10000)",
-)
 
 FOLLOWED = {
     "a default in a table that was rewritten": [
@@ -43,27 +37,7 @@ def rig(rig: Rig) -> Rig:
     return rig.having(tables=TablePatterns(include=("public.*",)))
 
 
-def begin(rig: Rig, *tables: str) -> None:
-    rig.both(*tables)
-    rig.prepare()
-    rig.write("INSERT INTO t (id, a, b) SELECT i, 'a' || i, i FROM generate_series(1, 60) i")
-    rig.run()
-
-
-@pytest.mark.parametrize(
-    ("recipe", "tables"),
-    [
-        pytest.param(
-            recipe,
-            tables,
-            id=f"{recipe}-{kind}",
-            # In `make test` every second one of either kind.
-            marks=pytest.mark.long if (number + (kind == "plain")) % 2 else (),
-        )
-        for number, recipe in enumerate(FOLLOWED)
-        for kind, tables in (("plain", _PLAIN), ("partitioned", _PARTED))
-    ],
-)
+@pytest.mark.parametrize(("recipe", "tables"), either_kind(FOLLOWED))
 def test_a_value_that_the_catalog_has_forgotten_is_in_what_was_sent(
     rig: Rig, recipe: str, tables: tuple[str, ...]
 ) -> None:
@@ -75,7 +49,7 @@ def test_a_value_that_the_catalog_has_forgotten_is_in_what_was_sent(
 
 
 def test_it_is_known_to_later_runs_too(rig: Rig) -> None:
-    begin(rig, *_PLAIN)
+    begin(rig, *PLAIN)
     rig.write(*FOLLOWED["a default in a table that was rewritten"])
     rig.run()
     rig.run()
@@ -85,7 +59,7 @@ def test_it_is_known_to_later_runs_too(rig: Rig) -> None:
 
 
 def test_rows_before_and_behind_a_change_in_one_transaction_are_each_read_as_what_they_were(rig: Rig) -> None:
-    begin(rig, *_PLAIN)
+    begin(rig, *PLAIN)
     rig.transaction(
         "UPDATE t SET b = 0 WHERE id < 9",
         "ALTER TABLE t ADD c integer DEFAULT 5",
@@ -102,7 +76,7 @@ def test_rows_before_and_behind_a_change_in_one_transaction_are_each_read_as_wha
 
 
 def test_a_value_of_its_own_for_each_row_still_stops_the_run(rig: Rig) -> None:
-    begin(rig, *_PLAIN)
+    begin(rig, *PLAIN)
     rig.write("ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()", "ALTER TABLE t ALTER c DROP DEFAULT")
     rig.write("DELETE FROM t WHERE id = 7")
     with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
@@ -110,7 +84,7 @@ def test_a_value_of_its_own_for_each_row_still_stops_the_run(rig: Rig) -> None:
 
 
 def test_what_is_not_followed_is_neither_sent_nor_held_up(rig: Rig) -> None:
-    begin(rig, *_PLAIN)
+    begin(rig, *PLAIN)
     before = open_reader(rig.config.log_url).state().sightings
     with psycopg.connect(rig.source_dsn, autocommit=True) as connection:
         notices: list[str] = []

@@ -5,21 +5,13 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
-from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from airflow_parallel_apply.pipeline.config import Start
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import install
+from tests.support.migrated_table import PARTED, PLAIN, ROWS, assert_equal, begin, either_kind, recopied
 from tests.support.rig import Rig, execute
 from tests.support.variants import variants
-
-_TABLE = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer)"
-_PARTED = (
-    "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer) PARTITION BY RANGE (id)",
-    "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (50)",
-    "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (50) TO (10000)",
-)
-_ROWS = "INSERT INTO t (id, a, b) SELECT i, 'a' || i, i FROM generate_series(1, 60) i"
 
 FOLLOWED = {
     "a default that is dropped": ["ALTER TABLE t ADD c integer DEFAULT 5", "ALTER TABLE t ALTER c DROP DEFAULT"],
@@ -49,13 +41,6 @@ UNKNOWN = {
 }  # fmt: skip
 
 
-def begin(rig: Rig, *tables: str) -> None:
-    rig.both(*tables)
-    rig.prepare()
-    rig.write(_ROWS)
-    rig.run()
-
-
 def write(rig: Rig, statements: list[str]) -> None:
     """With a run wherever they say so."""
     for statement in statements:
@@ -65,41 +50,16 @@ def write(rig: Rig, statements: list[str]) -> None:
             rig.write(statement)
 
 
-def recopied(rig: Rig, *at_target: str) -> Rig:
-    """What the hint says to do."""
-    execute(rig.target_dsn, *at_target)
-    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
-    return rig
-
-
-def assert_equal(rig: Rig) -> None:
-    comparison = rig.comparison()
-    assert comparison.equal, comparison
-
-
 @pytest.mark.parametrize("recipe", variants(FOLLOWED, seldom=["a default that is set later"]))
 def test_what_older_rows_hold_in_a_new_column_is_followed_where_it_is_proven(rig: Rig, recipe: str) -> None:
-    begin(rig, _TABLE)
+    begin(rig, *PLAIN)
     write(rig, FOLLOWED[recipe])
     rig.write("INSERT INTO t (id, c) VALUES (100, 1)", "UPDATE t SET a = 'z' WHERE id < 5")
     rig.run()
     assert_equal(rig)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "tables"),
-    [
-        pytest.param(
-            recipe,
-            tables,
-            id=f"{recipe}-{kind}",
-            # In `make test` every second one of either kind.
-            marks=pytest.mark.long if (number + (kind == "plain")) % 2 else (),
-        )
-        for number, recipe in enumerate(UNKNOWN)
-        for kind, tables in (("plain", (_TABLE,)), ("partitioned", _PARTED))
-    ],
-)
+@pytest.mark.parametrize(("recipe", "tables"), either_kind(UNKNOWN))
 def test_what_older_rows_hold_in_a_new_column_stops_the_run_where_it_is_not(
     rig: Rig, recipe: str, tables: tuple[str, ...]
 ) -> None:
@@ -118,7 +78,7 @@ def test_what_older_rows_hold_in_a_new_column_stops_the_run_where_it_is_not(
 
 
 def test_partitions_tell_what_older_rows_hold_in_a_new_column(rig: Rig) -> None:
-    begin(rig, *_PARTED)
+    begin(rig, *PARTED)
     rig.write("ALTER TABLE t ADD c integer DEFAULT 5", "ALTER TABLE t ALTER c DROP DEFAULT")
     rig.write("CREATE TABLE t3 PARTITION OF t FOR VALUES FROM (10000) TO (20000)", "INSERT INTO t VALUES (10001)")
     execute(rig.target_dsn, "CREATE TABLE t3 PARTITION OF t FOR VALUES FROM (10000) TO (20000)")
@@ -127,7 +87,7 @@ def test_partitions_tell_what_older_rows_hold_in_a_new_column(rig: Rig) -> None:
 
 
 def test_a_message_that_makes_other_values_at_the_target_does_not_pass_for_the_column(rig: Rig) -> None:
-    begin(rig, _TABLE)
+    begin(rig, *PLAIN)
     execute(rig.target_dsn, "ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()")
     rig.write("ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()", "DELETE FROM t WHERE id < 9")
     with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
@@ -137,7 +97,7 @@ def test_a_message_that_makes_other_values_at_the_target_does_not_pass_for_the_c
 
 
 def test_a_column_made_again_under_its_name_does_not_pass_for_the_one_before(rig: Rig) -> None:
-    begin(rig, _TABLE)
+    begin(rig, *PLAIN)
     rig.write("ALTER TABLE t DROP b", "ALTER TABLE t ADD b integer")
     rig.write("INSERT INTO t VALUES (100, 'x', 1)", "UPDATE t SET b = 2 WHERE id < 30", "DELETE FROM t WHERE b IS NULL")
     rig.write("ALTER TABLE t ALTER b SET NOT NULL", "INSERT INTO t VALUES (101, 'x', 1)")
@@ -150,7 +110,7 @@ def test_a_column_made_again_under_its_name_does_not_pass_for_the_one_before(rig
 
 
 def test_one_that_was_made_again_before_a_quiet_run_is_followed(rig: Rig) -> None:
-    begin(rig, _TABLE)
+    begin(rig, *PLAIN)
     rig.write("ALTER TABLE t DROP b", "ALTER TABLE t ADD b integer DEFAULT 7")
     rig.run()
     rig.write("UPDATE t SET b = 2 WHERE id < 30", "ALTER TABLE t ALTER b SET NOT NULL")
@@ -159,7 +119,7 @@ def test_one_that_was_made_again_before_a_quiet_run_is_followed(rig: Rig) -> Non
 
 
 def test_a_definition_of_a_lower_transaction_that_commits_later_is_not_that_of_a_row_before(rig: Rig) -> None:
-    begin(rig, _TABLE)
+    begin(rig, *PLAIN)
     with psycopg.connect(rig.source_dsn) as early:
         early.execute("SELECT pg_current_xact_id()")
         rig.write("UPDATE t SET b = 2 WHERE id < 30")
@@ -174,107 +134,13 @@ def test_a_definition_of_a_lower_transaction_that_commits_later_is_not_that_of_a
     assert_equal(rig)
 
 
-_COMPUTED = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED)"
-
-
-@pytest.mark.parametrize("ddl", [pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long), DdlPolicy.REFUSE])
-def test_a_column_that_the_source_computes_no_more_takes_its_values_at_the_target(rig: Rig, ddl: DdlPolicy) -> None:
-    begin(rig, _COMPUTED)
-    rig = rig.having(ddl=ddl)
-    rig.write("ALTER TABLE t ALTER g DROP EXPRESSION", "UPDATE t SET g = 7 WHERE id < 9")
-    if ddl is DdlPolicy.REFUSE:
-        with pytest.raises(FatalError, match=r"column g of public\.t is not computed any more.*(?s:.*)DROP EXPRESSION"):
-            rig.run()
-        execute(rig.target_dsn, "ALTER TABLE t ALTER g DROP EXPRESSION")
-    rig.run()
-    assert_equal(rig)
-
-
-def test_a_column_that_only_the_source_computes_stops_the_run_before_its_first_row(rig: Rig) -> None:
-    execute(rig.source_dsn, _COMPUTED)
-    execute(rig.target_dsn, "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer)")
-    with pytest.raises(FatalError, match=r"t has the column g as an ordinary one"):
-        rig.prepare()
-    execute(rig.target_dsn, "ALTER TABLE t DROP g")
-    rig.prepare()
-    execute(rig.target_dsn, "ALTER TABLE t ADD g integer")
-    rig.write(_ROWS)
-    with pytest.raises(FatalError, match=r"computes the column and does not send it.*column g"):
-        rig.run()
-    execute(rig.target_dsn, "ALTER TABLE t DROP g, ADD g integer GENERATED ALWAYS AS (b * 2) STORED")
-    rig.run()
-    assert_equal(rig)
-    execute(rig.target_dsn, "ALTER TABLE t DROP g, ADD g integer GENERATED ALWAYS AS (b * 3) STORED")
-    assert not rig.comparison().equal
-
-
-@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
-def test_a_column_that_the_source_computes_from_now_on_is_computed_at_the_target(rig: Rig, ddl: DdlPolicy) -> None:
-    begin(rig, _TABLE)
-    name = "d" if ddl is DdlPolicy.APPLY else "b"
-    made = f"ALTER TABLE t ADD g integer GENERATED ALWAYS AS ({name} * 2) STORED"
-    rename = [f"ALTER TABLE t RENAME b TO {name}"] if name != "b" else []
-    if rename:
-        # The new column rewrites the table, and that no USING did is for the source to tell.
-        install(rig.source_dsn)
-    rig.write("UPDATE t SET b = 1 WHERE id < 5", *rename, made, "INSERT INTO t VALUES (99, 'x', 4)")
-    if ddl is DdlPolicy.REFUSE:
-        with pytest.raises(FatalError, match=r"column g of public\.t was added as a computed one(?s:.*)ADD COLUMN"):
-            rig.having(ddl=ddl).run()
-        execute(rig.target_dsn, made)
-    rig.having(ddl=ddl).run()
-    assert_equal(rig)
-    execute(rig.target_dsn, "ALTER TABLE t DROP g")
-    assert "column g" in str(rig.comparison().tables[0].problem)
-
-
-RECOMPUTED = {
-    "another expression": ["ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)"],
-    "under other names": [
-        "ALTER TABLE t RENAME g TO h", "ALTER TABLE t ALTER h SET EXPRESSION AS (b * 3)", "ALTER TABLE t RENAME h TO g",
-        "ALTER TABLE t RENAME b TO c",
-    ],
-    "made again": ["ALTER TABLE t DROP g, ADD g integer GENERATED ALWAYS AS (b - 1) STORED"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("recipe", RECOMPUTED)
-def test_a_column_that_the_source_computes_otherwise_is_so_at_the_target(rig: Rig, recipe: str) -> None:
-    begin(rig, _COMPUTED)
-    install(rig.source_dsn)
-    rig.write(*RECOMPUTED[recipe], "DELETE FROM t WHERE id < 5")
-    with pytest.raises(FatalError, match=r"of public\.t (is computed otherwise|was renamed)"):
-        rig.having(ddl=DdlPolicy.REFUSE).run()
-    rig.run()
-    assert_equal(rig)
-
-
-def test_a_copy_waits_for_the_targets_computed_columns(rig: Rig) -> None:
-    begin(rig, _COMPUTED)
-    alter = "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3), ADD h integer GENERATED ALWAYS AS (b) STORED"
-    rig.write(alter)
-    with pytest.raises(FatalError, match=r"does not compute(?s:.*)ADD COLUMN \"h\".*SET EXPRESSION AS \(\(b \* 3\)\)"):
-        recopied(rig)
-    recopied(rig, alter).run()
-    assert_equal(rig)
-
-
-def test_a_computed_column_of_another_type_is_left_to_a_person(rig: Rig) -> None:
-    begin(rig, _COMPUTED)
-    rig.write("ALTER TABLE t ALTER g TYPE numeric(8,2)", "DELETE FROM t WHERE id < 5")
-    with pytest.raises(FatalError, match=r"g of public\.t is computed otherwise(?s:.*)recopy --table public\.t"):
-        rig.run()
-    recopied(rig, "ALTER TABLE t DROP g, ADD g numeric(8,2) GENERATED ALWAYS AS (b * 2) STORED").run()
-    assert_equal(rig)
-
-
 def test_a_not_null_that_is_not_validated_makes_no_key(rig: Rig) -> None:
     table = "CREATE TABLE t (id integer UNIQUE, a text, b integer)"
     rig.both(table, "ALTER TABLE t REPLICA IDENTITY FULL", "INSERT INTO t VALUES (NULL, 'x', 1), (NULL, 'y', 2)")
     rig.both("ALTER TABLE t ADD CONSTRAINT later NOT NULL id NOT VALID")
     rig = rig.having(start=Start.EQUAL)
     rig.prepare()
-    rig.write(_ROWS, "DELETE FROM t WHERE a = 'y'")
+    rig.write(ROWS, "DELETE FROM t WHERE a = 'y'")
     rig.run()
     rig.write("DELETE FROM t WHERE id IS NULL", "ALTER TABLE t VALIDATE CONSTRAINT later", "UPDATE t SET b = 5")
     rig.run()
@@ -307,7 +173,7 @@ def test_a_key_that_moved_while_the_old_one_is_unique_at_the_target_is_named(rig
 
 
 def test_a_table_that_comes_later_is_seen_before_its_first_row(rig: Rig) -> None:
-    begin(rig, _TABLE)
+    begin(rig, *PLAIN)
     rig.both("CREATE TABLE late (id integer PRIMARY KEY, x integer, a text)", "ALTER TABLE late DROP x")
     rig.prepare()
     sightings = open_reader(rig.config.log_url).state().sightings
@@ -334,7 +200,7 @@ PASSED_ON = {
 
 
 @pytest.mark.parametrize("recipe", PASSED_ON)
-@pytest.mark.parametrize("tables", [(_TABLE,), _PARTED], ids=["plain", "partitioned"])
+@pytest.mark.parametrize("tables", [PLAIN, PARTED], ids=["plain", "partitioned"])
 def test_a_name_that_passes_on_between_two_captures_stops_the_run(
     rig: Rig, recipe: str, tables: tuple[str, ...]
 ) -> None:
@@ -349,7 +215,7 @@ def test_a_name_that_passes_on_between_two_captures_stops_the_run(
 
 
 def test_a_column_made_as_another_is_dropped_is_told_by_a_type_that_the_other_cannot_have_had(rig: Rig) -> None:
-    begin(rig, _TABLE)
+    begin(rig, *PLAIN)
     rig.write("ALTER TABLE t DROP b, ADD c date DEFAULT '2026-01-01'", "INSERT INTO t VALUES (100, 'x')")
     rig.run()
     assert_equal(rig)

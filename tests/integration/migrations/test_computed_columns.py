@@ -1,0 +1,104 @@
+"""Columns that the source computes, stops computing, or computes otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import install
+from tests.support.migrated_table import PLAIN, ROWS, assert_equal, begin, recopied
+from tests.support.rig import Rig, execute
+
+_COMPUTED = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED)"
+
+
+@pytest.mark.parametrize("ddl", [pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long), DdlPolicy.REFUSE])
+def test_a_column_that_the_source_computes_no_more_takes_its_values_at_the_target(rig: Rig, ddl: DdlPolicy) -> None:
+    begin(rig, _COMPUTED)
+    rig = rig.having(ddl=ddl)
+    rig.write("ALTER TABLE t ALTER g DROP EXPRESSION", "UPDATE t SET g = 7 WHERE id < 9")
+    if ddl is DdlPolicy.REFUSE:
+        with pytest.raises(FatalError, match=r"column g of public\.t is not computed any more.*(?s:.*)DROP EXPRESSION"):
+            rig.run()
+        execute(rig.target_dsn, "ALTER TABLE t ALTER g DROP EXPRESSION")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_column_that_only_the_source_computes_stops_the_run_before_its_first_row(rig: Rig) -> None:
+    execute(rig.source_dsn, _COMPUTED)
+    execute(rig.target_dsn, "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer)")
+    with pytest.raises(FatalError, match=r"t has the column g as an ordinary one"):
+        rig.prepare()
+    execute(rig.target_dsn, "ALTER TABLE t DROP g")
+    rig.prepare()
+    execute(rig.target_dsn, "ALTER TABLE t ADD g integer")
+    rig.write(ROWS)
+    with pytest.raises(FatalError, match=r"computes the column and does not send it.*column g"):
+        rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t DROP g, ADD g integer GENERATED ALWAYS AS (b * 2) STORED")
+    rig.run()
+    assert_equal(rig)
+    execute(rig.target_dsn, "ALTER TABLE t DROP g, ADD g integer GENERATED ALWAYS AS (b * 3) STORED")
+    assert not rig.comparison().equal
+
+
+@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
+def test_a_column_that_the_source_computes_from_now_on_is_computed_at_the_target(rig: Rig, ddl: DdlPolicy) -> None:
+    begin(rig, *PLAIN)
+    name = "d" if ddl is DdlPolicy.APPLY else "b"
+    made = f"ALTER TABLE t ADD g integer GENERATED ALWAYS AS ({name} * 2) STORED"
+    rename = [f"ALTER TABLE t RENAME b TO {name}"] if name != "b" else []
+    if rename:
+        # The new column rewrites the table, and that no USING did is for the source to tell.
+        install(rig.source_dsn)
+    rig.write("UPDATE t SET b = 1 WHERE id < 5", *rename, made, "INSERT INTO t VALUES (99, 'x', 4)")
+    if ddl is DdlPolicy.REFUSE:
+        with pytest.raises(FatalError, match=r"column g of public\.t was added as a computed one(?s:.*)ADD COLUMN"):
+            rig.having(ddl=ddl).run()
+        execute(rig.target_dsn, made)
+    rig.having(ddl=ddl).run()
+    assert_equal(rig)
+    execute(rig.target_dsn, "ALTER TABLE t DROP g")
+    assert "column g" in str(rig.comparison().tables[0].problem)
+
+
+RECOMPUTED = {
+    "another expression": ["ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)"],
+    "under other names": [
+        "ALTER TABLE t RENAME g TO h", "ALTER TABLE t ALTER h SET EXPRESSION AS (b * 3)", "ALTER TABLE t RENAME h TO g",
+        "ALTER TABLE t RENAME b TO c",
+    ],
+    "made again": ["ALTER TABLE t DROP g, ADD g integer GENERATED ALWAYS AS (b - 1) STORED"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", RECOMPUTED)
+def test_a_column_that_the_source_computes_otherwise_is_so_at_the_target(rig: Rig, recipe: str) -> None:
+    begin(rig, _COMPUTED)
+    install(rig.source_dsn)
+    rig.write(*RECOMPUTED[recipe], "DELETE FROM t WHERE id < 5")
+    with pytest.raises(FatalError, match=r"of public\.t (is computed otherwise|was renamed)"):
+        rig.having(ddl=DdlPolicy.REFUSE).run()
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_copy_waits_for_the_targets_computed_columns(rig: Rig) -> None:
+    begin(rig, _COMPUTED)
+    alter = "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3), ADD h integer GENERATED ALWAYS AS (b) STORED"
+    rig.write(alter)
+    with pytest.raises(FatalError, match=r"does not compute(?s:.*)ADD COLUMN \"h\".*SET EXPRESSION AS \(\(b \* 3\)\)"):
+        recopied(rig)
+    recopied(rig, alter).run()
+    assert_equal(rig)
+
+
+def test_a_computed_column_of_another_type_is_left_to_a_person(rig: Rig) -> None:
+    begin(rig, _COMPUTED)
+    rig.write("ALTER TABLE t ALTER g TYPE numeric(8,2)", "DELETE FROM t WHERE id < 5")
+    with pytest.raises(FatalError, match=r"g of public\.t is computed otherwise(?s:.*)recopy --table public\.t"):
+        rig.run()
+    recopied(rig, "ALTER TABLE t DROP g, ADD g numeric(8,2) GENERATED ALWAYS AS (b * 2) STORED").run()
+    assert_equal(rig)

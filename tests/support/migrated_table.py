@@ -1,0 +1,52 @@
+"""The table `t` whose definition tests change: plain or partitioned, with rows, followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pytest
+
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from tests.support.rig import Rig, execute
+
+PLAIN: Final = ("CREATE TABLE t (id integer PRIMARY KEY, a text, b integer)",)
+PARTED: Final = (
+    "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer) PARTITION BY RANGE (id)",
+    "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (50)",
+    "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (50) TO (10000)",
+)
+ROWS: Final = "INSERT INTO t (id, a, b) SELECT i, 'a' || i, i FROM generate_series(1, 60) i"
+
+
+def either_kind(recipes: Iterable[str]) -> list[Any]:
+    """Pairs of a recipe and the statements that make the table, plain and partitioned; in `make test` every second one
+    of either kind.
+    """
+    return [
+        pytest.param(
+            recipe, tables, id=f"{recipe}-{kind}", marks=pytest.mark.long if (number + (kind == "plain")) % 2 else ()
+        )
+        for number, recipe in enumerate(recipes)
+        for kind, tables in (("plain", PLAIN), ("partitioned", PARTED))
+    ]
+
+
+def begin(rig: Rig, *tables: str) -> None:
+    """Make the table on both sides, follow it, and apply its rows."""
+    rig.both(*tables)
+    rig.prepare()
+    rig.write(ROWS)
+    rig.run()
+
+
+def recopied(rig: Rig, *at_target: str) -> Rig:
+    """Do what the hint says."""
+    execute(rig.target_dsn, *at_target)
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    return rig
+
+
+def assert_equal(rig: Rig) -> None:
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
