@@ -54,7 +54,7 @@ def test_a_failure_that_is_recorded_as_a_unit_ends_stops_the_next_one(
         fail(long, 1, EPOCH)
         return self.finish(done, then=then, lease=lease)
 
-    monkeypatch.setattr("airflow_parallel_apply.pipeline.apply.channel_apply._FIRST_UNIT_BYTES", 1)
+    monkeypatch.setattr("airflow_parallel_apply.pipeline.apply.committer.channel._FIRST_UNIT_BYTES", 1)
     monkeypatch.setattr(Coordinator, "finish", late)
     long.lane()
     committed = long.seqnos()[0]

@@ -32,6 +32,11 @@ class Batch:
         """The first that it would apply: what a failure of the batch is blamed on."""
         return self.unit.after_seqno + 1 if self.unit is not None else ChannelWork.of_task(self.tasks[0]).first_seqno
 
+    @property
+    def channel(self) -> int | None:
+        """The one channel whose rows it applies; None where it is of all."""
+        return self.unit.channel if self.unit is not None else ChannelWork.of_task(self.tasks[0]).channel
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelClaim:

@@ -17,7 +17,9 @@ from datetime import timedelta
 from typing import Final
 
 from airflow_parallel_apply.pipeline.apply.barriers import Barriers
+from airflow_parallel_apply.pipeline.apply.batch import new_token, require_reached
 from airflow_parallel_apply.pipeline.apply.channel_apply import ChannelApply
+from airflow_parallel_apply.pipeline.apply.committer.open import open_committer
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled
@@ -47,7 +49,7 @@ class Lane:
         self._context = context
         self._background_failure = background_failure
         self._barriers = Barriers(context)
-        self._branches = ChannelApply(context, self._check)
+        self._branches = ChannelApply(context, open_committer(context), self._check)
         count = context.config.channels
         self._own_first = [context.names.channel((lane + offset) % count) for offset in range(count)]
         self._pause = _FIRST_PAUSE
@@ -151,7 +153,7 @@ class Lane:
             elif work.kind is Kind.STOP:
                 self._serve_stop(work)
             else:
-                self._context.retrying(lambda: self._branches.serve(work.channel))
+                self._context.retrying(lambda: self._branches.serve(work))
         except (DependencyError, OwnershipLost) as error:
             # Somebody took the claim over, after a stall of ours; the generation itself is checked by the next read.
             _logger.warning("lost a claim, going on: %s", error)
@@ -172,12 +174,20 @@ class Lane:
 
     def _serve_stop(self, work: ChannelWork) -> None:
         """Acknowledge that the channel's position is at the stop's seqno."""
-        self._context.retrying(lambda: self._branches.require_stopped(work))
+        self._context.retrying(lambda: self._require_stopped(work))
 
         def acknowledge(marker: Task) -> None:
             self._context.coordinator.acknowledge(marker, work.channel)
 
         self._context.exchange(acknowledge)
+
+    def _require_stopped(self, marker: ChannelWork) -> None:
+        """Become the owner of a channel that met its stop marker, which ends former owners. Its position is there,
+        since every epoch that is fed moves it, with rows or without. Errors: `OwnershipLost` where it is not.
+        """
+        position = self._context.take(marker.channel, new_token())
+        require_reached(marker, position.seqno)
+        self._context.target.leave()
 
 
 def generation_over(pipeline: str, generation: int, *, found: int | None = None) -> OwnershipLost:

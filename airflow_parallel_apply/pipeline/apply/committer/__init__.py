@@ -1,0 +1,1 @@
+"""What makes the units of channels visible, as a pipeline's consistency says."""

@@ -1,0 +1,138 @@
+"""Consistency `channel`: each channel commits its units by itself, as large as its backlog makes them.
+
+Before a unit's commit nothing of it is seen; its staging bears the claim's token, which the next claimant's replaces.
+Between commit and finish its tasks lie at or below the channel's position, and cost the next claimant nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Final
+
+from airflow_parallel_apply.pipeline.apply.batch import Batch, ChannelClaim
+from airflow_parallel_apply.pipeline.apply.channel_rows import channel_rows
+from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
+from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
+from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
+from airflow_parallel_apply.pipeline.errors import Conflict, ConflictReason, Deadlock, FatalError, TargetError
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
+from airflow_parallel_apply.pipeline.target.steps import Merge, Replay
+from airflow_parallel_apply.queue.model import Task
+
+_logger = logging.getLogger(__name__)
+
+_MAX_UNIT_TASKS: Final = 256
+_FIRST_UNIT_BYTES: Final = 16 * 2**20
+_MAX_DEADLOCKS: Final = 2
+"""So often in a row a unit may lose a deadlock before its channel asks for a merge point."""
+
+
+class ChannelCommitter:
+    """See `Committer`. What meets another channel's rows or locks has all channels merge."""
+
+    def __init__(self, context: LaneContext) -> None:
+        self._context = context
+        self._deadlocks = 0
+        # Those of the channel that was begun last.
+        self._claim: ChannelClaim
+        self._limit_bytes: int
+
+    def begin(self, work: ChannelWork) -> Batch:
+        claim = self._claim = ChannelClaim(
+            pipeline=self._context.config.pipeline,
+            generation=self._context.names.generation,
+            channel=work.channel,
+            channels=self._context.config.channels,
+            routing=self._context.routing,
+        )
+        self._limit_bytes = min(_FIRST_UNIT_BYTES, self._context.config.unit_max_bytes)
+        position = self._context.take(work.channel, claim.token)
+        held = self._context.renewer.held(CLAIM)
+        state = self._context.coordinator.state()
+        return claim.batch(
+            [held, *self._behind(held, _MAX_UNIT_TASKS)],
+            position.seqno,
+            limit_bytes=self._limit_bytes,
+            is_held_up=state.fails_below,
+        )
+
+    def following(self, batch: Batch) -> Batch | None:
+        # Units double while there is a backlog: small first ones start the overlap, large ones reduce more.
+        self._limit_bytes = min(self._limit_bytes * 2, self._context.config.unit_max_bytes)
+        behind = self._behind(batch.tasks[-1], len(batch.tasks) + _MAX_UNIT_TASKS)
+        if not behind or behind[0].value["kind"] != Kind.BRANCH:
+            return None
+        first = ChannelWork.of_task(behind[0]).first_seqno
+        state = self._context.coordinator.state()
+        # What does not begin where this unit ends is for whoever claims it to judge.
+        if first > batch.reached + 1 or state.holds_up([first]):
+            return None
+        return self._claim.batch(behind, batch.reached, limit_bytes=self._limit_bytes, is_held_up=state.fails_below)
+
+    def complete(self, done: Batch, staged: StagedUnit | None, following: Batch | None) -> Batch | None:
+        if staged is not None:
+            self._commit(staged)
+        if following is not None and self._is_held_up(following):
+            following = None
+        return self._finish(done, following)
+
+    def meet(self, batch: Batch, error: FatalError) -> bool:
+        if not isinstance(error, Conflict) or self._context.config.channels == 1:
+            return False
+        channel, conflict = self._claim.channel, error
+        _logger.info("channel %d asks for a merge point: %s", channel, conflict)
+        after = batch.first_seqno - 1
+        self._context.retrying(self._context.target.leave)
+        self._context.exchange(lambda head: self._context.coordinator.merge_points.open(head, channel, after, conflict))
+        return True
+
+    def _behind(self, task: Task, limit: int) -> list[Task]:
+        waiting = self._context.queue.tasks(self._context.names.channel(self._claim.channel), limit=limit)
+        return [found for found in waiting if (found.sequence or 0) > (task.sequence or 0)]
+
+    def _is_held_up(self, batch: Batch) -> bool:
+        """Whether branches that are taken together may not be begun now: behind a failure, or while channels merge."""
+        first = (ChannelWork.of_task(task).first_seqno for task in batch.tasks)
+        return self._context.coordinator.state().holds_up(first)
+
+    def _commit(self, staged: StagedUnit) -> None:
+        with self._context.report.time("commit"):
+            try:
+                self._context.session.commit(staged.unit, [Merge(staged)])
+                self._deadlocks = 0
+            except Deadlock as error:
+                self._deadlocks += 1
+                if staged.unit.channels == 1 or self._deadlocks < _MAX_DEADLOCKS:
+                    raise
+                self._deadlocks = 0
+                raise Conflict(str(error), reason=ConflictReason.DEADLOCK, table=error.table) from error
+            except TargetError:
+                # With one channel an exact replay is always right, and where it fails too it names the seqno. With
+                # several it is for foreign keys that are checked here, which tie their tables to one channel.
+                if staged.unit.channels > 1 and not self._context.routing.ties:
+                    raise
+                rows = partial(channel_rows, self._context.log, staged.unit)
+                self._context.session.commit(staged.unit, [Replay(rows)])
+                self._context.report.replayed_units += 1
+        self._context.report.units += 1
+        self._context.report.rows += staged.row_count
+
+    def _finish(self, done: Batch, following: Batch | None) -> Batch | None:
+        behind = [task.ref for task in done.tasks[1:]]
+        if following is None:
+            self._context.target.leave()
+
+        def finish(held: Task) -> Task | None:
+            return self._context.coordinator.finish(
+                [held.ref, *behind],
+                then=() if following is None else following.tasks,
+                lease=self._context.config.lease,
+            )
+
+        if self._context.exchange(finish) is not None:
+            return following
+        if following is not None:
+            # A failure was recorded just before.
+            self._context.retrying(self._context.target.leave)
+        return None
