@@ -22,7 +22,8 @@ from airflow_parallel_apply.pipeline.log import (
 from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
-from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from tests.log_batches import (
     IDENTITY,
     START,
@@ -220,8 +221,12 @@ def test_a_commit_without_news_makes_no_version_and_one_with_a_new_offset_makes_
 
 def test_relations_are_numbered_once_and_a_changed_definition_is_reported_once(url: str) -> None:
     def relation(*names: str) -> Relation:
-        columns = tuple(Column(name=name, type_name="integer", key=name == "id") for name in names)
-        return Relation(relation_id=-5, schema="public", table="t", replica_identity="d", columns=columns)
+        columns = tuple(
+            Column(name=name, type_name="integer", kind=KeyKind.INTEGER, key=name == "id") for name in names
+        )
+        return Relation(
+            relation_id=-5, schema="public", table="t", replica_identity=ReplicaIdentity.KEY, columns=columns
+        )
 
     writer = open_writer(url)
     assert writer.relation_id(relation("id")) == (1, False)

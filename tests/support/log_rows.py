@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Column, Relation
+from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import line
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from tests.log_batches import bitmap
 
 
@@ -35,8 +36,10 @@ def relation(relation_id: int, table: str, columns: str, *, key: str = "", schem
         relation_id=relation_id,
         schema=schema,
         table=table,
-        replica_identity="d",
-        columns=tuple(Column(name=name, type_name="text", key=name in keys) for name in columns.split()),
+        replica_identity=ReplicaIdentity.KEY,
+        columns=tuple(
+            Column(name=name, type_name="text", kind=KeyKind.TEXT, key=name in keys) for name in columns.split()
+        ),
     )
 
 

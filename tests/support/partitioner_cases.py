@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import line
-from airflow_parallel_apply.pipeline.partition.key import KeyKind, buckets, canonical, join, keyless_buckets
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.partition.key import buckets, canonical, join, keyless_buckets
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.protocol import Placement
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -70,22 +72,32 @@ TYPES = {
     "place": "character(8)",
     "made": "timestamp(3) with time zone",
 }
-KINDS = (KeyKind.TEXT, KeyKind.INTEGER, KeyKind.NUMERIC, KeyKind.FLOAT, KeyKind.BLANK_PADDED, KeyKind.TIME)
+KINDS = (KeyKind.TEXT, KeyKind.INTEGER, KeyKind.DECIMAL, KeyKind.FLOAT, KeyKind.BLANK_PADDED, KeyKind.TIME)
+_KIND_OF = dict(zip(TYPES, KINDS, strict=True))
+
+
+def _columns(names: Iterable[str], *, keyed: bool) -> tuple[Column, ...]:
+    return tuple(Column(name=name, type_name=TYPES[name], kind=_KIND_OF[name], key=keyed) for name in names)
 
 
 def relation(number: int, table: str, *, keyed: bool) -> Relation:
-    columns = tuple(Column(name=name, type_name=type_name, key=keyed) for name, type_name in TYPES.items())
-    return Relation(relation_id=number, schema="public", table=table, replica_identity="d", columns=columns)
+    return Relation(
+        relation_id=number,
+        schema="public",
+        table=table,
+        replica_identity=ReplicaIdentity.KEY,
+        columns=_columns(TYPES, keyed=keyed),
+    )
 
 
 # Of `other` the columns come in another order, and one of its definitions has lost them.
 OTHER = Relation(
-    relation_id=3, schema="public", table="other", replica_identity="d",
-    columns=tuple(Column(name=name, type_name=TYPES[name], key=True) for name in reversed(TYPES)),
+    relation_id=3, schema="public", table="other", replica_identity=ReplicaIdentity.KEY,
+    columns=_columns(reversed(TYPES), keyed=True),
 )  # fmt: skip
 BARE = Relation(
-    relation_id=4, schema="public", table="bare", replica_identity="d",
-    columns=(Column(name="number", type_name="bigint", key=True),),
+    relation_id=4, schema="public", table="bare", replica_identity=ReplicaIdentity.KEY,
+    columns=_columns(["number"], keyed=True),
 )  # fmt: skip
 RELATIONS = {1: relation(1, "keyed", keyed=True), 2: relation(2, "keyless", keyed=False), 3: OTHER, 4: BARE}
 

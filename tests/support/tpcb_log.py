@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from airflow_parallel_apply.pipeline.log import open_writer
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
-from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import lines
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.partition.key import buckets, keyless_buckets
 from tests.support.written_log import make_log
 
@@ -29,9 +30,15 @@ def relation(table: str, columns: tuple[str, ...], key: str | None) -> Relation:
         relation_id=0,
         schema="public",
         table=table,
-        replica_identity="d",
+        replica_identity=ReplicaIdentity.KEY,
         columns=tuple(
-            Column(name=name, type_name="text" if name == "filler" else "integer", key=name == key) for name in columns
+            Column(
+                name=name,
+                type_name="text" if name == "filler" else "integer",
+                kind=KeyKind.TEXT if name == "filler" else KeyKind.INTEGER,
+                key=name == key,
+            )
+            for name in columns
         ),
     )
 

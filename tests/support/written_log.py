@@ -12,16 +12,20 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.log.open import create_log, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
 from airflow_parallel_apply.pipeline.log.schema import ROWS, TRANSACTIONS
-from airflow_parallel_apply.pipeline.model.change import Column, Mark, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Mark, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import line
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.partition.key import buckets
 
 T = Relation(
     relation_id=0,
     schema="public",
     table="t",
-    replica_identity="d",
-    columns=(Column(name="id", type_name="integer", key=True), Column(name="v", type_name="text")),
+    replica_identity=ReplicaIdentity.KEY,
+    columns=(
+        Column(name="id", type_name="integer", kind=KeyKind.INTEGER, key=True),
+        Column(name="v", type_name="text"),
+    ),
 )
 TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text)"
 

@@ -16,18 +16,12 @@ from airflow_parallel_apply.pipeline.log.checked_file import checked_bytes, read
 from airflow_parallel_apply.pipeline.log.directory import RESTORE, LogDirectory, file_errors
 from airflow_parallel_apply.pipeline.log.manifest import EMPTY_VIEW, LogView, Manifest, Retired, advance
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver, ResumePoint, RowGroup, Segment
+from airflow_parallel_apply.pipeline.model import former
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 
 _KEPT_MANIFESTS: Final = 64
 _KEPT_VIEWS: Final = 4
-_FORMER_WORDS: Final = {
-    "captured_lsn": "captured_offset",
-    "registered_lsn": "registered_offset",
-    "below_lsn": "below_offset",
-    "lsn": "offset",
-}
-"""Names of offsets in manifests of older versions, whose sources were all PostgreSQL's."""
 
 
 def load(directory: LogDirectory) -> LogView:
@@ -188,7 +182,7 @@ def _passed_over_from_json(value: list[dict[str, Any]] | None) -> tuple[PassedOv
 
 
 def _in_words_of_now(value: dict[str, Any]) -> dict[str, Any]:
-    return {_FORMER_WORDS.get(word, word): found for word, found in value.items()}
+    return {former.OFFSETS.get(word, word): found for word, found in value.items()}
 
 
 def _time_from_json(value: str | None) -> datetime | None:

@@ -25,6 +25,7 @@ from airflow_parallel_apply.pipeline.log.links import link
 from airflow_parallel_apply.pipeline.log.options import rows_memory_bytes
 from airflow_parallel_apply.pipeline.log.protocol import RowGroup, Segment
 from airflow_parallel_apply.pipeline.log.schema import ROWS, STORED, TRANSACTIONS, WIDTH
+from airflow_parallel_apply.pipeline.model import former
 
 LINK_COLUMNS: Final = ("previous_seqno", "next_seqno")
 UNLINKED: Final = pa.schema([field for field in ROWS if field.name not in LINK_COLUMNS])
@@ -50,8 +51,6 @@ _ENCODINGS: Final = {
     "old_key": "PLAIN",
 }
 _CHECKSUM_SEPARATOR: Final = ":"
-_FORMER_NAMES: Final = {"commit_lsn": "commit_offset", "end_lsn": "end_offset"}
-"""Names of columns of transactions in segments that older versions wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +138,7 @@ def read_transactions(directory: LogDirectory, segment: Segment) -> pa.Table:
     if xxhash.xxh3_128_hexdigest(content) != segment.checksum.partition(_CHECKSUM_SEPARATOR)[2]:
         raise _corrupt(str(path))
     found = pq.read_table(pa.BufferReader(content))
-    return found.rename_columns([_FORMER_NAMES.get(name, name) for name in found.column_names]).cast(TRANSACTIONS)
+    return found.rename_columns([former.OFFSETS.get(name, name) for name in found.column_names]).cast(TRANSACTIONS)
 
 
 def in_log_order(rows: pa.Table) -> pa.Table:

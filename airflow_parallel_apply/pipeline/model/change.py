@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from airflow_parallel_apply.pipeline.model import former
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+
 BUCKET_COUNT: Final = 1024
 """Fixed hash buckets of a log; a channel is a contiguous range of them, so a log outlives a change of channels."""
 
@@ -52,18 +55,30 @@ class Mark(StrEnum):
     """An update changed a key and left a column unsent: only the target's old row has its value."""
 
 
+class ReplicaIdentity(StrEnum):
+    """What a source sends of the row that an update or delete finds."""
+
+    KEY = "key"
+    """Its key, if the table has one."""
+    FULL = "full"
+    """All of it."""
+    NONE = "none"
+    """Nothing: neither is possible."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One column of a relation, as the source describes it.
 
-    `number`: which column of the table it is, through all renaming; None in a log of a version that did not ask, and
-    where `is_unclear`: the source's catalog had gone on before it was asked. `fill`: the SQL literal that rows older
-    than the column have; None where that is not known. `generated`: whether the source computes it; None where that is
-    not known.
+    `kind`: how a key compares it. `number`: which column of the table it is, through all renaming; None in a log of a
+    version that did not ask, and where `is_unclear`: the source's catalog had gone on before it was asked. `fill`: the
+    SQL literal that rows older than the column have; None where that is not known. `generated`: whether the source
+    computes it; None where that is not known.
     """
 
     name: str
     type_name: str
+    kind: KeyKind = KeyKind.NOT_CANONICAL
     key: bool = False
     number: int | None = None
     fill: str | None = None
@@ -72,7 +87,7 @@ class Column:
 
     def is_as(self, other: Column) -> bool:
         """True if both are one column, unchanged, as far as their logs' versions tell. What older rows have of it does
-        not count.
+        not count; nor does the kind, which the type and, of a key, `Relation.canonical` tell.
         """
         return (
             (self.name, self.type_name, self.key) == (other.name, other.type_name, other.key)
@@ -98,15 +113,15 @@ class Relation:
     """One version of a table's definition. Rows name it by `relation_id`, unique within a log.
 
     `canonical` is False when a key column's type has no canonical text (law 1): all the rows of the
-    table then lie in one bucket. `replica_identity` is PostgreSQL's letter: d, n, f or i; of a partitioned
-    table the one that its partitions have together. `computed`: names of columns that the source computes and does not
+    table then lie in one bucket. `replica_identity`: of a partitioned table the one that its partitions have together.
+    `computed`: names of columns that the source computes and does not
     send; None in a log of a version that did not ask.
     """
 
     relation_id: int
     schema: str
     table: str
-    replica_identity: str
+    replica_identity: ReplicaIdentity
     columns: tuple[Column, ...]
     canonical: bool = True
     computed: tuple[str, ...] | None = None
@@ -132,11 +147,16 @@ class Relation:
         return tuple(index for index, column in enumerate(self.columns) if column.key)
 
     @property
+    def key_kinds(self) -> tuple[KeyKind, ...]:
+        """Of the key columns."""
+        return tuple(column.kind for column in self.columns if column.key)
+
+    @property
     def by_image(self) -> bool:
         """True if its rows are told apart by all their values: it has no key, and old rows come whole. Such a table is
         a multiset; its rows lie in one bucket.
         """
-        return self.replica_identity == "f" and not self.key_indexes
+        return self.replica_identity is ReplicaIdentity.FULL and not self.key_indexes
 
     def newly_computed(self, old: Relation) -> tuple[tuple[str, str], ...]:
         """Those of `expressions` that an older definition does not compute, as far as it says."""
@@ -175,6 +195,7 @@ class Relation:
                 ]
                 for column in self.columns
             ],
+            "kinds": [column.kind for column in self.columns],
             "computed": self.computed,
             "expressions": self.expressions,
             "first_seqno": self.first_seqno,
@@ -187,12 +208,12 @@ class Relation:
             relation_id=value["relation_id"],
             schema=value["schema"],
             table=value["table"],
-            replica_identity=value["replica_identity"],
+            replica_identity=_identity_from_json(value["replica_identity"]),
             canonical=value["canonical"],
             # Older versions of the software did not keep them.
             oid=value.get("oid"),
             renaming=_renaming_from_json(value.get("renaming")),
-            columns=tuple(_column_from_json(*column) for column in value["columns"]),
+            columns=_columns_from_json(value["columns"], value.get("kinds")),
             computed=tuple(value["computed"]) if value.get("computed") is not None else None,
             expressions=tuple((name, text) for name, text in value.get("expressions", ())),
             first_seqno=value.get("first_seqno"),
@@ -210,7 +231,18 @@ class Relation:
         )
 
 
+def _identity_from_json(word: str) -> ReplicaIdentity:
+    return ReplicaIdentity(former.IDENTITIES.get(word, word))
+
+
+def _columns_from_json(columns: Sequence[Sequence[Any]], kinds: Sequence[str] | None) -> tuple[Column, ...]:
+    if kinds is None:
+        return tuple(_column_from_json(former.kind_of(column[1]), *column) for column in columns)
+    return tuple(_column_from_json(KeyKind(kind), *column) for kind, column in zip(kinds, columns, strict=True))
+
+
 def _column_from_json(
+    kind: KeyKind,
     name: str,
     type_name: str,
     key: bool,
@@ -224,6 +256,7 @@ def _column_from_json(
     return Column(
         name=name,
         type_name=type_name,
+        kind=kind,
         key=key,
         number=number,
         fill=fill,

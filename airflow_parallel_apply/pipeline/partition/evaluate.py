@@ -5,7 +5,6 @@ The contract test evaluates both over random values. Texts are the log's; of equ
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.copy_text import ESCAPES, NULL, PLACEHOLDER, SEPARATOR
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.partition.expression import (
     ColumnText,
     Concatenation,
@@ -26,9 +26,8 @@ from airflow_parallel_apply.pipeline.partition.expression import (
     columns_of,
     remainder_columns,
 )
-from airflow_parallel_apply.pipeline.partition.key import KeyKind, canonical, key_kind
+from airflow_parallel_apply.pipeline.partition.key import canonical
 
-_MODIFIERS: Final = re.compile(r"\(\d+(,-?\d+)?\)")
 _COLLATED: Final = (KeyKind.TEXT, KeyKind.BLANK_PADDED)
 
 
@@ -42,7 +41,7 @@ def unusable(expression: Expression, relation: Relation) -> str | None:
     for name in columns_of(expression):
         if name not in columns:
             return f"has no column {name}"
-        kind = _kind(columns[name].type_name)
+        kind = columns[name].kind
         if kind is KeyKind.NOT_CANONICAL:
             return f"has {name} of type {columns[name].type_name}, of which equal values may have several texts"
         if relation.key_indexes and not columns[name].key:
@@ -50,7 +49,7 @@ def unusable(expression: Expression, relation: Relation) -> str | None:
         if kind in _COLLATED and not relation.canonical:
             return f"has {name} in a key that may compare texts otherwise than by their bytes"
     for name in remainder_columns(expression):
-        if _kind(columns[name].type_name) is not KeyKind.INTEGER:
+        if columns[name].kind is not KeyKind.INTEGER:
             return f"has {name} of type {columns[name].type_name}, and % takes integers"
     return None
 
@@ -62,7 +61,7 @@ def in_arrow(expression: Expression, relation: Relation, column: Callable[[int],
     def value(part: Expression) -> pa.Array | pa.Scalar:
         match part:
             case ColumnText(name=name):
-                return canonical(_kind(relation.columns[places[name]].type_name), column(places[name]))
+                return canonical(relation.columns[places[name]].kind, column(places[name]))
             case Literal(text=text):
                 return pa.scalar(text)
             case Remainder(column=of, divisor=divisor):
@@ -88,7 +87,7 @@ def in_sql(expression: Expression, relation: Relation) -> str:
         match part:
             case ColumnText(name=name):
                 text = _column_sql(places[name])
-                return _canonical_sql(_kind(relation.columns[places[name]].type_name), text)
+                return _canonical_sql(relation.columns[places[name]].kind, text)
             case Literal(text=text):
                 return text_sql(text)
             case Remainder(column=of, divisor=divisor):
@@ -128,7 +127,7 @@ def _replaced(text: str, old: str, new: str) -> str:
 def _canonical_sql(kind: KeyKind, text: str) -> str:
     """`key.canonical` in Spark's words."""
     match kind:
-        case KeyKind.NUMERIC:
+        case KeyKind.DECIMAL:
             trimmed = f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {text}))"
             return f"CASE WHEN contains({text}, '.') THEN {trimmed} ELSE {text} END"
         case KeyKind.FLOAT:
@@ -137,8 +136,3 @@ def _canonical_sql(kind: KeyKind, text: str) -> str:
             return f"trim(TRAILING ' ' FROM {text})"
         case _:
             return text
-
-
-def _kind(type_name: str) -> KeyKind:
-    """By the name that the log keeps; of a domain or an enum it does not tell what is below."""
-    return key_kind(_MODIFIERS.sub("", type_name), is_enum=False, is_deterministic=True)

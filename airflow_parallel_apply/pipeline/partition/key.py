@@ -10,7 +10,6 @@ gives the bucket. The hash is XXH64 with seed 42 of UTF-8 bytes, which is what S
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Final
 
 import numpy as np
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 
 SEED: Final = 42
 """Spark SQL's."""
@@ -39,55 +39,10 @@ _UUID_DIGITS: Final = np.r_[0:8, 9:13, 14:18]
 _UUID_LENGTH: Final = 36
 
 
-class KeyKind(Enum):
-    """How texts of a key column's type are compared by a unique index, and how they sort."""
-
-    INTEGER = "integer"
-    NUMERIC = "numeric"
-    FLOAT = "float"
-    TEXT = "text"
-    BLANK_PADDED = "blank padded"
-    UUID = "uuid"
-    TIME = "time"
-    OTHER_EXACT = "other exact"
-    """Equal if and only if the texts are: bool, bytea, enum."""
-    NOT_CANONICAL = "not canonical"
-    """Equality is not that of any text we can make: the whole table lies in one bucket."""
-
-
-_KINDS: Final = {
-    "smallint": KeyKind.INTEGER,
-    "integer": KeyKind.INTEGER,
-    "bigint": KeyKind.INTEGER,
-    "numeric": KeyKind.NUMERIC,
-    "real": KeyKind.FLOAT,
-    "double precision": KeyKind.FLOAT,
-    "text": KeyKind.TEXT,
-    "character varying": KeyKind.TEXT,
-    "character": KeyKind.BLANK_PADDED,
-    "uuid": KeyKind.UUID,
-    "date": KeyKind.TIME,
-    "timestamp without time zone": KeyKind.TIME,
-    "timestamp with time zone": KeyKind.TIME,
-    "boolean": KeyKind.OTHER_EXACT,
-    "bytea": KeyKind.OTHER_EXACT,
-}
-
-
-def key_kind(base_type: str, *, is_enum: bool, is_deterministic: bool) -> KeyKind:
-    """The kind of a key column, from its type's name, without modifiers and below all domains, and from whether its
-    collation compares bytes.
-    """
-    if is_enum:
-        return KeyKind.OTHER_EXACT
-    kind = _KINDS.get(base_type, KeyKind.NOT_CANONICAL)
-    return kind if is_deterministic else KeyKind.NOT_CANONICAL
-
-
 def canonical(kind: KeyKind, texts: pa.StringArray) -> pa.StringArray:
-    """One text for all texts that are equal to the index. PostgreSQL's ISO output in UTC is what is expected."""
+    """One text for all texts that are equal to the index."""
     match kind:
-        case KeyKind.NUMERIC:
+        case KeyKind.DECIMAL:
             fraction = pc.match_substring(texts, ".")
             if not pc.any(fraction).as_py():
                 return texts
@@ -154,7 +109,7 @@ def _order(kind: KeyKind, texts: pa.StringArray) -> Numbers:
     match kind:
         case KeyKind.INTEGER:
             return _numbers(texts.cast(pa.int64()))
-        case KeyKind.NUMERIC | KeyKind.FLOAT:
+        case KeyKind.DECIMAL | KeyKind.FLOAT:
             return _float_order(_floats(texts))
         case KeyKind.UUID:
             return _uuid_order(texts)

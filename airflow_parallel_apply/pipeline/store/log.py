@@ -8,21 +8,14 @@ that together they read about one scan; with any other each of them reads all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader, Segment
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, Unit
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch
-
-_NO_TIMES: Final = frozenset(
-    {
-        "smallint", "integer", "bigint", "numeric", "real", "double precision", "text", "character varying",
-        "character", "uuid", "boolean", "bytea",
-    }
-)  # fmt: skip
 
 
 class LogStore:
@@ -73,5 +66,6 @@ def _unordered(segments: Sequence[Segment], relations: Sequence[Relation]) -> tu
 
 
 def _may_be_time(relation: Relation) -> bool:
-    key = [column.type_name for column in relation.columns if column.key]
-    return len(key) == 1 and key[0].partition("(")[0] not in _NO_TIMES
+    # Logs of that time do not say what lies below a domain.
+    kinds = relation.key_kinds
+    return len(kinds) == 1 and kinds[0] in (KeyKind.TIME, KeyKind.NOT_CANONICAL)

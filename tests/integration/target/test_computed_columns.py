@@ -11,7 +11,7 @@ import pytest
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.errors import FatalError
-from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.target.postgres.expressions import computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
 from tests.support.ddl_messages import install
@@ -113,7 +113,7 @@ def test_an_expression_is_the_same_in_any_words_of_its_server(target_dsn: str) -
             relation_id=1,
             schema="public",
             table="t",
-            replica_identity="d",
+            replica_identity=ReplicaIdentity.KEY,
             columns=(Column(name="id", type_name="integer", key=True), Column(name="b", type_name="integer")),
             expressions=(("g", definition),),
         )

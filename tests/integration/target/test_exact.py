@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.target.steps import Replay
 from tests.integration.target.conftest import Scene
 from tests.support.log_rows import Row, in_order
@@ -65,7 +65,9 @@ PLAIN = {"text": "a", "integer": "7", "numeric": "7", "integer[]": "{}", "bytea"
 def the_table(scene: Scene, number: int, source: str, target: str, *, key: str = "integer") -> Relation:
     scene.run(f"CREATE TABLE t{number} (id {key} PRIMARY KEY, v {target})")
     columns = (Column(name="id", type_name="text", key=True), Column(name="v", type_name=source))
-    found = Relation(relation_id=number, schema="public", table=f"t{number}", replica_identity="d", columns=columns)
+    found = Relation(
+        relation_id=number, schema="public", table=f"t{number}", replica_identity=ReplicaIdentity.KEY, columns=columns
+    )
     scene.relations[number] = found
     return found
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogState
-from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Mark, Relation
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Mark, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.epoch import EpochKind, Reason
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
 from airflow_parallel_apply.pipeline.partition.key import buckets as buckets_of
@@ -146,12 +146,14 @@ def test_a_large_critical_transaction_stays_alone_to_be_applied_in_sets() -> Non
 
 def test_many_changes_without_a_key_between_barriers_are_left_to_a_merge() -> None:
     """A replay would look through the whole table for each of them."""
-    bag = Relation(relation_id=0, schema="public", table="bag", replica_identity="f", columns=())
+    bag = Relation(relation_id=0, schema="public", table="bag", replica_identity=ReplicaIdentity.FULL, columns=())
     history = (CRITICAL, (400, ()), CRITICAL, (20, ()), CRITICAL)
     assert reasons_of(*history, relations=(bag,)) == [
         Reason.TRUNCATE, Reason.BEFORE_CRITICAL, Reason.DENSE_BARRIERS,
     ]  # fmt: skip
-    assert reasons_of(*history, relations=(replace(bag, replica_identity="d"),)) == [Reason.DENSE_BARRIERS]
+    assert reasons_of(*history, relations=(replace(bag, replica_identity=ReplicaIdentity.KEY),)) == [
+        Reason.DENSE_BARRIERS
+    ]
 
 
 def test_dense_barriers_without_an_end_are_bounded_epochs() -> None:

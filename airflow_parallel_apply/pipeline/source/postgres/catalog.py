@@ -12,10 +12,11 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
-from airflow_parallel_apply.pipeline.partition.key import KeyKind, key_kind
 from airflow_parallel_apply.pipeline.source.postgres.history import settle_numbers, with_fills
+from airflow_parallel_apply.pipeline.source.postgres.key_kinds import key_kind
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireColumn, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
@@ -23,6 +24,13 @@ from airflow_parallel_apply.pipeline.source.postgres.shape import LivingColumn, 
 from airflow_parallel_apply.postgres.filled import filled
 
 _FULL: Final = "f"
+_IDENTITIES: Final = {
+    "d": ReplicaIdentity.KEY,
+    "i": ReplicaIdentity.KEY,
+    _FULL: ReplicaIdentity.FULL,
+    "n": ReplicaIdentity.NONE,
+}
+"""By the letter that the catalog and relation messages have."""
 _LISTED: Final = 10
 
 
@@ -209,12 +217,12 @@ def describe(
     is_key = [
         number in key if identity == _FULL else column.key for number, column in zip(numbers, wire.columns, strict=True)
     ]
-    kinds = tuple(
-        key_kind(row.base_type or "", is_enum=row.is_enum, is_deterministic=row.is_deterministic)
+    # What is no part of a key is compared by nothing but its text, whatever its collation.
+    kinds = [
+        key_kind(row.base_type or "", is_enum=row.is_enum, is_deterministic=row.is_deterministic or not in_key)
         for row, in_key in zip(rows, is_key, strict=True)
-        if in_key
-    )
-    if identity == _FULL and not kinds and not shape.leaves_are_full:
+    ]
+    if identity == _FULL and not any(is_key) and not shape.leaves_are_full:
         raise SourceError(
             "the partitioned table has REPLICA IDENTITY FULL and no key, and not all its partitions have it too",
             op="capture",
@@ -226,25 +234,26 @@ def describe(
         relation_id=NO_RELATION,
         schema=wire.schema,
         table=wire.table,
-        replica_identity=identity,
+        replica_identity=_IDENTITIES[identity],
         columns=tuple(
             Column(
                 name=name,
                 type_name=type_name,
+                kind=kind,
                 key=in_key,
                 number=number,
                 is_unclear=number is None and shape.last_number > 0,
                 generated=_is_generated(shape, number),
             )
-            for (name, type_name), number, in_key in zip(named, numbers, is_key, strict=True)
+            for (name, type_name), kind, number, in_key in zip(named, kinds, numbers, is_key, strict=True)
         ),
-        canonical=KeyKind.NOT_CANONICAL not in kinds,
+        canonical=all(kind is not KeyKind.NOT_CANONICAL for kind, in_key in zip(kinds, is_key, strict=True) if in_key),
         computed=tuple(column.name for column in computed),
         expressions=_expressions(shape, named, numbers, known),
         oid=wire.oid,
     )
     relation = with_fills(connection, relation, shape, seen, known)
-    return FollowedTable(relation=relation, kinds=kinds, is_partitioned=shape.is_partitioned)
+    return FollowedTable(relation=relation, is_partitioned=shape.is_partitioned)
 
 
 def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:

@@ -15,7 +15,6 @@ from airflow_parallel_apply.pipeline.log.segment import UNLINKED
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import lines
 from airflow_parallel_apply.pipeline.partition.key import (
-    KeyKind,
     buckets,
     canonical,
     join,
@@ -33,14 +32,13 @@ NO_RELATION: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedTable:
-    """A relation with its log id, and how its key's columns compare (in column order).
+    """A relation with its log id.
 
     A partition's own replica identity decides what is sent of an old row, its root's how that is marked. So of a
     partitioned table with a key nothing but the key is believed.
     """
 
     relation: Relation
-    kinds: tuple[KeyKind, ...]
     is_partitioned: bool = False
 
 
@@ -285,14 +283,15 @@ class RowBuilder:
             rows = np.concatenate([rows for _, rows in group])
             if table.relation.by_image:
                 bucket[rows] = table_bucket(table.relation.name)
-            if not table.kinds:
+            kinds = table.relation.key_kinds
+            if not kinds:
                 continue
             cells = np.concatenate([output.keys for output, _ in group])
-            columns = [canonical(kind, self._cells.take(cells[:, n])) for n, kind in enumerate(table.kinds)]
+            columns = [canonical(kind, self._cells.take(cells[:, n])) for n, kind in enumerate(kinds)]
             if any(column.null_count for column in columns):
                 raise SourceError("the source sent a change without its key", op="capture", table=table.relation.name)
             keys = join(columns)
-            order[rows] = key_order(table.kinds, columns)
+            order[rows] = key_order(kinds, columns)
             name = table.relation.name
             bucket[rows] = buckets(name, keys) if table.relation.canonical else table_bucket(name)
             place[rows] = made + np.arange(len(rows))

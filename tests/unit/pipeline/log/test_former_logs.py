@@ -11,8 +11,41 @@ import pytest
 from airflow_parallel_apply.pipeline.log.checked_file import read_checked
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver
+from airflow_parallel_apply.pipeline.model.change import Relation, ReplicaIdentity
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from tests import former
 from tests.log_batches import Change, rows_batch, transactions_batch
+
+IDENTITIES = {
+    "k_integer": ReplicaIdentity.KEY,
+    "i_index": ReplicaIdentity.KEY,
+    "i_full_with_key": ReplicaIdentity.FULL,
+    "i_full_without_key": ReplicaIdentity.FULL,
+    "i_nothing": ReplicaIdentity.NONE,
+}
+KINDS = {
+    "k_smallint": KeyKind.INTEGER,
+    "k_integer": KeyKind.INTEGER,
+    "k_bigint": KeyKind.INTEGER,
+    "k_numeric": KeyKind.DECIMAL,
+    "k_numeric_10_2": KeyKind.DECIMAL,
+    "k_real": KeyKind.FLOAT,
+    "k_double": KeyKind.FLOAT,
+    "k_text": KeyKind.TEXT,
+    "k_varchar": KeyKind.TEXT,
+    "k_char": KeyKind.BLANK_PADDED,
+    "k_uuid": KeyKind.UUID,
+    "k_date": KeyKind.TIME,
+    "k_timestamp": KeyKind.TIME,
+    "k_timestamp_3": KeyKind.TIME,
+    "k_timestamptz": KeyKind.TIME,
+    "k_boolean": KeyKind.EXACT,
+    "k_bytea": KeyKind.EXACT,
+    # What lies below a domain, or that a type is an enum, that log does not say.
+    "k_domain_numeric": KeyKind.NOT_CANONICAL,
+    "k_enum": KeyKind.NOT_CANONICAL,
+    "k_interval": KeyKind.NOT_CANONICAL,
+}
 
 
 @pytest.fixture
@@ -47,6 +80,17 @@ def test_its_transactions_are_read(url: str) -> None:
     assert begins == sorted(begins)
     assert all(begin < end for begin, end in zip(begins, ends, strict=True))
     assert ends[-1] <= reader.state().captured_offset
+
+
+def test_its_definitions_are_read(url: str) -> None:
+    relations = {relation.table: relation for relation in open_reader(url).state().relations}
+    assert {name: relations[name].replica_identity for name in IDENTITIES} == IDENTITIES
+    assert {name: relations[name].by_image for name in IDENTITIES if relations[name].by_image} == {
+        "i_full_without_key": True
+    }
+    assert {name: relations[name].key_kinds[0] for name in KINDS} == KINDS
+    again = Relation.from_json(json.loads(json.dumps(relations["k_three"].to_json())))
+    assert again == relations["k_three"]
 
 
 def test_it_is_written_on(url: str) -> None:

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.partition.key import (
-    KeyKind,
     buckets,
     canonical,
     join,
-    key_kind,
     key_order,
     keyless_buckets,
     table_bucket,
 )
+from airflow_parallel_apply.pipeline.source.postgres.key_kinds import key_kind
 
 _DECIMALS = st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**9), max_value=10**9)
 _TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
@@ -36,21 +36,21 @@ def test_equal_numerics_have_one_text(number: Decimal, zeros: int) -> None:
     short = format(number.normalize(), "f")
     short = "0" if short == "-0" else short
     long = short + ("" if "." in short else ".") + "0" * (zeros + 1)
-    assert canonical(KeyKind.NUMERIC, texts(short, long)).to_pylist() == [short, short]
+    assert canonical(KeyKind.DECIMAL, texts(short, long)).to_pylist() == [short, short]
 
 
 @settings(deadline=None)
 @given(numbers=st.lists(_DECIMALS, min_size=2, max_size=20))
 def test_different_numerics_have_different_texts(numbers: list[Decimal]) -> None:
-    made = canonical(KeyKind.NUMERIC, texts(*(format(number + 0, "f").replace("-0.000000", "0") for number in numbers)))
+    made = canonical(KeyKind.DECIMAL, texts(*(format(number + 0, "f").replace("-0.000000", "0") for number in numbers)))
     assert len(set(made.to_pylist())) == len(set(numbers))
 
 
 @pytest.mark.parametrize(
     ("kind", "left", "right"),
     [
-        (KeyKind.NUMERIC, "100", "100.00"),
-        (KeyKind.NUMERIC, "NaN", "NaN"),
+        (KeyKind.DECIMAL, "100", "100.00"),
+        (KeyKind.DECIMAL, "NaN", "NaN"),
         (KeyKind.FLOAT, "0", "-0"),
         (KeyKind.BLANK_PADDED, "ab", "ab   "),
     ],
@@ -61,7 +61,7 @@ def test_texts_that_the_index_holds_equal_are_one(kind: KeyKind, left: str, righ
 
 
 def test_trailing_zeros_of_whole_numbers_and_trailing_blanks_of_text_stay() -> None:
-    assert canonical(KeyKind.NUMERIC, texts("100", "0.100")).to_pylist() == ["100", "0.1"]
+    assert canonical(KeyKind.DECIMAL, texts("100", "0.100")).to_pylist() == ["100", "0.1"]
     assert canonical(KeyKind.TEXT, texts("ab ")).to_pylist() == ["ab "]
 
 
@@ -76,7 +76,7 @@ def test_types_without_a_canonical_text_are_told_apart() -> None:
     assert key_kind("interval", is_enum=False, is_deterministic=True) is KeyKind.NOT_CANONICAL
     assert key_kind("public.citext", is_enum=False, is_deterministic=True) is KeyKind.NOT_CANONICAL
     assert key_kind("text", is_enum=False, is_deterministic=False) is KeyKind.NOT_CANONICAL
-    assert key_kind("public.mood", is_enum=True, is_deterministic=True) is KeyKind.OTHER_EXACT
+    assert key_kind("public.mood", is_enum=True, is_deterministic=True) is KeyKind.EXACT
 
 
 def test_hashes_are_those_of_spark_sql() -> None:
@@ -120,13 +120,13 @@ def test_uuids_sort_by_their_first_64_bits(values: list[object]) -> None:
 @pytest.mark.parametrize(
     ("kind", "ascending"),
     [
-        (KeyKind.NUMERIC, ["-1000", "-1.5", "0", "0.25", "3", "1000000"]),
+        (KeyKind.DECIMAL, ["-1000", "-1.5", "0", "0.25", "3", "1000000"]),
         (KeyKind.FLOAT, ["-Infinity", "-2", "-1e-10", "0", "1e-10", "1e+20", "Infinity", "NaN"]),
         (KeyKind.TIME, ["1999-12-31 23:59:59", "2024-02-29 00:00:00", "2024-02-29 00:00:00.5"]),
         (KeyKind.TIME, ["1999-12-31", "2024-02-29", "infinity"]),
         (KeyKind.TIME, ["-infinity", "0001-01-01 00:00:00", "9999-12-31 23:59:59", "10000-01-01 00:00:00"]),
         (KeyKind.TIME, ["10000-01-01 00:00:00+00 BC", "0044-03-15 00:00:00+00 BC", "0044-03-15 00:00:00+00"]),
-        (KeyKind.NUMERIC, ["-Infinity", "-1" + 400 * "0", "-1", "0", "1", "1" + 400 * "0", "Infinity", "NaN"]),
+        (KeyKind.DECIMAL, ["-Infinity", "-1" + 400 * "0", "-1", "0", "1", "1" + 400 * "0", "Infinity", "NaN"]),
         (KeyKind.TIME, ["2024-02-29 00:00:00+00", "2024-02-29 00:00:01+00"]),
     ],
 )
@@ -154,7 +154,7 @@ _TIMES = st.one_of(
 )
 _VALUES = {
     KeyKind.INTEGER: st.integers(-(2**63), 2**63 - 1).map(str),
-    KeyKind.NUMERIC: st.one_of(
+    KeyKind.DECIMAL: st.one_of(
         st.sampled_from(["NaN", "Infinity", "-Infinity", "9" * 400, "-" + "9" * 400, "0." + "0" * 400 + "1"]),
         _DECIMALS.map(lambda number: format(number, "f")),
     ),
@@ -163,7 +163,7 @@ _VALUES = {
     KeyKind.BLANK_PADDED: _TEXTS.map(lambda text: text.ljust(12)),
     KeyKind.UUID: st.uuids().map(str),
     KeyKind.TIME: _TIMES,
-    KeyKind.OTHER_EXACT: st.one_of(st.sampled_from(["t", "f"]), st.binary().map(lambda found: "\\x" + found.hex())),
+    KeyKind.EXACT: st.one_of(st.sampled_from(["t", "f"]), st.binary().map(lambda found: "\\x" + found.hex())),
     KeyKind.NOT_CANONICAL: _TEXTS,
 }
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import line_widths
-from airflow_parallel_apply.pipeline.partition.key import KeyKind
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireMessage, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder
 from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
@@ -38,7 +38,9 @@ class Definitions:
         self.relations: list[Relation] = []
 
     def table(self, found: WireRelation, commit_lsn: int) -> tuple[FollowedTable, bool]:
-        columns = tuple(Column(name=column.name, type_name="text", key=column.key) for column in found.columns)
+        columns = tuple(
+            Column(name=column.name, type_name="text", kind=KeyKind.TEXT, key=column.key) for column in found.columns
+        )
         known = [relation for relation in self.relations if relation.table == found.table]
         if not known or known[-1].columns != columns:
             self.relations.append(
@@ -46,13 +48,12 @@ class Definitions:
                     relation_id=len(self.relations) + 1,
                     schema=found.schema,
                     table=found.table,
-                    replica_identity=found.replica_identity,
+                    replica_identity=ReplicaIdentity.FULL if found.replica_identity == "f" else ReplicaIdentity.KEY,
                     columns=columns,
                 )
             )
         relation = next(one for one in reversed(self.relations) if one.table == found.table)
-        kinds = tuple(KeyKind.TEXT for column in columns if column.key)
-        return FollowedTable(relation=relation, kinds=kinds), bool(known) and known[-1] is not relation
+        return FollowedTable(relation=relation), bool(known) and known[-1] is not relation
 
 
 def ddl_of(xid: int, commit_lsn: int, message: WireMessage) -> bytes | None:
