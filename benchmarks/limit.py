@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.apply.reduce import NetChanges, Reducer
+from airflow_parallel_apply.pipeline.apply.net_changes import NetChanges
+from airflow_parallel_apply.pipeline.apply.reduce import Reducer
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import Relation
 from benchmarks.world import Database, World

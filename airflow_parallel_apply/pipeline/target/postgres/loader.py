@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.apply.reduce import DELETE, INSERT, UPDATE, NetChanges, Numbers, Reducer
+from airflow_parallel_apply.pipeline.apply.net_changes import DELETE, INSERT, UPDATE, NetChanges, Numbers
+from airflow_parallel_apply.pipeline.apply.reduce import Reducer
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.apply.reduce import NetChanges
+from airflow_parallel_apply.pipeline.apply.net_changes import NetChanges
 from airflow_parallel_apply.pipeline.model.copy_text import NULL, SEPARATOR
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_parallel_apply.pipeline.apply.reduce import NetChanges, Reducer
+from airflow_parallel_apply.pipeline.apply.net_changes import NetChanges
+from airflow_parallel_apply.pipeline.apply.reduce import Reducer
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO
 from airflow_parallel_apply.pipeline.model.copy_text import line, values_of
