@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.partition.shard_list import Default, ShardH
 
 LISTED = ShardList(channels=(("7", 2), ("a", 1), ("b", 1), ("ü", 0)), critical=("global",))
 _BY_NAME = (("*", "name"),)
-_TIED = (("public.keyed", "public.other"),)
+_COLOCATED = (("public.keyed", "public.other"),)
 EVERY = "split_part(name || '/' || place, '/', 1)"
 
 ROUTINGS = {
@@ -58,9 +58,11 @@ ROUTINGS = {
         shard_by=(("*", "number"),),
         shards=ShardList(channels=(("1", 0),), hash=ShardHash.NUMBER),
     ),
-    "key, tied tables": Routing(channels=7, ties=_TIED),
-    "shard, tied tables": Routing(channels=7, partitioner="shard", shard_by=(("*", "name"),), ties=_TIED),
-    "round robin, tied tables": Routing(channels=7, partitioner="round_robin", ties=_TIED),
+    "key, colocated tables": Routing(channels=7, colocation=_COLOCATED),
+    "shard, colocated tables": Routing(
+        channels=7, partitioner="shard", shard_by=(("*", "name"),), colocation=_COLOCATED
+    ),
+    "round robin, colocated tables": Routing(channels=7, partitioner="round_robin", colocation=_COLOCATED),
     "installed": Routing(channels=3, partitioner="by_letter", release="by-letter 1.0"),
 }
 

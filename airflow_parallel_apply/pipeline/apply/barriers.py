@@ -23,7 +23,7 @@ from typing import Final
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.apply.batch import new_token
-from airflow_parallel_apply.pipeline.apply.channel_rows import tied_rows
+from airflow_parallel_apply.pipeline.apply.channel_rows import colocated_rows
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.serial import is_single, serial_parts, serial_steps, single_transactions
 from airflow_parallel_apply.pipeline.coordinate.state import MergePoint, UnitFailure
@@ -160,7 +160,7 @@ class Barriers:
         try:
             self._commit_merge(unit, steps, point)
         except TargetError as error:
-            if highest == last_seqno and not self._context.routing.ties:
+            if highest == last_seqno and not self._context.routing.colocation:
                 raise
             _logger.warning("the merge was refused, replaying what may be: %s", error)
             self._context.target.discard(token)
@@ -181,25 +181,25 @@ class Barriers:
         self._context.ledger.count_conflict(reason=point.reason, table=point.table, seqno=seqno)
 
     def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int) -> list[Step]:
-        """Merge up to the furthest channel, then replay what is left of the unit. Tied tables are replayed, not merged:
-        each of them lies in one channel, whose own order is always right.
+        """Merge up to the furthest channel, then replay what is left of the unit. Colocated tables are replayed, not
+        merged: each of them lies in one channel, whose own order is always right.
         """
         steps: list[Step] = []
         if not all_equal(positions):
             first = self._merge_unit(positions, highest, unit.token)
             staged = self._staged(first)
-            loose = tuple(table for table in staged.tables if table.relation_id not in self._tied)
+            loose = tuple(table for table in staged.tables if table.relation_id not in self._colocated)
             steps.append(Merge(replace(staged, tables=loose)))
-            if self._tied:
-                steps.append(Replay(lambda: tied_rows(self._context.log, first, self._tied)))
+            if self._colocated:
+                steps.append(Replay(lambda: colocated_rows(self._context.log, first, self._colocated)))
         if highest < unit.last_seqno:
             steps.append(Replay(self._rows(highest, unit.last_seqno)))
         return steps
 
     @property
-    def _tied(self) -> frozenset[int]:
-        """Ids of all definitions of tied tables."""
-        names = {name for tables in self._context.routing.ties for name in tables}
+    def _colocated(self) -> frozenset[int]:
+        """Ids of all definitions of colocated tables."""
+        names = {name for tables in self._context.routing.colocation for name in tables}
         return frozenset(found.relation_id for found in self._context.log.state().relations if found.name in names)
 
     def _staged(self, unit: Unit) -> StagedUnit:

@@ -1,4 +1,4 @@
-"""Rows in source order, for an exact replay of what a merge could not do: one channel's, or those of tied tables."""
+"""Rows in source order, for an exact replay of what a merge could not do: one channel's, or colocated tables' ones."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def channel_rows(log: LogReader, unit: Unit) -> Iterator[pa.RecordBatch]:
     yield from _halves_alone(pa.Table.from_batches(held, schema=ROWS))
 
 
-def tied_rows(log: LogReader, unit: Unit, relation_ids: Collection[int]) -> Iterator[pa.RecordBatch]:
+def colocated_rows(log: LogReader, unit: Unit, relation_ids: Collection[int]) -> Iterator[pa.RecordBatch]:
     """Of a merge point, `ROWS` by (seqno, fragno) of tables that each lie in one channel, behind its position."""
     partitioner = open_partitioner(unit.routing or Routing(channels=unit.channels))
     relations = {relation.relation_id: relation for relation in log.state().relations}
     after = np.array([unit.after(channel) for channel in range(unit.channels)])
     wanted = pa.array(sorted(relation_ids), pa.int32())
     for batch in log.rows(unit.after_seqno, unit.last_seqno, in_order=True):
-        tied = batch.filter(pc.is_in(batch.column("relation_id"), wanted))
-        channel = partitioner.place(tied, relations).channels
-        rows = tied.filter(pa.array(tied.column("seqno").to_numpy() > after[channel]))
+        colocated = batch.filter(pc.is_in(batch.column("relation_id"), wanted))
+        channel = partitioner.place(colocated, relations).channels
+        rows = colocated.filter(pa.array(colocated.column("seqno").to_numpy() > after[channel]))
         if rows.num_rows:
             yield rows
 

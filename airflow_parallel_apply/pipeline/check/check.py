@@ -66,7 +66,7 @@ def check_pipeline(
     relations: tuple[Relation, ...] = ()
     try:
         with closing(open_source(source, config)) as reading:
-            findings += reading.check()
+            findings += reading.findings()
             relations = reading.relations()
     except ParallelApplyError as error:
         findings.append(_unasked(Side.SOURCE, source, error))

@@ -1,7 +1,7 @@
 """Publication: a log's versions as its writer makes them, one manifest after another.
 
 The manifest's exclusive create is the only step that other processes observe. A writer that loses it to another one is
-fenced: it publishes nothing any more.
+refused from then on (`WriterFenced`).
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, hint_of
 from airflow_parallel_apply.pipeline.partition.by_key import ByKey
 from airflow_parallel_apply.pipeline.partition.by_shard import ByShard
+from airflow_parallel_apply.pipeline.partition.colocated import Colocated
 from airflow_parallel_apply.pipeline.partition.protocol import Partitioner
 from airflow_parallel_apply.pipeline.partition.round_robin import RoundRobin
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.partition.shard_list import read_shard_list
-from airflow_parallel_apply.pipeline.partition.tied import Tied
 
 GROUP: Final = "airflow_parallel_apply.partitioners"
 
@@ -38,15 +38,15 @@ _OURS: Final[dict[str, Callable[[Routing], Partitioner]]] = {
 }
 
 
-def routing_of(config: PipelineConfig, ties: Sequence[Sequence[str]] = ()) -> Routing:
+def routing_of(config: PipelineConfig, colocation: Sequence[Sequence[str]] = ()) -> Routing:
     """The routing that a pipeline's parameters ask for, with the shard list read. Errors: `ConfigurationError`."""
     return Routing(
         channels=config.channels,
         partitioner=config.partitioner,
         shard_by=config.shard_by,
         shards=read_shard_list(config.shard_file, channels=config.channels) if config.shard_file else None,
-        # In one channel everything is tied anyway.
-        ties=tuple(tuple(tables) for tables in ties) if config.channels > 1 else (),
+        # In one channel all tables are together anyway.
+        colocation=tuple(tuple(tables) for tables in colocation) if config.channels > 1 else (),
         release="" if config.partitioner in _OURS else _release(_entry_point(config.partitioner)),
     )
 
@@ -65,7 +65,7 @@ def open_partitioner(routing: Routing) -> Partitioner:
             )
         make = found.load()
     partitioner: Partitioner = make(routing)
-    return Tied(routing, partitioner) if routing.ties else partitioner
+    return Colocated(routing, partitioner) if routing.colocation else partitioner
 
 
 def routing_findings(routing: Routing, relations: Sequence[Relation]) -> tuple[Finding, ...]:

@@ -21,7 +21,7 @@ class Routing:
     """Channel count, partitioner and all that it goes by.
 
     `shard_by`: pairs of a pattern over `schema.table` and an expression; a table has the first one that matches.
-    `ties`: groups of tables (`schema.table`) of which each lies in one channel as a whole, whatever the partitioner.
+    `colocation`: groups of tables (`schema.table`), each of which lies in one channel, whatever the partitioner.
     `release`: of a partitioner that was installed beside this package, name and version of its distribution.
     """
 
@@ -29,7 +29,7 @@ class Routing:
     partitioner: str = KEY
     shard_by: tuple[tuple[str, str], ...] = ()
     shards: ShardList | None = None
-    ties: tuple[tuple[str, ...], ...] = ()
+    colocation: tuple[tuple[str, ...], ...] = ()
     release: str = ""
 
     @property
@@ -42,13 +42,13 @@ class Routing:
         return hashlib.sha256(json.dumps(routing, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
-        """The form that the target keeps."""
+        """The form that the ledger keeps, and that the digest is made of; so its words never change."""
         return {
             "channels": self.channels,
             "partitioner": self.partitioner,
             "shard_by": [list(pair) for pair in self.shard_by],
             "shards": None if self.shards is None else self.shards.to_json(),
-            "ties": [list(tables) for tables in self.ties],
+            "ties": [list(tables) for tables in self.colocation],
             "release": self.release,
         }
 
@@ -60,6 +60,6 @@ class Routing:
             partitioner=value["partitioner"],
             shard_by=tuple((pattern, expression) for pattern, expression in value["shard_by"]),
             shards=None if value["shards"] is None else ShardList.from_json(value["shards"]),
-            ties=tuple(tuple(tables) for tables in value["ties"]),
+            colocation=tuple(tuple(tables) for tables in value["ties"]),
             release=value["release"],
         )

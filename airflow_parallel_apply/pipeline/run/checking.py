@@ -23,13 +23,13 @@ def check_run(config: PipelineConfig, source: Source, target: Target, *, source_
     """Both sides, as `open` finds them. Errors: `ConfigurationError`, `TargetError`, with all that are."""
     pipeline = config.pipeline
     require_recopied(config, target)
-    warnings = refuse(source.check(), place=f"the source {source_place}", op="open", pipeline=pipeline)
+    warnings = refuse(source.findings(), place=f"the source {source_place}", op="open", pipeline=pipeline)
     relations = source.relations()
     expected = expected_at_target(config, relations)
     warnings += refuse(target.nested_findings(relations), place="the target", op="open", pipeline=pipeline)
     settled = settled_at_target(config, relations, target.positions())
     warnings += refuse(target.computation_findings(settled), place="the target", op="open", pipeline=pipeline)
-    warnings += target.check(expected, channels=config.channels, require_empty=False)
+    warnings += target.require_applicable(expected, channels=config.channels, require_empty=False)
     check_routing(routing_of(config, target.colocation(config.tables)), expected)
     tell(warnings)
 

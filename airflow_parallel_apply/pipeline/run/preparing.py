@@ -100,7 +100,9 @@ def _prepare(
         else:
             require_empty = first and config.start is Start.EMPTY
             relations = relations if first else expected_at_target(config, relations)
-            warnings = writing.target.check(relations, channels=config.channels, require_empty=require_empty)
+            warnings = writing.target.require_applicable(
+                relations, channels=config.channels, require_empty=require_empty
+            )
         routing = routing_of(config, writing.target.colocation(config.tables))
         check_routing(routing, relations)
         made_elsewhere = () if queue is None else tuple(f"queue: {line}" for line in prepare_queue(queue.dsn))

@@ -73,7 +73,7 @@ class Source(Protocol):
         """
         ...
 
-    def check(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         """What would stand in the way of `prepare`, and what should be known; reads only."""
         ...
 

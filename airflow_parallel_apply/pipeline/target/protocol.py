@@ -69,7 +69,9 @@ class Target(Protocol):
         """
         ...
 
-    def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> tuple[Finding, ...]:
+    def require_applicable(
+        self, relations: Sequence[Relation], *, channels: int, require_empty: bool
+    ) -> tuple[Finding, ...]:
         """Refuse by name what cannot be applied: missing table, column or privilege; rows where `require_empty`. All in
         one `TargetError`. Returns what should be known all the same.
         """
@@ -78,7 +80,7 @@ class Target(Protocol):
     def findings(
         self, relations: Sequence[Relation], *, channels: int, require_empty: bool, may_lack_tables: bool = False
     ) -> tuple[Finding, ...]:
-        """All that `check` would refuse, and what should be known; reads only."""
+        """All that `require_applicable` would refuse, and what should be known; reads only."""
         ...
 
     def ddl_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:

@@ -256,8 +256,8 @@ class Log:
     def _check_sound(self) -> None:
         if self._broken is not None:
             raise QueueUnavailable(
-                f"the queue's log in {self._directory} cannot be written any more: {self._broken}. Hint: Mend the disk "
-                "and start again; what was acknowledged is kept."
+                f"the queue's log in {self._directory} cannot be written any more: {self._broken}. Hint: Repair the "
+                "disk and start again; what was acknowledged is kept."
             ) from self._broken
 
 

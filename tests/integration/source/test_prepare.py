@@ -131,7 +131,7 @@ def test_the_slot_of_another_database_of_the_server_is_left_alone(scene: Scene) 
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [scene.slot])
     with pytest.raises(ConfigurationError, match="in the database other"):
         scene.source().prepare()
-    (finding,) = scene.source().check()
+    (finding,) = scene.source().findings()
     assert "another name" in finding.note
     assert scene.value(f"SELECT database FROM pg_replication_slots WHERE slot_name = '{scene.slot}'") == "other"
     with psycopg.connect(other, autocommit=True) as connection:

@@ -124,7 +124,7 @@ def written(scene: Scene, statements: list[str]) -> None:
 @pytest.mark.parametrize("case", variants(FOLLOWED, seldom=["a new partition below another", "a new index"]))
 def test_what_the_slot_sends_is_followed(begun: Scene, case: str) -> None:
     written(begun, FOLLOWED[case])
-    assert begun.source().check() == ()
+    assert begun.source().findings() == ()
     begun.capture()
     begun.source().prepare()
     for table in ("r", "t"):
@@ -155,7 +155,7 @@ def test_what_the_slot_does_not_send_stops_a_capture(begun: Scene, case: str) ->
             look()
         assert what in caught.value.message
         assert caught.value.hint
-    assert any(what in finding.what for finding in begun.source().check())
+    assert any(what in finding.what for finding in begun.source().findings())
     assert begun.state().last_seqno == before.last_seqno
 
 

@@ -77,7 +77,7 @@ def test_a_source_restored_from_a_copy_of_its_disk_is_refused(
             captured.source().has_changes(captured.state().place)
         insert(captured, 200, 1)
         captured.execute("DELETE FROM t WHERE id = 200")
-    assert any("restored" in finding.what for finding in captured.source().check())
+    assert any("restored" in finding.what for finding in captured.source().findings())
     assert captured.state() == before
 
 

@@ -30,7 +30,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Iterator[PlainRig]:
         yield found
 
 
-def ties(rig: Rig) -> tuple[tuple[str, ...], ...]:
+def colocation(rig: Rig) -> tuple[tuple[str, ...], ...]:
     target = open_target(rig.target, "p")
     try:
         return target.colocation(rig.config.tables)
@@ -38,7 +38,7 @@ def ties(rig: Rig) -> tuple[tuple[str, ...], ...]:
         target.close()
 
 
-def test_tables_tied_by_foreign_keys_are_found_and_nothing_is_tied_with_the_right(rig: PlainRig) -> None:
+def test_tables_with_foreign_keys_are_colocated_and_none_is_with_the_right(rig: PlainRig) -> None:
     rig.both(
         "CREATE TABLE a (id int PRIMARY KEY)",
         "CREATE TABLE b (id int PRIMARY KEY, a int REFERENCES a)",
@@ -51,13 +51,13 @@ def test_tables_tied_by_foreign_keys_are_found_and_nothing_is_tied_with_the_righ
         "CREATE TABLE unkeyed_1 PARTITION OF unkeyed FOR VALUES FROM (0) TO (10)",
         "ALTER TABLE parts ADD FOREIGN KEY (a) REFERENCES a",
     )
-    assert ties(rig) == (
+    assert colocation(rig) == (
         ("public.a", "public.b", "public.c", "public.parts", "public.parts_1"),
         ("public.tree",),
     )
-    assert ties(rig.having(tables=TablePatterns(include=("public.b", "public.c")))) == (("public.b", "public.c"),)
+    assert colocation(rig.having(tables=TablePatterns(include=("public.b", "public.c")))) == (("public.b", "public.c"),)
     owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
-    assert ties(Rig(config=rig.config, source_dsn=rig.source_dsn, target_dsn=owner)) == ()
+    assert colocation(Rig(config=rig.config, source_dsn=rig.source_dsn, target_dsn=owner)) == ()
 
 
 def random_family(rig: Rig, seed: int, transactions: int) -> None:

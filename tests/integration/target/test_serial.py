@@ -167,7 +167,7 @@ def test_check_accepts_what_can_be_applied(scene: Scene, add_table: AddTable) ->
     scene.run("CREATE TABLE h (v text)")
     add_table(1, "t", "id v", key="id")
     add_table(2, "h", "v")
-    scene.target.check(list(scene.relations.values()), channels=8, require_empty=True)
+    scene.target.require_applicable(list(scene.relations.values()), channels=8, require_empty=True)
 
 
 def test_check_lists_all_findings_in_one_error(scene: Scene, add_table: AddTable) -> None:
@@ -183,7 +183,7 @@ def test_check_lists_all_findings_in_one_error(scene: Scene, add_table: AddTable
     add_table(3, "keyless", "id", key="id")
     add_table(5, "parent", "id", key="id")
     with pytest.raises(TargetError) as caught:
-        scene.target.check(list(scene.relations.values()), channels=2, require_empty=True)
+        scene.target.require_applicable(list(scene.relations.values()), channels=2, require_empty=True)
     text = str(caught.value)
     for expected in (
         "public.absent is missing",
@@ -194,8 +194,8 @@ def test_check_lists_all_findings_in_one_error(scene: Scene, add_table: AddTable
         assert expected in text
     parent = [scene.relations[5]]
     with pytest.raises(TargetError, match=r"public\.parent has rows"):
-        scene.target.check(parent, channels=1, require_empty=True)
-    scene.target.check([scene.relations[5]], channels=1, require_empty=False)
+        scene.target.require_applicable(parent, channels=1, require_empty=True)
+    scene.target.require_applicable([scene.relations[5]], channels=1, require_empty=False)
 
 
 def test_check_names_missing_privileges(scene: Scene, add_table: AddTable) -> None:
@@ -204,7 +204,7 @@ def test_check_names_missing_privileges(scene: Scene, add_table: AddTable) -> No
     scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="reader")
     try:
         with pytest.raises(TargetError, match=r"public\.t: the role has no privilege DELETE, TRUNCATE, UPDATE"):
-            scene.another().target.check(list(scene.relations.values()), channels=1, require_empty=False)
+            scene.another().target.require_applicable(list(scene.relations.values()), channels=1, require_empty=False)
     finally:
         scene.opened[-1].close()
         scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="postgres")

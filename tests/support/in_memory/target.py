@@ -128,7 +128,9 @@ class MemoryTarget:
     def drop(self, *, force: bool) -> Removal:
         raise NotImplementedError
 
-    def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> tuple[Finding, ...]:
+    def require_applicable(
+        self, relations: Sequence[Relation], *, channels: int, require_empty: bool
+    ) -> tuple[Finding, ...]:
         return ()
 
     def findings(

@@ -110,7 +110,7 @@ class ChannelCommitter:
             except TargetError:
                 # With one channel an exact replay is always right, and where it fails too it names the seqno. With
                 # several it is for foreign keys that are checked here, which tie their tables to one channel.
-                if staged.unit.channels > 1 and not self._context.routing.ties:
+                if staged.unit.channels > 1 and not self._context.routing.colocation:
                     raise
                 rows = partial(channel_rows, self._context.log, staged.unit)
                 self._context.session.commit(staged.unit, [Replay(rows)])

@@ -20,7 +20,7 @@ from airflow_parallel_apply.postgres.quoting import quoted
 _finding: Final = partial(new_finding, Side.TARGET)
 
 
-def check_copy(config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+def copy_findings_at(config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
     """In a session of its own. Errors: the pipeline's."""
     with (
         closing(Session(target.url, pipeline=config.pipeline, schema=DEFAULT_SCHEMA)) as session,

@@ -62,7 +62,7 @@ class Addition:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definitions:
     """All that is to be made, in order. `indexes`: primary keys, unique and exclusion constraints, indexes; `checks`
-    take no order; `ties`: foreign keys and inheritance, once the indexes of all tables are there.
+    take no order; `references`: foreign keys and inheritance, once the indexes of all tables are there.
     """
 
     schemas: tuple[str, ...]
@@ -71,7 +71,7 @@ class Definitions:
     tables: tuple[TableDefinition, ...]
     indexes: tuple[Addition, ...]
     checks: tuple[Addition, ...]
-    ties: tuple[Addition, ...]
+    references: tuple[Addition, ...]
 
 
 def read_definitions(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> Definitions:
@@ -130,7 +130,7 @@ def read_definitions(connection: psycopg.Connection[Any], relations: Sequence[Re
         checks=tuple(
             Addition(table=(schema, table), text=text) for schema, table, kind, text, _ in constraints if kind == "c"
         ),
-        ties=(
+        references=(
             *(
                 Addition(table=(schema, table), text=text, needs=needs)
                 for schema, table, kind, text, needs in constraints

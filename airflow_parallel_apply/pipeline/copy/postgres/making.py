@@ -62,7 +62,7 @@ def make_tables(connection: Connection, definitions: Definitions) -> tuple[int, 
 
 def make_rest(connection: Connection, definitions: Definitions) -> None:
     """Everything else, inside the caller's transaction: on empty tables, to see whether it can be."""
-    additions = (*definitions.indexes, *definitions.checks, *definitions.ties)
+    additions = (*definitions.indexes, *definitions.checks, *definitions.references)
     _execute_all(connection, [addition.text.encode() for addition in _possible(connection, additions)])
 
 
@@ -85,7 +85,7 @@ def make_rest_after_load(
         workers = [pool.submit(_add_waiting, open_session, works) for _ in range(min(_INDEX_SESSIONS, works.qsize()))]
         for worker in workers:
             worker.result()
-    _add_all(open_session, (*definitions.checks, *definitions.ties))
+    _add_all(open_session, (*definitions.checks, *definitions.references))
     with closing(open_session()) as session, session.errors("make tables"):
         connection = session.connection()
         connection.cursor().executemany(

@@ -52,7 +52,7 @@ from airflow_parallel_apply.pipeline.model.position import all_equal, low_waterm
 from airflow_parallel_apply.pipeline.source.postgres.recopying import Recopying, TablesThen
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
-from airflow_parallel_apply.pipeline.target.postgres.check import check_target, nested_findings
+from airflow_parallel_apply.pipeline.target.postgres.check import nested_findings, require_applicable
 from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
@@ -96,7 +96,7 @@ def recopy_tables(
         stack.callback(holding.close)
         stack.callback(writing.close)
         recopy = Recopy(config, reading, holding, writing, Recopying(looking, config, names), report)
-        recopy.check()
+        recopy.require_ready()
         recopy.keep_runs_out()
         tries = 0
         while True:
@@ -129,17 +129,17 @@ class Recopy:
         self._report = report
         self._generation = 0
 
-    def check(self) -> None:
+    def require_ready(self) -> None:
         """Errors: all that is in the way, before anything is changed."""
         state = self._registered()
-        relations = self._recopying.check()
+        relations = self._recopying.require_copyable()
         left = left_uncomputed(self._config.log_url, self._writing, relations, self._holding.target.positions())
         if left:
             raise self._wrong(
                 "the target does not compute generated columns as the source does",
                 f"Run {'; '.join(left)} at the target, then recopy again.",
             )
-        check_target(self._writing, relations, channels=max(state.channels, 1), require_empty=False)
+        require_applicable(self._writing, relations, channels=max(state.channels, 1), require_empty=False)
         with self._writing.transaction("recopy") as connection:
             found = copy_findings(self._writing, connection, relations, create_tables=False)
         found += nested_findings(self._writing, self._recopying.followed())

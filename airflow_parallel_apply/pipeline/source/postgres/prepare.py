@@ -93,7 +93,7 @@ class Preparation:
             warnings=warnings,
         )
 
-    def check(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         """What would stand in the way of `run` now. Reads only, takes no lock."""
         connection = self.session.catalog()
         mine = self._objects()

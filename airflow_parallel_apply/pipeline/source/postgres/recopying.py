@@ -69,7 +69,7 @@ class Recopying:
             log_url=config.log_url,
         )
 
-    def check(self) -> tuple[Relation, ...]:
+    def require_copyable(self) -> tuple[Relation, ...]:
         """The tables' definitions of now. Errors: `ConfigurationError` for what is in the way."""
         with self._session.errors("recopy"):
             server = self._mine.server()

@@ -88,9 +88,9 @@ class PostgresSource:
         with self._session.errors("prepare"):
             return Preparation(self._session, self._slot, self._publication, self._config, copy, checked).run()
 
-    def check(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         with self._session.errors("check"):
-            return Preparation(self._session, self._slot, self._publication, self._config).check()
+            return Preparation(self._session, self._slot, self._publication, self._config).findings()
 
     def relations(self) -> tuple[Relation, ...]:
         with self._session.errors("prepare"):

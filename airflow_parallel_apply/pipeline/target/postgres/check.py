@@ -54,7 +54,7 @@ _FITS: Final = {
 }
 
 
-def check_target(
+def require_applicable(
     session: Session, relations: Sequence[Relation], *, channels: int, require_empty: bool
 ) -> tuple[Finding, ...]:
     """See `Target.check`: refuses with all findings that are errors."""

@@ -57,7 +57,7 @@ class Computed:
         ours, theirs = f"{self.type_name} as {self.expression}", type_of(self.definition)
         return f"{self.place} has it as {ours}, the source as {theirs} as {expression_of(self.definition)}"
 
-    def mending(self, connection: Connection) -> str:
+    def fix(self, connection: Connection) -> str:
         """The statement after which the target computes it as the source does, in all rows and partitions; or not at
         all, where it reads what no two servers have alike.
         """
@@ -106,7 +106,7 @@ def require_computed_alike(connection: Connection, tables: Sequence[TargetTable]
             f"{OTHERWISE}: {column.difference}",
             table=column.relation.name,
             column=column.name,
-            hint=f"Run {column.mending(connection)} at the target, then run again.",
+            hint=f"Run {column.fix(connection)} at the target, then run again.",
         )
 
 

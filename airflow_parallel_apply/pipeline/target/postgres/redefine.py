@@ -271,7 +271,7 @@ def _computing(relation: Relation, name: str, definition: str) -> _Alteration:
 
 
 def _recomputing(connection: Connection, column: Computed) -> _Alteration:
-    statement = sql.Composed([sql.SQL(column.mending(connection))])
+    statement = sql.Composed([sql.SQL(column.fix(connection))])
     is_certain = column.is_fixed_in_place(connection)
     return _Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain)
 

@@ -71,7 +71,7 @@ CREATE TABLE {schema}.run (
 ALTER TABLE {schema}.run ADD COLUMN from_time timestamptz, ADD COLUMN until_time timestamptz;
 
 -- name: upgrade_3
--- NULL in rows of earlier releases: by key, nothing tied.
+-- NULL in rows of earlier releases: by key, nothing colocated.
 ALTER TABLE {schema}.pipeline ADD COLUMN routing jsonb;
 
 -- name: upgrade_4

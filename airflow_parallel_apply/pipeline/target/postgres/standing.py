@@ -95,7 +95,7 @@ def computation_findings(connection: Connection, session: Session, tables: Seque
         yield about(
             column.relation,
             f"{column.relation.name}, column {column.name}: {OTHERWISE}: {column.difference}",
-            column.mending(connection),
+            column.fix(connection),
             column=column.name,
         )
 

@@ -15,7 +15,8 @@ from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.target.postgres.check import check_target, find_trouble, nested_findings
+from airflow_parallel_apply.pipeline.target.postgres.check import find_trouble, nested_findings, require_applicable
+from airflow_parallel_apply.pipeline.target.postgres.colocation import find_colocation
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
 from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
@@ -41,7 +42,6 @@ from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_s
 from airflow_parallel_apply.pipeline.target.postgres.standing import computation_findings, standing_findings
 from airflow_parallel_apply.pipeline.target.postgres.steps import Steps
 from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
-from airflow_parallel_apply.pipeline.target.postgres.ties import find_ties
 from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Statement, Step
@@ -70,8 +70,10 @@ class PostgresTarget:
     def identity(self) -> TargetIdentity:
         return read_identity(self._session)
 
-    def check(self, relations: Sequence[Relation], *, channels: int, require_empty: bool) -> tuple[Finding, ...]:
-        return check_target(self._session, relations, channels=channels, require_empty=require_empty)
+    def require_applicable(
+        self, relations: Sequence[Relation], *, channels: int, require_empty: bool
+    ) -> tuple[Finding, ...]:
+        return require_applicable(self._session, relations, channels=channels, require_empty=require_empty)
 
     def findings(
         self, relations: Sequence[Relation], *, channels: int, require_empty: bool, may_lack_tables: bool = False
@@ -101,7 +103,7 @@ class PostgresTarget:
             return tuple(computation_findings(connection, self._session, tables))
 
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
-        return find_ties(self._session, tables)
+        return find_colocation(self._session, tables)
 
     def recopied(self) -> tuple[Recopied, ...]:
         return read_recopied(self._session)

@@ -1,4 +1,4 @@
-"""Tables that the target's foreign keys tie together, for a role that cannot switch their checks off."""
+"""Tables that have to share a channel, because the target's role cannot switch off the checks of their foreign keys."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 
 
-def find_ties(session: Session, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
-    """See `Target.ties`: the connected components of the foreign keys between these tables, a table that refers to
-    itself included. A partition belongs to its table's, since the log may name either.
+def find_colocation(session: Session, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
+    """See `Target.colocation`: the connected components of the foreign keys between these tables, a table that refers
+    to itself included. A partition belongs to its table's, since the log may name either.
     """
     with session.errors("read foreign keys"):
         connection = session.connection()
@@ -17,7 +17,7 @@ def find_ties(session: Session, tables: TablePatterns) -> tuple[tuple[str, ...],
             return ()
         links = connection.execute(session.sql("tables", "links"), {"schema": session.schema}).fetchall()
     group: dict[str, set[str]] = {}
-    tied: set[str] = set()
+    colocated: set[str] = set()
     for schema, table, other_schema, other, is_key in links:
         if not (tables.matches(schema, table) and tables.matches(other_schema, other)):
             continue
@@ -25,5 +25,5 @@ def find_ties(session: Session, tables: TablePatterns) -> tuple[tuple[str, ...],
         joined = {one for name in names for one in group.get(name, {name})}
         group.update(dict.fromkeys(joined, joined))
         if is_key:
-            tied.add(names[0])
-    return tuple(sorted({tuple(sorted(group[name])) for name in tied}))
+            colocated.add(names[0])
+    return tuple(sorted({tuple(sorted(group[name])) for name in colocated}))

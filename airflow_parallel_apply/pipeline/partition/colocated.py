@@ -1,7 +1,7 @@
-"""Tied tables over any partitioner: a group of tables lies in one channel as a whole.
+"""Colocated tables over any partitioner: a group of tables lies in one channel as a whole.
 
-A target that checks foreign keys while it applies needs a parent's row before its child's; what they tie together
-keeps its order only inside one channel. A group's channel is that of its first table's one bucket. To a whole
+A target that checks foreign keys while it applies needs a parent's row before its child's, and only inside one channel
+rows keep their order. A group's channel is that of its first table's one bucket. To a whole
 partitioner a group is a shard of its own.
 """
 
@@ -19,14 +19,14 @@ from airflow_parallel_apply.pipeline.partition.protocol import Partitioner, Plac
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 
 
-class Tied:
-    """See `Partitioner`; `other` places what no tie holds."""
+class Colocated:
+    """See `Partitioner`; `other` places all other tables."""
 
     def __init__(self, routing: Routing, other: Partitioner) -> None:
         self._other = other
         self._channel: dict[str, int] = {}
         self._group: dict[str, int] = {}
-        for number, tables in enumerate(routing.ties):
+        for number, tables in enumerate(routing.colocation):
             bucket = table_bucket(tables[0])
             for table in tables:
                 self._channel[table] = int(channel_of(np.array([bucket]), routing.channels)[0])
@@ -58,12 +58,12 @@ class Tied:
 
     def condition(self, channel: int, relations: Collection[Relation]) -> str:
         inner = self._other.condition(channel, relations)
-        tied = [relation for relation in relations if relation.name in self._channel]
-        if not tied:
+        colocated = [relation for relation in relations if relation.name in self._channel]
+        if not colocated:
             return inner
-        untied = f"relation_id NOT IN ({_ids(tied)}) AND ({inner})"
-        mine = [relation for relation in tied if self._channel[relation.name] == channel]
-        return f"relation_id IN ({_ids(mine)}) OR ({untied})" if mine else untied
+        elsewhere = f"relation_id NOT IN ({_ids(colocated)}) AND ({inner})"
+        mine = [relation for relation in colocated if self._channel[relation.name] == channel]
+        return f"relation_id IN ({_ids(mine)}) OR ({elsewhere})" if mine else elsewhere
 
 
 def _ids(relations: Collection[Relation]) -> str:
