@@ -71,8 +71,8 @@ def purge(
 ) -> None:
     """Remove from a log what every pipeline that reads it has applied, and the plans of that; runs may go on.
 
-    Refuses when a pipeline that reads the log is not at one of the targets. The files go ten minutes later, with the
-    next capture or purge, so that those who still scan them are not disturbed.
+    Refuses when a pipeline that reads the log is not at one of the targets, wherever its ledger is. The files go ten
+    minutes later, with the next capture or purge, so that those who still scan them are not disturbed.
     """
     from airflow_parallel_apply.pipeline.admin.purge import purge_log
 
@@ -88,6 +88,8 @@ def purge(
         f"purged {purged.segments} segments ({purged.file_bytes / 2**20:,.1f} MB of rows) and {purged.epochs} epochs; "
         f"the log begins behind seqno {purged.purged_seqno}"
     )
+    for kept in purged.plans_kept:
+        typer.echo(f"the plan of {kept} stays as it is: its ledger was not named (--target with --ledger)")
 
 
 def _agreed(question: str) -> bool:

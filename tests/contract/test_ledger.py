@@ -146,6 +146,12 @@ def test_another_log_is_refused(side: Side) -> None:
         side.session.acquire(log_id="log2", owner="run1", lease=LEASE)
 
 
+def test_the_positions_know_the_log_whose_changes_they_are_of(side: Side) -> None:
+    assert side.target.log_id() == ""
+    side.start()
+    assert side.target.log_id() == "log1"
+
+
 def test_routing_changes_only_while_all_positions_are_equal(side: Side) -> None:
     side.start(channels=2)
     side.session.route(side.generation, log_id="log1", routing=Routing(channels=2))

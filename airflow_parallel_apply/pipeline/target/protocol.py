@@ -101,6 +101,10 @@ class Target(Protocol):
         """
         ...
 
+    def log_id(self) -> str:
+        """The log whose changes the positions are of; empty where the target has none of this pipeline."""
+        ...
+
     def recopied(self) -> tuple[Recopied, ...]:
         """Tables that were copied anew, by name; none where the pipeline's tables are of a release before."""
         ...

@@ -113,6 +113,25 @@ def test_the_slowest_of_several_targets_decides_and_each_must_be_asked(rig: Rig,
     assert purge(rig).purged_seqno == 4
 
 
+def test_a_pipeline_whose_ledger_is_elsewhere_is_asked_at_its_target_and_keeps_its_plan(
+    rig: Rig, target_server: PostgresServer, ledger_dsn: str
+) -> None:
+    dsn = target_server.create_database(f"apart_{rig.rows('SELECT current_database()')[0][0]}")
+    apart = replace(rig, target_dsn=dsn, ledger_dsn=ledger_dsn)
+    execute(dsn, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    apart.prepare()
+    assert purge(rig, dsn).purged_seqno == -1
+    apart.run()
+    done = purge(rig, dsn)
+    assert (done.purged_seqno, done.epochs) == (4, 4)
+    assert [kept.partition(" at ")[0] for kept in done.plans_kept] == ["p"]
+    assert purge_log(rig.config.log_url, [apart.target, rig.target]).plans_kept == ()
+    rig.write("UPDATE t SET v = 'b'")
+    for one in (rig, apart):
+        one.run()
+        assert one.comparison().equal
+
+
 def test_a_log_of_an_earlier_release_is_not_purged_before_its_pipeline_has_registered(rig: Rig) -> None:
     for path in Path(rig.config.log_url, "readers").iterdir():
         path.unlink()

@@ -78,6 +78,7 @@ class TargetData:
     rows: Rows = field(default_factory=dict)
     positions: list[Position] = field(default_factory=list)
     routing_digest: str = ""
+    log_id: str = ""
     generation: int = 0
     staging: dict[str, Staged] = field(default_factory=dict)
     unique: bool = False
@@ -91,7 +92,8 @@ class TargetData:
     def restore(self, backup: TargetData) -> None:
         """Go back to a backup; every session ends."""
         self.rows, self.positions = dict(backup.rows), list(backup.positions)
-        self.routing_digest, self.generation = backup.routing_digest, backup.generation
+        self.routing_digest, self.log_id = backup.routing_digest, backup.log_id
+        self.generation = backup.generation
         self.staging = {}
         for session in self.sessions:
             session.end()
@@ -150,6 +152,9 @@ class MemoryTarget:
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
         return ()
 
+    def log_id(self) -> str:
+        return self._data.log_id
+
     def recopied(self) -> tuple[Recopied, ...]:
         return ()
 
@@ -187,7 +192,7 @@ class MemoryTarget:
             Position(channel=channel, seqno=seqno, generation=generation, claim=None)
             for channel in range(routing.channels)
         ]
-        self._data.routing_digest = routing.digest
+        self._data.routing_digest, self._data.log_id = routing.digest, log_id
         self._data.generation = max(self._data.generation, generation)
         return seqno
 

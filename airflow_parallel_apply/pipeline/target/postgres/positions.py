@@ -110,6 +110,17 @@ def routed(session: Session, ledger: str) -> tuple[str, int]:
         return digest, generation
 
 
+def read_log_id(session: Session) -> str:
+    """See `Target.log_id`."""
+    with session.errors("read positions"):
+        try:
+            query = session.connection().execute(session.sql("positions", "log_id"), {"pipeline": session.pipeline})
+        except psycopg.errors.UndefinedTable:
+            return ""
+        row = query.fetchone()
+    return "" if row is None else str(row[0])
+
+
 def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int, ledger: str) -> int:
     """See `Target.lay_out`."""
     with session.transaction("route") as connection:

@@ -54,6 +54,9 @@ SELECT found.routing_digest, found.generation, coalesce(to_jsonb(found) ->> 'led
 FROM {schema}.pipeline found
 WHERE pipeline = %(pipeline)s;
 
+-- name: log_id
+SELECT log_id FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;
+
 -- name: register
 INSERT INTO {schema}.pipeline (pipeline, log_id, ledger) VALUES (%(pipeline)s, %(log_id)s, %(ledger)s)
 ON CONFLICT (pipeline) DO NOTHING;

@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.target.postgres.positions import (
     lost,
     move,
     own,
+    read_log_id,
     read_positions,
     require_planned,
     routed,
@@ -104,6 +105,9 @@ class PostgresTarget:
 
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
         return find_colocation(self._session, tables)
+
+    def log_id(self) -> str:
+        return read_log_id(self._session)
 
     def recopied(self) -> tuple[Recopied, ...]:
         return read_recopied(self._session)
