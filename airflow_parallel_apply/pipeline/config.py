@@ -72,6 +72,9 @@ class Consistency(StrEnum):
     """When a branch becomes visible."""
 
     CHANNEL = "channel"
+    """As soon as its channel has it; a transaction's rows in several channels one after the other."""
+    EPOCH = "epoch"
+    """With all other branches of its epoch, in order: the target goes from one state of the source to a later one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

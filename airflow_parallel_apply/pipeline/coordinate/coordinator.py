@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from airflow_parallel_apply.pipeline.coordinate.feeding import Feeder, FeedLimits
+from airflow_parallel_apply.pipeline.coordinate.groups import Groups
 from airflow_parallel_apply.pipeline.coordinate.merge_points import MergePoints
 from airflow_parallel_apply.pipeline.coordinate.recovery import Recovery, Replan
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, UnitFailure
@@ -52,6 +53,7 @@ class Coordinator:
         self.merge_points = MergePoints(
             queue, session, names, self._state_task, claimant=claimant, limit_bytes=limits.bytes_
         )
+        self.groups = Groups(queue, session, names, self._state_task, claimant=claimant)
         self._recovery = Recovery(queue, session, names, self._state_task, claimant=claimant, replan=replan)
 
     def seed(self, state: CoordinatorState, *, capture: bool) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from airflow_parallel_apply.pipeline.coordinate.grouping import stop_task, with_groups
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, StopReason
 from airflow_parallel_apply.pipeline.coordinate.tasks import (
     PARKED,
@@ -28,6 +29,8 @@ class FeedLimits:
 
     epochs: int = 32
     bytes_: int = 2**30
+    group_bytes: int = 256 * 2**20
+    """Under epoch consistency, what becomes visible together, but for one larger epoch."""
 
 
 class Feeder:
@@ -47,9 +50,12 @@ class Feeder:
             # Before the target lost commits.
             return self.stopped(state)
         positions = self._target.positions()
+        if state.in_groups and state.fed_seqno < max(position.seqno for position in positions):
+            # They meet first, as one group.
+            return self._with_tasks(state, self._epochs_to_meet(state, positions), positions)
         epochs, complete = self._next_epochs(state, positions)
         state, inserts = self._with_tasks(state, epochs, positions)
-        if complete:
+        if complete and (not epochs or state.fed_epoch == epochs[-1].number):
             state = state.stopping(StopReason.END)
             inserts += self._stop_markers(state)
         return state, inserts
@@ -57,18 +63,25 @@ class Feeder:
     def stopped(self, state: CoordinatorState) -> tuple[CoordinatorState, list[Insert]]:
         """With stop markers behind what is fed, but not below a channel that is ahead of it: the others catch up."""
         positions = self._target.positions()
-        low, high = low_watermark(positions), max(position.seqno for position in positions)
-        ahead = self._ledger.epochs(after_number=state.fed_epoch, above_seqno=low) if state.fed_seqno < high else ()
-        state, inserts = self._with_tasks(state, [epoch for epoch in ahead if epoch.first_seqno <= high], positions)
+        high = max(position.seqno for position in positions)
+        state, inserts = self._with_tasks(state, self._epochs_to_meet(state, positions), positions)
         if state.fed_seqno < high:
             # All channels are there, and the plan may have forgotten it.
             state = state.fed(epoch=self._ledger.last_epoch_at(high), seqno=high)
         state = state.stopping(StopReason.ASKED)
         return state, [*inserts, *self._stop_markers(state)]
 
+    def _epochs_to_meet(self, state: CoordinatorState, positions: Sequence[Position]) -> list[Epoch]:
+        """Those that are not fed, up to where the furthest channel is."""
+        low, high = low_watermark(positions), max(position.seqno for position in positions)
+        ahead = self._ledger.epochs(after_number=state.fed_epoch, above_seqno=low) if state.fed_seqno < high else ()
+        return [epoch for epoch in ahead if epoch.first_seqno <= high]
+
     def _with_tasks(
         self, state: CoordinatorState, epochs: Sequence[Epoch], positions: Sequence[Position]
     ) -> tuple[CoordinatorState, list[Insert]]:
+        if state.in_groups:
+            return with_groups(state, self._names, epochs, positions, limit_bytes=self._limits.group_bytes)
         inserts: list[Insert] = []
         for epoch in epochs:
             inserts += self._epoch_tasks(epoch, positions)
@@ -134,6 +147,8 @@ class Feeder:
 
     def _stop_markers(self, state: CoordinatorState) -> list[Insert]:
         seqno = state.fed_seqno
+        if state.in_groups:
+            return [stop_task(self._names, state.fed_epoch, seqno)]
         return [
             Insert(
                 queue=self._names.channel(channel),

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final
 
+from airflow_parallel_apply.pipeline.coordinate.groups import misfit_of_groups
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.coordinate.state_task import MAX_RACES, StateTask, moved, moves_too_fast
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind, Names, SerialWork, is_merge
@@ -99,6 +100,9 @@ class Recovery:
         """Say in words what does not fit; None if everything does."""
         low = low_watermark(positions)
         planned = {epoch.number: epoch for epoch in self._session.ledger.epochs(above_seqno=low)}
+        if state.in_groups:
+            channels = {channel: tasks[self._names.channel(channel)] for channel in range(state.channels)}
+            return misfit_of_groups(state, tasks[self._names.serial], channels, positions, planned)
         for position in positions:
             waiting = tasks.get(self._names.channel(position.channel), ())
             found = _channel_misfit(state, position, [ChannelWork.of_task(task) for task in waiting], planned)
@@ -108,8 +112,10 @@ class Recovery:
 
     def _drop_stale(self, kept: Task, state: CoordinatorState, tasks: Mapping[str, Sequence[Task]]) -> bool:
         """Delete what was in the queue `serial`, held by a lane, when another one started over: whoever claims it takes
-        all channels from their owners, for nothing.
+        all channels from their owners, for nothing. Of groups that is told by `_misfit`.
         """
+        if state.in_groups:
+            return False
         arrived = {
             barrier.value["serial"]["epoch"]
             for barrier in tasks[self._names.barrier]

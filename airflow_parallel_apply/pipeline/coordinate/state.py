@@ -11,7 +11,7 @@ FAILED and DRAINED end a generation; the next `open` starts another one from pos
 back, from STOPPING to RUNNING: that of a target that has lost commits (`restarted`).
 
 Beside its phase a generation may be *merging*: from the conflict that opened a merge point to the modify that closes
-it. Then nothing is fed and no branch is begun.
+it. Then nothing is fed and no branch is begun. Under epoch consistency that never is: see `groups.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from airflow_parallel_apply.pipeline.config import Consistency
 from airflow_parallel_apply.pipeline.errors import ConflictReason, FatalError
 
 
@@ -74,7 +75,7 @@ class MergePoint:
 class CoordinatorState:
     """The state that steers a generation. `until_seqno` is None while the source is being captured up to the run's
     bound. `merged_count` merge points were closed, the last at epoch `merged_epoch`; `merge_streak` of them lay close
-    to the one before.
+    to the one before. `groups_ahead`: last seqno and bytes of each group that was fed and not known to be committed.
     """
 
     phase: Phase
@@ -90,6 +91,13 @@ class CoordinatorState:
     merged_count: int = 0
     merged_epoch: int = -1
     merge_streak: int = 0
+    consistency: Consistency = Consistency.CHANNEL
+    groups_ahead: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether channels commit together. One alone commits whole transactions in order by itself."""
+        return self.consistency is Consistency.EPOCH and self.channels > 1
 
     def move(self, phase: Phase) -> CoordinatorState:
         """The one way from phase to phase; raises on any that the diagram does not show."""
@@ -110,6 +118,7 @@ class CoordinatorState:
             merging=None,
             merged_count=self.merged_count + (self.merging is not None),
             stop_reason=self.stop_reason if self.stop_reason is StopReason.ASKED else None,
+            groups_ahead=(),
         )
 
     def fed(self, *, epoch: int, seqno: int) -> CoordinatorState:
@@ -126,6 +135,13 @@ class CoordinatorState:
         state = replace(self, acknowledged=acknowledged)
         if len(acknowledged) == self.channels and self.phase is Phase.STOPPING:
             return state.move(Phase.DRAINED)
+        return state
+
+    def drained(self) -> CoordinatorState:
+        """All channels have met the stop, together."""
+        state = self
+        for channel in range(self.channels):
+            state = state.acknowledge(channel)
         return state
 
     def fail(self, failure: UnitFailure) -> CoordinatorState:
@@ -175,6 +191,8 @@ class CoordinatorState:
             "merged_count": self.merged_count,
             "merged_epoch": self.merged_epoch,
             "merge_streak": self.merge_streak,
+            "consistency": self.consistency,
+            "groups_ahead": [list(group) for group in self.groups_ahead],
         }
 
     @classmethod
@@ -195,4 +213,6 @@ class CoordinatorState:
             merged_count=value["merged_count"],
             merged_epoch=value["merged_epoch"],
             merge_streak=value["merge_streak"],
+            consistency=Consistency(value.get("consistency", Consistency.CHANNEL)),
+            groups_ahead=tuple((seqno, size) for seqno, size in value.get("groups_ahead", ())),
         )

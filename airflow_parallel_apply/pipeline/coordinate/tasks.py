@@ -8,13 +8,17 @@
 | `…/capture` | strict | the rest of the source's backlog, as one task that lanes take turns with |
 | `…/coordinator` | spread | the parked `CoordinatorState` |
 
+Under epoch consistency with several channels the channels hold what is to be staged, and `serial` all that changes the
+target, from feeding on: see `groups.py`.
+
 In a queue that pipelines of several targets may share, `<pipeline>@<target>` stands for `<pipeline>`.
 Parked tasks lie at `PARKED`: nobody claims them, they are changed by version.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID, uuid5
@@ -41,6 +45,14 @@ class Kind(StrEnum):
     """Stored so since the first release."""
     STOP = "stop"
     MERGE = "merge"
+    STAGE = "stage"
+    """A channel's rows of a group."""
+    STAGE_ALL = "stage all"
+    """All channels' rows of a group."""
+    COMMIT = "commit"
+    """A group, all of whose rows are staged."""
+    SERIAL = "serial"
+    """A serial epoch, under epoch consistency."""
 
 
 def prefix_of(pipeline: str, scope: str) -> str:
@@ -93,10 +105,14 @@ class Names:
     def barrier_id(self, epoch: int) -> TaskId:
         return self.task_id("barrier", epoch)
 
+    def serial_id(self, epoch: int) -> TaskId:
+        return self.task_id("serial", epoch)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelWork:
-    """The value of a channel's task: an epoch's branch or barrier, or the stop marker (whose `last_seqno` is the stop).
+    """The value of a channel's task: an epoch's branch or barrier, what is to be staged of a group (whose number is
+    that of its last epoch), or the stop marker (whose `last_seqno` is the stop).
 
     `rows` and `bytes_` are the branch's in this channel.
     """
@@ -143,11 +159,52 @@ class SerialWork:
 
     @classmethod
     def of_task(cls, task: Task) -> SerialWork:
-        """Inverse of `to_json`."""
-        return cls(**task.value)
+        """Inverse of `to_json`; of an `OrderedWork`, what it is about."""
+        return cls(**task.value.get("work", task.value))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderedWork:
+    """The value of a task of the queue `serial` under epoch consistency: the commit of a group, a serial epoch, or the
+    stop (whose `last_seqno` is the stop). `awaited`: the channels whose tasks it waits for; `arrived`: by channel, what
+    that task was finished with, which nobody but the target understands.
+    """
+
+    kind: Kind
+    work: SerialWork
+    awaited: tuple[int, ...] = ()
+    arrived: Mapping[int, Any] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is awaited any more."""
+        return set(self.awaited) <= set(self.arrived)
+
+    def arrive(self, channel: int, result: Any) -> OrderedWork:
+        """After a channel's task was finished."""
+        return replace(self, arrived={**self.arrived, channel: result})
+
+    @classmethod
+    def of_task(cls, task: Task) -> OrderedWork:
+        """Inverse of `to_json`."""
+        value = task.value
+        return cls(
+            kind=Kind(value["kind"]),
+            work=SerialWork(**value["work"]),
+            awaited=tuple(value["awaited"]),
+            arrived={int(channel): result for channel, result in value["arrived"].items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "work": self.work.to_json(),
+            "awaited": list(self.awaited),
+            "arrived": {str(channel): result for channel, result in self.arrived.items()},
+        }
 
 
 def merge_task(names: Names, number: int) -> Insert:
@@ -163,3 +220,8 @@ def merge_task(names: Names, number: int) -> Insert:
 def is_merge(task: Task) -> bool:
     """True if a task of the queue `serial` is a merge."""
     return bool(task.value.get("kind") == Kind.MERGE)
+
+
+def is_ordered(task: Task) -> bool:
+    """Of a task of the queue `serial`: whether it is an `OrderedWork`."""
+    return "awaited" in task.value
