@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from airflow_parallel_apply.pipeline.config import Consistency
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, RetryableError
 from tests.support.in_memory.history import KEYS, History, make_history
@@ -36,7 +37,7 @@ _MANY_RUNS = 4
 _MANY_ROUNDS = 3_000
 
 _directory = tempfile.TemporaryDirectory()
-_counts = {"interleavings": 0, "turns": 0, "commits": 0, "merge points": 0}
+_counts = {"interleavings": 0, "turns": 0, "commits": 0, "of groups": 0, "merge points": 0}
 
 
 @lru_cache
@@ -53,10 +54,26 @@ class Interleavings(RuleBasedStateMachine):
         unit_bytes=st.sampled_from([1, 40, 10_000]),
         in_one_database=st.booleans(),
         refused=st.sets(st.integers(0, KEYS - 1), max_size=2),
+        consistency=st.sampled_from(Consistency),
+        rows_at_once=st.sampled_from([0, 3, 100]),
     )
-    def begin(self, seed: int, channels: int, unit_bytes: int, in_one_database: bool, refused: set[int]) -> None:
+    def begin(
+        self,
+        seed: int,
+        channels: int,
+        unit_bytes: int,
+        in_one_database: bool,
+        refused: set[int],
+        consistency: Consistency,
+        rows_at_once: int,
+    ) -> None:
         self.pipeline = MemoryPipeline(
-            history(seed), channels=channels, unit_bytes=unit_bytes, in_one_database=in_one_database
+            history(seed),
+            channels=channels,
+            unit_bytes=unit_bytes,
+            in_one_database=in_one_database,
+            consistency=consistency,
+            rows_at_once=rows_at_once,
         )
         self.pipeline.target.poison |= refused
         self.runs = 0
@@ -99,11 +116,11 @@ class Interleavings(RuleBasedStateMachine):
     def ask_to_stop(self) -> None:
         self.pipeline.is_stop_asked = True
 
-    @rule(is_another=st.booleans())
-    def open_again(self, is_another: bool) -> None:
+    @rule(is_another=st.booleans(), consistency=st.sampled_from([None, None, *Consistency]))
+    def open_again(self, is_another: bool, consistency: Consistency | None) -> None:
         """The task `open` is cleared, or another run begins, which may have to wait for the lease."""
         self.runs += is_another
-        self.lanes.append(self.pipeline.open(f"run {self.runs}"))
+        self.lanes.append(self.pipeline.open(f"run {self.runs}", consistency))
 
     @rule(key=st.integers(0, KEYS - 1))
     def refuse(self, key: int) -> None:
@@ -148,6 +165,7 @@ class Interleavings(RuleBasedStateMachine):
         assert self.pipeline.target.rows == self.pipeline.history.states[last]
         _counts["interleavings"] += 1
         _counts["commits"] += self.pipeline.commits
+        _counts["of groups"] += self.pipeline.groups
         _counts["merge points"] += sum(found.count for found in self.pipeline.ledger.conflicts.values())
 
     def let_the_run_end(self) -> None:

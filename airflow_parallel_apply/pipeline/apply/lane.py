@@ -19,7 +19,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.apply.barriers import Barriers
 from airflow_parallel_apply.pipeline.apply.batch import new_token, require_reached
 from airflow_parallel_apply.pipeline.apply.channel_apply import ChannelApply
-from airflow_parallel_apply.pipeline.apply.committer.open import open_committer
+from airflow_parallel_apply.pipeline.apply.committer.open import open_committers
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled
@@ -49,7 +49,7 @@ class Lane:
         self._context = context
         self._background_failure = background_failure
         self._barriers = Barriers(context)
-        self._branches = ChannelApply(context, open_committer(context), self._check)
+        self._branches = ChannelApply(context, open_committers(context), self._check)
         count = context.config.channels
         self._own_first = [context.names.channel((lane + offset) % count) for offset in range(count)]
         self._pause = _FIRST_PAUSE
@@ -105,8 +105,8 @@ class Lane:
                 claimant=self._context.claimant,
                 lease=self._context.config.lease,
                 timeout=self._pause,
-                # The last stop marker to go brings no task, but the end.
-                wake=self._own_first,
+                # The last stop marker to go, or the one stop, brings no task, but the end.
+                wake=[self._context.names.serial, *self._own_first],
             )
 
     def _may_come_free(self) -> bool:

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.model.epoch import Unit, UnitKind
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -75,15 +76,41 @@ class LaneContext:
         """Run `step` on the claimed task's newest version, and hold what it returns instead."""
         return self.retrying(lambda: self.renewer.exchange(CLAIM, step))
 
-    def take(self, channel: int | None, token: str) -> Position:
+    def unit(
+        self, kind: UnitKind, *, token: str, after_seqno: int, last_seqno: int, row_count: int, epoch: int
+    ) -> Unit:
+        """A unit of this pipeline and generation."""
+        return Unit(
+            pipeline=self.config.pipeline,
+            generation=self.names.generation,
+            kind=kind,
+            channels=self.config.channels,
+            token=token,
+            after_seqno=after_seqno,
+            last_seqno=last_seqno,
+            row_count=row_count,
+            routing=self.routing,
+            epoch=epoch,
+        )
+
+    def take(self, channel: int | None, token: str, *, group: int | None = None) -> Position:
         """Own a channel (None: all) under a new token, if the claim is this lane's still: one that stood still, or lost
         its sessions to the next holder, must not take them back from it. As `Target.take`; errors: `DependencyError`
         and `OwnershipLost` where the claim is another's.
         """
         self.renewer.exchange(CLAIM, self._renewed)
         return self.target.take(
-            channel, generation=self.names.generation, token=token, routing_digest=self.routing.digest
+            channel,
+            generation=self.names.generation,
+            token=token,
+            routing_digest=self.routing.digest,
+            group=group,
         )
+
+    def take_part(self, unit: Unit) -> None:
+        """Be the one who stages a part of a group, as `take` is for channels."""
+        self.renewer.exchange(CLAIM, self._renewed)
+        self.target.take_part(unit)
 
     def _renewed(self, task: Task) -> Task:
         return self.queue.renew(task, claimant=self.claimant, lease=self.config.lease)

@@ -20,6 +20,10 @@ class LaneReport:
     rows: int = 0
     serial_units: int = 0
     merge_points: int = 0
+    groups: int = 0
+    """Committed, under epoch consistency."""
+    restaged_groups: int = 0
+    """Jobs that staged again what was staged for a group, or was refused with others."""
     replayed_units: int = 0
     captured_rows: int = 0
     retries: int = 0
@@ -47,6 +51,8 @@ class LaneReport:
             "rows": self.rows,
             "serial_units": self.serial_units,
             "merge_points": self.merge_points,
+            "groups": self.groups,
+            "restaged_groups": self.restaged_groups,
             "replayed_units": self.replayed_units,
             "captured_rows": self.captured_rows,
             "retries": self.retries,

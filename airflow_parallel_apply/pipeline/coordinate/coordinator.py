@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.coordinate.merge_points import MergePoints
 from airflow_parallel_apply.pipeline.coordinate.recovery import Recovery, Replan
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.state_task import MAX_RACES, StateTask, moves_too_fast, refuses_others
-from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind, Names, SerialWork
+from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind, Names, SerialWork, is_ordered
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.queue.model import Change, DependencyError, Insert, Task, TaskRef
@@ -166,6 +166,9 @@ class Coordinator:
     def arrive(self, marker: Task) -> None:
         """A channel is drained up to its barrier; the last one to arrive opens the serialization point."""
         work = ChannelWork.of_task(marker)
+        if self.state().in_groups:
+            self.groups.arrive(marker)
+            return
         for _ in range(MAX_RACES):
             found = self.queue.tasks(self.names.barrier, ids=[self.names.barrier_id(work.epoch)])
             if not found:
@@ -202,6 +205,9 @@ class Coordinator:
 
     def finish_serial(self, task: Task) -> None:
         """Close a serialization point: the barrier and its markers go, and the channels go on."""
+        if is_ordered(task):
+            self.groups.finish(task)
+            return
         work = SerialWork.of_task(task)
         barrier = self.queue.tasks(self.names.barrier, ids=[self.names.barrier_id(work.epoch)])
         markers = [

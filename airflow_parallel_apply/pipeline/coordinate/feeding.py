@@ -5,9 +5,9 @@ writes what this makes, if nobody has moved the state meanwhile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from airflow_parallel_apply.pipeline.coordinate.grouping import stop_task, with_groups
+from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits, stop_task, with_groups
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, StopReason
 from airflow_parallel_apply.pipeline.coordinate.tasks import (
     PARKED,
@@ -29,8 +29,8 @@ class FeedLimits:
 
     epochs: int = 32
     bytes_: int = 2**30
-    group_bytes: int = 256 * 2**20
-    """Under epoch consistency, what becomes visible together, but for one larger epoch."""
+    groups: GroupLimits = field(default_factory=GroupLimits)
+    """Under epoch consistency."""
 
 
 class Feeder:
@@ -81,7 +81,7 @@ class Feeder:
         self, state: CoordinatorState, epochs: Sequence[Epoch], positions: Sequence[Position]
     ) -> tuple[CoordinatorState, list[Insert]]:
         if state.in_groups:
-            return with_groups(state, self._names, epochs, positions, limit_bytes=self._limits.group_bytes)
+            return with_groups(state, self._names, epochs, positions, self._limits.groups)
         inserts: list[Insert] = []
         for epoch in epochs:
             inserts += self._epoch_tasks(epoch, positions)

@@ -30,8 +30,16 @@ commit the first.
 """
 
 _FIRST_GROUP_BYTES: Final = 16 * 2**20
-_SMALL_GROUP_ROWS: Final = 50_000
-"""Up to here one job for all channels costs less than one for each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLimits:
+    """How large groups become."""
+
+    bytes_: int = 256 * 2**20
+    """Of what becomes visible together, but for one larger epoch."""
+    rows_at_once: int = 50_000
+    """Up to so many rows of a group are staged by one job for all channels, since a job costs as much as many rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +70,14 @@ class Group:
         """Of all channels."""
         return sum(sum(epoch.bytes_) for epoch in self.epochs)
 
-    def stages(self, channels: int) -> list[ChannelWork]:
+    def stages(self, channels: int, rows_at_once: int) -> list[ChannelWork]:
         """What is to be staged: the rows of each channel that has some, or all at once where they are few. Nothing
         where it is uneven: whoever commits it knows what is left.
         """
         rows = [sum(epoch.rows[channel] for epoch in self.epochs) for channel in range(channels)]
         if self.is_uneven or not any(rows):
             return []
-        if sum(rows) <= _SMALL_GROUP_ROWS:
+        if sum(rows) <= rows_at_once:
             return [self._stage(Kind.STAGE_ALL, self.number % channels, sum(rows), self.bytes_)]
         sizes = [sum(epoch.bytes_[channel] for epoch in self.epochs) for channel in range(channels)]
         return [
@@ -92,7 +100,7 @@ class Group:
 
 
 def with_groups(
-    state: CoordinatorState, names: Names, epochs: Sequence[Epoch], positions: Sequence[Position], *, limit_bytes: int
+    state: CoordinatorState, names: Names, epochs: Sequence[Epoch], positions: Sequence[Position], limits: GroupLimits
 ) -> tuple[CoordinatorState, list[Insert]]:
     """Feed epochs in order, as many as may be staged ahead. Channels at different seqnos are first brought to that of
     the furthest, as one group, however large.
@@ -109,10 +117,10 @@ def with_groups(
             continue
         is_uneven = not all_equal(positions) and left[0].first_seqno <= high
         ahead = sum(size for _, size in state.groups_ahead)
-        limit = min(max(_FIRST_GROUP_BYTES, ahead), limit_bytes)
+        limit = min(max(_FIRST_GROUP_BYTES, ahead), limits.bytes_)
         group = Group(tuple(_front(left, limit, high if is_uneven else None)), is_uneven)
         del left[: len(group.epochs)]
-        inserts += _group_tasks(names, group, state.channels)
+        inserts += _group_tasks(names, group, group.stages(state.channels, limits.rows_at_once))
         work = group.work
         state = replace(
             state.fed(epoch=work.epoch, seqno=work.last_seqno),
@@ -144,8 +152,7 @@ def _front(epochs: Sequence[Epoch], limit_bytes: int, through_seqno: int | None)
         yield epoch
 
 
-def _group_tasks(names: Names, group: Group, channels: int) -> list[Insert]:
-    stages = group.stages(channels)
+def _group_tasks(names: Names, group: Group, stages: Sequence[ChannelWork]) -> list[Insert]:
     commit = OrderedWork(kind=Kind.COMMIT, work=group.work, awaited=tuple(stage.channel for stage in stages))
     return [*(_channel_task(names, stage) for stage in stages), _ordered_task(names, commit)]
 

@@ -34,6 +34,7 @@ def seeded_state(session: PipelineSession, config: PipelineConfig, until_seqno: 
         fed_epoch=session.ledger.last_epoch_at(low),
         fed_seqno=low,
         until_seqno=until_seqno,
+        consistency=config.consistency,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -17,15 +18,17 @@ import pytest
 import tenacity
 
 from airflow_parallel_apply.pipeline.apply import channel_apply as branches_module
+from airflow_parallel_apply.pipeline.apply import group_parts as parts_module
 from airflow_parallel_apply.pipeline.apply import retry as retry_module
 from airflow_parallel_apply.pipeline.apply.lane import Lane
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
+from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
@@ -47,7 +50,7 @@ from tests.support.in_memory.turns import Actor, Stepped, pause
 
 LEASE: Final = timedelta(seconds=30)
 _RUN: Final = "run"
-_TARGET_CALLS: Final = ("positions", "own", "lay_out", "take", "leave", "discard")
+_TARGET_CALLS: Final = ("positions", "own", "lay_out", "take", "take_part", "leave", "discard")
 _LEDGER_CALLS: Final = ("state", "acquire", "route", "add_epochs", "epochs", "cut_plan", "count_conflict")
 
 
@@ -123,7 +126,16 @@ class AtOnce:
 class MemoryPipeline:
     """One pipeline over a finished history. `laws` are looked at by `check`, at any moment."""
 
-    def __init__(self, history: History, *, channels: int, unit_bytes: int, in_one_database: bool) -> None:
+    def __init__(
+        self,
+        history: History,
+        *,
+        channels: int,
+        unit_bytes: int,
+        in_one_database: bool,
+        consistency: Consistency = Consistency.CHANNEL,
+        rows_at_once: int = 0,
+    ) -> None:
         self.history = history
         self.ledger = LedgerData()
         self.target = TargetData(unique=history.is_unique)
@@ -136,7 +148,11 @@ class MemoryPipeline:
             epoch_max_changes=4,
             unit_max_bytes=unit_bytes,
             lease=LEASE,
+            consistency=consistency,
         )
+        self._groups = GroupLimits(bytes_=unit_bytes, rows_at_once=rows_at_once)
+        self._in_groups: dict[int, bool] = {}
+        """By generation, whose number may come again after both databases went back."""
         self.in_one_database = in_one_database
         self.generation = 0
         """Of the last run that opened."""
@@ -144,12 +160,14 @@ class MemoryPipeline:
         self.renewers: dict[Actor, StillRenewer] = {}
         self.is_stop_asked = False
         self.commits = 0
+        self.groups = 0
         self._reached: dict[int, int] = {}
 
     # --- what a test does ---
 
-    def open(self, owner: str) -> Actor:
-        """A run's task `open` begins."""
+    def open(self, owner: str, consistency: Consistency | None = None) -> Actor:
+        """A run's task `open` begins. `consistency`: from now on."""
+        self.config = replace(self.config, consistency=consistency or self.config.consistency)
         return self._begin(f"open of {owner}", lambda: self._open(owner))
 
     def lane(self, number: int) -> Actor:
@@ -212,6 +230,9 @@ class MemoryPipeline:
         assert failure is None or unit.after_seqno < failure.seqno, (
             f"seqno {unit.after_seqno + 1} was begun behind a failure at {failure and failure.seqno} (law 4)"
         )
+        if self._in_groups[unit.generation]:
+            assert len(set(self.seqnos)) == 1, "a transaction of the source is visible in part (law 4, epoch)"
+            self.groups += 1
         self.check()
 
     # --- what actors run ---
@@ -232,7 +253,9 @@ class MemoryPipeline:
         target = _Checked(MemoryTarget(self.target, require_planned=planned), self, began)
         return PipelineSession(
             ledger=Stepped(ledger, before=_LEDGER_CALLS, behind=("acquire", "route", "add_epochs")),
-            target=Stepped(target, before=(*_TARGET_CALLS, "commit"), behind=("own", "lay_out", "take", "commit")),
+            target=Stepped(
+                target, before=(*_TARGET_CALLS, "commit"), behind=("own", "lay_out", "take", "take_part", "commit")
+            ),
             is_one_database=self.in_one_database,
         )
 
@@ -250,6 +273,7 @@ class MemoryPipeline:
             session.ledger.cut_plan(last, session.target.positions(), generation=taken.generation)
             extend_plan(log, session, self.config, generation=taken.generation)
             state = seeded_state(session, self.config, last)
+            self._in_groups[taken.generation] = state.in_groups
             if low_watermark(session.target.positions()) < last:
                 coordinator = self._coordinator(session, tasks.queue, taken.generation, owner)
                 tasks.sweep(below=taken.generation)
@@ -269,7 +293,7 @@ class MemoryPipeline:
             session,
             self._names(generation),
             claimant=claimant,
-            limits=FeedLimits(epochs=3),
+            limits=FeedLimits(epochs=3, groups=self._groups),
             replan=replan,
         )
 
@@ -348,4 +372,5 @@ class _Stage:
 def without_threads(patch: pytest.MonkeyPatch) -> None:
     """Lanes of this process stage at once, and where they would sleep others have their turns."""
     patch.setattr(branches_module, "ThreadPoolExecutor", AtOnce)
+    patch.setattr(parts_module, "ThreadPoolExecutor", AtOnce)
     patch.setattr(retry_module, "Retrying", partial(tenacity.Retrying, sleep=lambda seconds: pause("retry")))
