@@ -17,6 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export DEMO_TRANSACTIONS ?= 50000
 export DEMO_CHANNELS ?= 4
 export DEMO_SCALE ?= 1
+export DEMO_CONSISTENCY ?= channel
 export DEMO_KEEP ?= 0
 
 .PHONY: help

@@ -117,7 +117,7 @@ class PipelineTask(BaseOperator):
     :param shard_by: with shards: an expression such as ``tenant_id``, or ``{"public.*": "tenant_id"}``
     :param shard_file: with ``shard_list``: the file that assigns shards to channels
     :param store: where a channel's events wait: ``log``
-    :param consistency: when changes become visible: ``channel``
+    :param consistency: when changes become visible: ``channel`` or ``epoch``
     :param ddl: what a DDL message and a change of columns do: ``refuse``, ``apply`` or ``skip``
     :param epoch_max_changes: changes after which an epoch is closed
     :param error_values: whether errors quote the values of rows that the target refused

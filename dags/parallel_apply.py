@@ -148,9 +148,13 @@ PARAMS = {
     ),
     "consistency": Param(
         "channel",
-        enum=["channel"],
+        enum=["channel", "epoch"],
+        values_display={
+            "channel": "channel: each channel commits by itself",
+            "epoch": "epoch: all channels together, whole transactions of the source",
+        },
         title="Consistency",
-        description_md="When changes become visible: each channel commits by itself.",
+        description_md="When changes become visible. May change from run to run.",
         section=_FLOW,
     ),
     "channels": Param(

@@ -73,6 +73,8 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
         notes.append(f"the oldest transaction that is not in every channel was committed {_age(age)} ago")
     if status.torn_from is not None and not any(warning.side is Side.TARGET for warning in status.warnings):
         notes.append(f"transactions {status.torn_from} to {status.torn_to} are in some channels and not yet in others")
+    if status.commit is not None:
+        notes.append(f"consistency {status.consistency}: {status.commit}")
     for found in status.conflicts:
         where = "" if found.table is None else f" on {found.table}"
         notes.append(

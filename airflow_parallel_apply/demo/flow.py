@@ -211,6 +211,7 @@ def _conf(settings: DemoSettings) -> dict[str, Any]:
         "tables": {"include": [TABLES], "exclude": []},
         "start": "empty",
         "channels": settings.channels,
+        "consistency": settings.consistency,
     }
 
 
@@ -221,6 +222,7 @@ def _config(settings: DemoSettings) -> PipelineConfig:
         log_url=_log_url(settings),
         tables=TablePatterns(include=(TABLES,)),
         channels=settings.channels,
+        consistency=settings.consistency,
     )
 
 

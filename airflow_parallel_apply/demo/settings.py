@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from airflow_parallel_apply.pipeline.config import MAX_CHANNELS
+from airflow_parallel_apply.pipeline.config import MAX_CHANNELS, Consistency
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
 DIRECTORY: Final = ".demo"
@@ -31,6 +31,7 @@ class DemoSettings:
     """pgbench transactions, four row changes each, beside the initial load of scale × 100,000 rows."""
     channels: int = 4
     scale: int = 1
+    consistency: Consistency = Consistency.CHANNEL
     keep: bool = False
     """Leave the servers up at the end."""
 
@@ -54,6 +55,7 @@ class DemoSettings:
             transactions=_number(environment, "DEMO_TRANSACTIONS", 50_000),
             channels=_number(environment, "DEMO_CHANNELS", 4),
             scale=_number(environment, "DEMO_SCALE", 1),
+            consistency=_consistency(environment, "DEMO_CONSISTENCY"),
             keep=_switch(environment, "DEMO_KEEP"),
         )
 
@@ -80,6 +82,14 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     if not text.isascii() or not text.isdigit():
         raise _wrong(name, text, "a whole number")
     return int(text)
+
+
+def _consistency(environment: Mapping[str, str], name: str) -> Consistency:
+    text = environment.get(name, "").strip().lower()
+    try:
+        return Consistency(text or Consistency.CHANNEL)
+    except ValueError:
+        raise _wrong(name, text, " or ".join(Consistency)) from None
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import QueueEndpoint
+from airflow_parallel_apply.pipeline.config import Consistency, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.queue import Queue
 from tests.contract.queue_backends import BACKENDS, Open
@@ -60,8 +60,16 @@ def steered_by(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue
 def make(target_dsn: str, log_url: str, steered_by: QueueEndpoint | None) -> Iterator[Callable[..., Generation]]:
     made: list[Generation] = []
 
-    def make_generation(channels: int = 4, limits: FeedLimits | None = None, *, fed: bool = True) -> Generation:
-        made.append(Generation(target_dsn, log_url, channels, limits=limits, queue=steered_by, fed=fed))
+    def make_generation(
+        channels: int = 4,
+        limits: FeedLimits | None = None,
+        *,
+        fed: bool = True,
+        consistency: Consistency = Consistency.CHANNEL,
+    ) -> Generation:
+        made.append(
+            Generation(target_dsn, log_url, channels, limits=limits, queue=steered_by, fed=fed, consistency=consistency)
+        )
         return made[-1]
 
     yield make_generation

@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
+from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
@@ -38,10 +38,16 @@ class Generation:
         limits: FeedLimits | None = None,
         queue: QueueEndpoint | None = None,
         fed: bool = True,
+        consistency: Consistency = Consistency.CHANNEL,
     ) -> None:
         self.endpoint = Endpoint(conn_id="target", url=dsn)
         self.config = PipelineConfig(
-            pipeline="p", log_url=log_url, channels=channels, epoch_max_changes=20, lease=timedelta(seconds=3)
+            pipeline="p",
+            log_url=log_url,
+            channels=channels,
+            epoch_max_changes=20,
+            lease=timedelta(seconds=3),
+            consistency=consistency,
         )
         self.limits = limits
         self.session = self.open_session()
@@ -64,6 +70,7 @@ class Generation:
                 fed_epoch=self.ledger.last_epoch_at(low),
                 fed_seqno=low,
                 until_seqno=log.state().last_seqno,
+                consistency=consistency,
             ),
             capture=False,
         )

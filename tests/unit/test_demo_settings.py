@@ -36,6 +36,7 @@ def test_all_variables_are_read() -> None:
         ("DEMO_CHANNELS", "4.0"),
         ("DEMO_SCALE", "0"),
         ("DEMO_KEEP", "maybe"),
+        ("DEMO_CONSISTENCY", "both"),
     ],
 )
 def test_an_unusable_value_is_an_error_that_names_the_variable_and_what_it_takes(name: str, value: str) -> None:

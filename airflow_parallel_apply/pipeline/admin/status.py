@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.admin.status_warnings import (
 )
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, Phase, UnitFailure
-from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names
+from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names, OrderedWork, is_ordered
 from airflow_parallel_apply.pipeline.copy.open import read_progress
 from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
@@ -40,6 +40,7 @@ class ChannelState(StrEnum):
     IDLE = "idle"
     WAITING = "waiting"
     APPLYING = "applying"
+    STAGING = "staging"
     AT_BARRIER = "at barrier"
     AT_MERGE_POINT = "at merge point"
     BEHIND_FAILURE = "behind failure"
@@ -84,6 +85,10 @@ class PipelineStatus:
     """Size of the log's row files; None without the log."""
     warnings: tuple[Finding, ...] = ()
     channels: tuple[ChannelStatus, ...]
+    consistency: str | None = None
+    """When the present run's changes become visible; None without a run."""
+    commit: str | None = None
+    """Under epoch consistency: what changes the target next, and what it waits for."""
     copy: CopyProgress | None = None
     """The initial copy, where there was one. While it goes on there is nothing else to tell."""
 
@@ -102,6 +107,7 @@ class _Seen:
     is_known: bool = True
     state: CoordinatorState | None = None
     heads: tuple[Task | None, ...] = ()
+    serial: Task | None = None
 
     @property
     def failure(self) -> str | None:
@@ -164,6 +170,8 @@ def read_status(
             torn_from=low + 1 if high > low else None,
             torn_to=high if high > low else None,
             failure=seen.failure,
+            consistency=None if seen.state is None else seen.state.consistency,
+            commit=_commit(seen.serial),
             oldest_time=oldest_time,
             log_bytes=log_bytes,
             warnings=tuple(warnings),
@@ -235,8 +243,29 @@ def _seen(queue: Queue, names: Names, channels: int) -> _Seen:
     found = queue.tasks(names.coordinator, ids=[names.coordinator_id])
     return _Seen(
         state=CoordinatorState.from_json(found[0].value) if found else None,
-        heads=tuple(next(iter(queue.tasks(names.channel(channel), limit=1)), None) for channel in range(channels)),
+        heads=tuple(_head(queue, names.channel(channel)) for channel in range(channels)),
+        serial=_head(queue, names.serial),
     )
+
+
+def _head(queue: Queue, name: str) -> Task | None:
+    return next(iter(queue.tasks(name, limit=1)), None)
+
+
+def _commit(task: Task | None) -> str | None:
+    """What of a group is under way, for people; None for all else that the queue `serial` may hold."""
+    if task is None or not is_ordered(task):
+        return None
+    ordered = OrderedWork.of_task(task)
+    if ordered.kind is not Kind.COMMIT:
+        return None
+    group = f"transactions {ordered.work.first_seqno} to {ordered.work.last_seqno}"
+    missing = ", ".join(str(channel) for channel in ordered.awaited if channel not in ordered.arrived)
+    if missing:
+        return f"{group} wait for what channels {missing} stage"
+    if pendulum.now("UTC") < task.at < PARKED:
+        return f"{group} are being committed"
+    return f"{group} wait for " + ("a person" if task.err else "a lane")
 
 
 def _queue_warning(place: str, what: str, note: str) -> Finding:
@@ -312,7 +341,8 @@ def _doing(
         if state is not None and state.merging is not None:
             return ChannelState.AT_MERGE_POINT, f"a merge point: {_conflict(state.merging)}"
     if head.at > pendulum.now("UTC"):
-        return ChannelState.APPLYING, ""
+        is_staging = head.value["kind"] in (Kind.STAGE, Kind.STAGE_ALL)
+        return (ChannelState.STAGING if is_staging else ChannelState.APPLYING), ""
     return ChannelState.WAITING, "a lane"
 
 

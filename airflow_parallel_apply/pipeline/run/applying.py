@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
-from airflow_parallel_apply.pipeline.run.seeding import replanner, reviver
+from airflow_parallel_apply.pipeline.run.seeding import feed_limits, replanner, reviver
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.open import open_source, source_connector
@@ -147,6 +147,7 @@ def _coordinator(
         session,
         tasks.names(opened.generation),
         claimant=claimant,
+        limits=feed_limits(config),
         revive=reviver(opened, session, config, tasks, replan),
         replan=replan,
     )

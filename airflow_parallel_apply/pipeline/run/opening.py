@@ -26,7 +26,7 @@ from airflow_parallel_apply.pipeline.run.bounds import freeze, gap_ahead, refuse
 from airflow_parallel_apply.pipeline.run.checking import check_run
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES
-from airflow_parallel_apply.pipeline.run.seeding import seeded_state
+from airflow_parallel_apply.pipeline.run.seeding import feed_limits, seeded_state
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, OWNER_PATIENCE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.shared_session import keep_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
@@ -203,7 +203,13 @@ def _seed(
     state = seeded_state(session, config, until)
     nothing_to_do = until is not None and low >= until
     if not nothing_to_do:
-        coordinator = Coordinator(tasks.queue, session, tasks.names(generation), claimant=claimant_of("open"))
+        coordinator = Coordinator(
+            tasks.queue,
+            session,
+            tasks.names(generation),
+            claimant=claimant_of("open"),
+            limits=feed_limits(config),
+        )
         tasks.sweep(below=generation)
         coordinator.seed(state, capture=until is None)
         if session_id:

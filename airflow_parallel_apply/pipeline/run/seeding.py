@@ -13,6 +13,8 @@ from collections.abc import Callable
 from airflow_parallel_apply.pipeline.apply.lane import generation_over
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
+from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
 from airflow_parallel_apply.pipeline.coordinate.recovery import Replan
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
@@ -36,6 +38,11 @@ def seeded_state(session: PipelineSession, config: PipelineConfig, until_seqno: 
         until_seqno=until_seqno,
         consistency=config.consistency,
     )
+
+
+def feed_limits(config: PipelineConfig) -> FeedLimits:
+    """How far a run's channels are fed."""
+    return FeedLimits(groups=GroupLimits(bytes_=config.unit_max_bytes))
 
 
 def replanner(opened: OpenedRun, session: PipelineSession, config: PipelineConfig, log: LogReader) -> Replan:

@@ -276,6 +276,7 @@ class MemoryTarget:
                     done += [table.staging for table in staged.tables]
                     for table in staged.tables:
                         self._merge(rows, table.staging)
+                    self._require_unique(rows)
                 case Truncate():
                     rows.clear()
                 case Replay(batches):
@@ -304,7 +305,6 @@ class MemoryTarget:
             rows.pop(key, None)
             if net.is_there:
                 rows[key] = net.value
-        self._require_unique(rows)
 
     def _replay(self, rows: Rows, batches: Iterator[pa.RecordBatch]) -> None:
         for batch in batches:
