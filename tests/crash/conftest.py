@@ -113,3 +113,14 @@ def _spark_stage(rig: Rig, spark: WarmSpark) -> Callable[[OpenedRun], SparkStage
     return lambda opened: SparkStage(
         access=ConnectAccess(url=spark.url, session_id=spark.session_id), config=rig.config, target=rig.target
     )
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """A line that is seen while the test runs."""
+
+    def printed(line: str) -> None:
+        with capsys.disabled():
+            print(line, flush=True)
+
+    return printed

@@ -12,6 +12,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.errors import LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from tests.crash.history import write_units
 from tests.crash.scene import Scene, spark_processes, wait_until
 from tests.support.step_process import Fault
 from tests.support.variants import variants
@@ -50,24 +51,7 @@ PLACES = {
 @pytest.fixture
 def written(scene: Scene) -> Scene:
     """Several units for each of three channels, a serialization point, rows without a key."""
-    scene.rig.both(
-        "CREATE TABLE t (id integer PRIMARY KEY, v text)",
-        "CREATE TABLE entry (at integer, note text)",
-    )
-    scene.rig.prepare()
-    scene.rig.write(
-        *(f"INSERT INTO t SELECT i, 'a' FROM generate_series({start}, {start + 99}) i" for start in range(0, 900, 100)),
-        "INSERT INTO entry SELECT i % 3, 'same' FROM generate_series(1, 200) i",
-    )
-    scene.rig.transaction("TRUNCATE t", "INSERT INTO t SELECT i, 'b' FROM generate_series(1, 200) i")
-    scene.rig.write(
-        *(f"UPDATE t SET v = v || {step} WHERE id % 4 = {step % 4}" for step in range(8)),
-        "INSERT INTO entry SELECT i % 3, 'more' FROM generate_series(1, 200) i",
-        "UPDATE t SET id = id + 1000 WHERE id % 7 = 0",
-    )
-    scene.rig = scene.rig.having(epoch_max_changes=150, unit_max_bytes=1000)
-    scene.step_changes = 500
-    return scene
+    return write_units(scene)
 
 
 @pytest.mark.parametrize(

@@ -214,17 +214,6 @@ def play(scene: Scene, history: History, count: int, say: Callable[[str], None])
         history.close()
 
 
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    """A line that is seen while the test runs."""
-
-    def printed(line: str) -> None:
-        with capsys.disabled():
-            print(line, flush=True)
-
-    return printed
-
-
 def _wait(seconds: float, over: Callable[[], bool]) -> None:
     """A random delay, which is the test's input; shorter when there is nothing left to disturb."""
     ended = threading.Event()

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from airflow_parallel_apply.pipeline.apply.batch import new_token
-from airflow_parallel_apply.pipeline.apply.group_commits import GroupCommits
+from airflow_parallel_apply.pipeline.apply.groups import GroupCommits
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.merges import Merges
 from airflow_parallel_apply.pipeline.apply.serial import is_single, serial_parts, serial_steps, single_transactions

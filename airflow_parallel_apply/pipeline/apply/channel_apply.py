@@ -1,12 +1,12 @@
 """The units of a channel: the next is staged in the background while one is completed, and failures are marked once.
 
-What one unit is, and what makes it visible, the lane's `Committer` says.
+What one unit is, and what makes it visible, the lane's `Committer` for its kind of task says.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled
 from airflow_parallel_apply.pipeline.coordinate.state import UnitFailure
-from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork
+from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.queue.model import Task
@@ -29,9 +29,9 @@ _CANCEL_POLL_SECONDS: Final = 1.0
 class ChannelApply:
     """Serves whatever channel's head the lane holds. `check`: raises where the lane is to end."""
 
-    def __init__(self, context: LaneContext, committer: Committer, check: Callable[[], None]) -> None:
+    def __init__(self, context: LaneContext, committers: Mapping[Kind, Committer], check: Callable[[], None]) -> None:
         self._context = context
-        self._committer = committer
+        self._committers = committers
         self._check = check
         self._stagers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stage")
 
@@ -45,18 +45,19 @@ class ChannelApply:
         After a transient error it begins anew with the head that it holds: staging may be gone with the target's
         crash, and the target says what was committed.
         """
-        batch: Batch | None = self._committer.begin(work)
+        committer = self._committers[work.kind]
+        batch: Batch | None = committer.begin(work)
         staging = self._start_staging(batch)
         try:
             while batch is not None:
                 try:
                     staged = self._staged(batch, staging)
-                    following = self._committer.following(batch)
+                    following = committer.following(batch)
                     staging = self._start_staging(following)
-                    begun = self._committer.complete(batch, staged, following)
+                    begun = committer.complete(batch, staged, following)
                 except FatalError as error:
                     self._context.stage.cancel()
-                    if not self._committer.meet(batch, error):
+                    if not committer.meet(batch, error):
                         self._failed(batch, error)
                     return
                 if begun is None and following is not None:

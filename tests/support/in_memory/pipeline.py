@@ -18,7 +18,6 @@ import pytest
 import tenacity
 
 from airflow_parallel_apply.pipeline.apply import channel_apply as branches_module
-from airflow_parallel_apply.pipeline.apply import group_parts as parts_module
 from airflow_parallel_apply.pipeline.apply import retry as retry_module
 from airflow_parallel_apply.pipeline.apply.lane import Lane
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
@@ -372,5 +371,4 @@ class _Stage:
 def without_threads(patch: pytest.MonkeyPatch) -> None:
     """Lanes of this process stage at once, and where they would sleep others have their turns."""
     patch.setattr(branches_module, "ThreadPoolExecutor", AtOnce)
-    patch.setattr(parts_module, "ThreadPoolExecutor", AtOnce)
     patch.setattr(retry_module, "Retrying", partial(tenacity.Retrying, sleep=lambda seconds: pause("retry")))

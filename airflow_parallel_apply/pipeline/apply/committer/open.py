@@ -1,15 +1,19 @@
-"""Choosing a lane's committer: by the pipeline's consistency, and nowhere else."""
+"""Choosing the committer of a lane's units: by the kinds of tasks that the coordinator feeds under a consistency, and
+nowhere else.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from airflow_parallel_apply.pipeline.apply.committer.channel import ChannelCommitter
+from airflow_parallel_apply.pipeline.apply.committer.group import GroupCommitter
 from airflow_parallel_apply.pipeline.apply.committer.protocol import Committer
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.coordinate.tasks import Kind
 
 
-def open_committer(context: LaneContext) -> Committer:
+def open_committers(context: LaneContext) -> Mapping[Kind, Committer]:
     """Return what makes the units of a lane's channels visible."""
-    match context.config.consistency:
-        case Consistency.CHANNEL:
-            return ChannelCommitter(context)
+    groups = GroupCommitter(context)
+    return {Kind.BRANCH: ChannelCommitter(context), Kind.STAGE: groups, Kind.STAGE_ALL: groups}

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from airflow_parallel_apply.pipeline.apply.batch import new_token
-from airflow_parallel_apply.pipeline.apply.group_parts import staged_parts
+from airflow_parallel_apply.pipeline.apply.committer.group import staged_parts
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.merges import Merges
 from airflow_parallel_apply.pipeline.coordinate.tasks import OrderedWork, SerialWork

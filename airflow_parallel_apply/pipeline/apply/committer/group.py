@@ -1,0 +1,69 @@
+"""Consistency `epoch`: a channel stages its rows of a group, or those of all channels, and leaves the commit to one
+lane.
+
+The group's commit knows what was staged from the moment in which the channel's task is gone; before, it is nobody's.
+So a lane that was killed, or stood still past its lease, leaves staging that the next claimant of its task drops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from airflow_parallel_apply.pipeline.apply.batch import Batch, new_token
+from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
+from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
+from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
+from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedTable, StagedUnit
+from airflow_parallel_apply.queue.model import Task
+
+
+class GroupCommitter:
+    """See `Committer`. One part at a time: commits, which everybody waits for, go first."""
+
+    def __init__(self, context: LaneContext) -> None:
+        self._context = context
+
+    def begin(self, work: ChannelWork) -> Batch:
+        unit = self._context.unit(
+            GroupPart(work.epoch, work.channel if work.kind is Kind.STAGE else None),
+            token=new_token(),
+            after_seqno=work.first_seqno - 1,
+            last_seqno=work.last_seqno,
+            row_count=work.rows,
+            epoch=work.epoch,
+        )
+        self._context.take_part(unit)
+        return Batch((self._context.renewer.held(CLAIM),), unit, work.last_seqno)
+
+    def following(self, batch: Batch) -> Batch | None:
+        del batch
+        return None
+
+    def complete(self, done: Batch, staged: StagedUnit | None, following: Batch | None) -> Batch | None:
+        del done, following
+
+        def arrive(held: Task) -> None:
+            self._context.coordinator.groups.arrive(held, None if staged is None else part_to_json(staged))
+
+        self._context.exchange(arrive)
+        self._context.report.units += 1
+        return None
+
+    def meet(self, batch: Batch, error: FatalError) -> bool:
+        del batch, error
+        return False
+
+
+def part_to_json(staged: StagedUnit) -> dict[str, Any]:
+    """What a part's task is finished with."""
+    return {"rows": staged.row_count, "tables": [asdict(table) for table in staged.tables]}
+
+
+def staged_parts(arrived: Mapping[int, Any]) -> tuple[tuple[StagedTable, ...], int]:
+    """All that the parts of a group staged, and the log rows that it was made of."""
+    parts = [part for part in arrived.values() if part is not None]
+    tables = tuple(StagedTable(**table) for part in parts for table in part["tables"])
+    return tables, sum(part["rows"] for part in parts)

@@ -1,0 +1,106 @@
+"""Epoch consistency: a lane killed or asleep at each step of a group, and a target lost with what was staged."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import Consistency
+from tests.crash.history import write_units
+from tests.crash.scene import Scene
+from tests.crash.test_named_kills import committed
+from tests.support.step_process import Fault
+from tests.support.variants import variants
+
+TARGET = "airflow_parallel_apply.pipeline.target.postgres.target"
+LOADER = "airflow_parallel_apply.pipeline.target.postgres.loader"
+GROUPS = "airflow_parallel_apply.pipeline.coordinate.groups:Groups"
+COORDINATOR = "airflow_parallel_apply.pipeline.coordinate.coordinator:Coordinator"
+
+PLACES = {
+    "before it stages": Fault(at=f"{TARGET}:PostgresTarget.take_part", when="after", call=2),
+    "while it stages": Fault(at=f"{LOADER}:_Staging.flush", when="after", call=3),
+    "before it arrives": Fault(at=f"{GROUPS}.arrive", when="before", call=4),
+    "after it arrived": Fault(at=f"{GROUPS}.arrive", when="after", call=4),
+    "before the commit's claim of the channels": Fault(at=f"{TARGET}:PostgresTarget.take", when="before", call=2),
+    "before the commit": Fault(at=f"{TARGET}:PostgresTarget.commit", when="before", call=2),
+    "inside the commit": Fault(at=f"{TARGET}:move", when="before", call=2),
+    "after the commit": Fault(at=f"{TARGET}:PostgresTarget.commit", when="after", call=2),
+    "after the end of the commit's task": Fault(at=f"{GROUPS}.finish", when="after", call=2),
+    "between the end of the commit's task and feeding": Fault(at=f"{COORDINATOR}.feed", when="before", call=2),
+    "inside the critical transaction": Fault(at=f"{TARGET}:Steps.run", when="after", call=3),
+    "before the stop": Fault(at=f"{GROUPS}.stop", when="before"),
+    "after the stop": Fault(at=f"{GROUPS}.stop", when="after"),
+}
+"""Where a lane dies, or falls asleep."""
+
+
+@pytest.fixture
+def written(scene: Scene) -> Scene:
+    scene.rig = scene.rig.having(consistency=Consistency.EPOCH)
+    return write_units(scene)
+
+
+@pytest.mark.parametrize(
+    "place",
+    variants(
+        PLACES,
+        seldom=[
+            "before it stages",
+            "before the commit's claim of the channels",
+            "after the end of the commit's task",
+            "between the end of the commit's task and feeding",
+            "inside the critical transaction",
+            "after the stop",
+        ],
+    ),
+)
+def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place: str) -> None:
+    opened = written.open("run")
+    lane = written.start_lane(opened, fault=PLACES[place])
+    assert lane.wait() == -signal.SIGKILL, lane.tail()
+    written.rig.lane(opened, 1)
+    closed = written.close(opened)
+    written.require_equal()
+    assert written.staged() == []
+    assert written.rerun("run").stop_seqno == closed.stop_seqno
+    written.require_equal()
+
+
+@pytest.mark.parametrize(
+    "place",
+    variants(
+        [
+            "while it stages",
+            "before it arrives",
+            "before the commit's claim of the channels",
+            "before the commit",
+            "inside the commit",
+            "after the commit",
+        ],
+        seldom=[
+            "while it stages",
+            "before it arrives",
+            "before the commit's claim of the channels",
+            "after the commit",
+        ],
+    ),
+)
+def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written: Scene, place: str) -> None:
+    fault = PLACES[place]
+    opened = written.open("run")
+    lane = written.start_lane(opened, fault=Fault(at=fault.at, when=fault.when, call=fault.call, signal=signal.SIGSTOP))
+    lane.wait_stopped()
+    written.rig.lane(opened, 1)
+    written.close(opened)
+    written.require_equal()
+    before = committed(written)
+    lane.signal(signal.SIGCONT)
+    lane.wait()
+    assert committed(written) == before
+    written.require_equal()
+    written.rig.write("INSERT INTO t VALUES (100000, 'later')")
+    written.rerun("later")
+    written.require_equal()
+    assert written.staged() == []
