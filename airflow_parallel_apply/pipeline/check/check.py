@@ -126,7 +126,7 @@ def _target_findings(
             ),
         )
         if not is_closed:
-            findings += writing.nested_findings(relations)
+            findings += writing.place_findings(relations, alters=config.ddl is DdlPolicy.APPLY)
         if state is not None:
             findings += writing.computation_findings(settled_at_target(config, relations, writing.positions()))
         if config.ddl is DdlPolicy.APPLY and not is_closed:

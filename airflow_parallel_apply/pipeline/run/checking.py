@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from airflow_parallel_apply.pipeline.check.directory import directory_findings
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.model.finding import Finding, refuse
@@ -26,7 +26,8 @@ def check_run(config: PipelineConfig, source: Source, target: Target, *, source_
     warnings = refuse(source.findings(), place=f"the source {source_place}", op="open", pipeline=pipeline)
     relations = source.relations()
     expected = expected_at_target(config, relations)
-    warnings += refuse(target.nested_findings(relations), place="the target", op="open", pipeline=pipeline)
+    placed = target.place_findings(relations, alters=config.ddl is DdlPolicy.APPLY)
+    warnings += refuse(placed, place="the target", op="open", pipeline=pipeline)
     settled = settled_at_target(config, relations, target.positions())
     warnings += refuse(target.computation_findings(settled), place="the target", op="open", pipeline=pipeline)
     warnings += target.require_applicable(expected, channels=config.channels, require_empty=False)

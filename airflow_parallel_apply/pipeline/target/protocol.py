@@ -87,8 +87,10 @@ class Target(Protocol):
         """What the role lacks to change these tables' definitions, as warnings; reads only."""
         ...
 
-    def nested_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
-        """Of all followed tables those that are parts of another of them here; whatever DDL is on its way."""
+    def place_findings(self, relations: Sequence[Relation], *, alters: bool) -> tuple[Finding, ...]:
+        """Find followed tables that are parts of another of them here, and schemas that the role may not use, whatever
+        DDL is on its way. `relations`: all of them. `alters`: also schemas in which it could give no table a new name.
+        """
         ...
 
     def computation_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:

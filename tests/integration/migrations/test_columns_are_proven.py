@@ -165,7 +165,7 @@ def test_a_key_that_moved_while_the_old_one_is_unique_at_the_target_is_named(rig
     begin(rig, "CREATE TABLE t (id integer PRIMARY KEY, a text NOT NULL UNIQUE, b integer)")
     rig.write("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (a)")
     rig.write("INSERT INTO t VALUES (1, 'new', 1)", "UPDATE t SET b = 5 WHERE id = 1")
-    with pytest.raises(FatalError, match=r"(?s)moved to other columns, run ALTER TABLE \S+ DROP CONSTRAINT t_pkey at"):
+    with pytest.raises(FatalError, match=r"other columns, run ALTER TABLE \S+ DROP CONSTRAINT \"t_pkey\" at"):
         rig.run()
     execute(rig.target_dsn, "ALTER TABLE t DROP CONSTRAINT t_pkey")
     rig.run()

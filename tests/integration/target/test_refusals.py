@@ -41,7 +41,18 @@ REFUSALS = {
     "a check of a partition": Refusal(
         target="CREATE TABLE t (id int PRIMARY KEY, v text CONSTRAINT short CHECK (length(v) < 3)) "
         "PARTITION BY RANGE (id); CREATE TABLE t1 PARTITION OF t DEFAULT",
-        says=("short", "ALTER TABLE public.t DROP"),
+        says=("short", 'ALTER TABLE "public"."t" DROP'),
+    ),
+    "a check of a partition alone": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); "
+        'CREATE TABLE "Part 1" PARTITION OF t (CONSTRAINT short CHECK (length(v) < 3)) DEFAULT',
+        says=("short", 'ALTER TABLE "public"."Part 1" DROP'),
+    ),
+    "a check of a parent": Refusal(
+        target="CREATE TABLE top (v text CONSTRAINT short CHECK (length(v) < 3)); "
+        "CREATE TABLE middle (v text CONSTRAINT other CHECK (true)) INHERITS (top); "
+        "CREATE TABLE t (id int PRIMARY KEY, v text) INHERITS (middle)",
+        says=("short", 'ALTER TABLE "public"."top" DROP'),
     ),
     "a domain's check": Refusal(
         target="CREATE DOMAIN d AS text CONSTRAINT short CHECK (length(VALUE) < 3); "
@@ -133,6 +144,19 @@ def test_a_refusal_is_told_as_what_it_is_and_its_hint_leads_on(
     assert "70" not in told
     follow = case.follow or told.split("Hint: ")[1].split("Run ")[1].split(";", maxsplit=1)[0]
     execute(rig.target_dsn, follow)
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_copy_names_the_table_that_a_partition_has_its_check_from(rig: Rig) -> None:
+    rig = rig.having(start=Start.COPY)
+    case = REFUSALS["a check of a partition"]
+    execute(rig.source_dsn, case.source, *case.changes)
+    execute(rig.target_dsn, *case.target.split("; "))
+    with pytest.raises(FatalError, match="Run ALTER TABLE") as caught:
+        rig.prepare()
+    execute(rig.target_dsn, str(caught.value).split("Run ")[1].split(";", maxsplit=1)[0])
+    rig.prepare()
     rig.run()
     assert rig.comparison().equal
 

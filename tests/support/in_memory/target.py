@@ -143,7 +143,7 @@ class MemoryTarget:
     def ddl_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
         return ()
 
-    def nested_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+    def place_findings(self, relations: Sequence[Relation], *, alters: bool) -> tuple[Finding, ...]:
         return ()
 
     def computation_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:

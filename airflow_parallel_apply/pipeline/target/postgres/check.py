@@ -30,6 +30,7 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     computation_findings,
     guard_findings,
     privilege_findings,
+    schema_findings,
     table_name,
 )
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
@@ -103,6 +104,7 @@ def find_trouble(
             findings += _type_findings(table)
             findings += _key_findings(table, channels)
         findings += computation_findings(connection, session, tables)
+        findings += schema_findings(connection, session, relations, alters=False)
         findings += privilege_findings(connection, session, tables, server["role"])
         findings += guard_findings(connection, session, tables, server["role"])
         if require_empty and not errors(findings):

@@ -52,3 +52,13 @@ CROSS JOIN LATERAL pg_partition_ancestors(part.oid) AS above (oid)
 JOIN wanted whole ON whole.oid = above.oid AND whole.oid <> part.oid
 WHERE part.relispartition
 ORDER BY 1, 2;
+
+-- name: schemas
+-- Those in which the role may not do everything, or which it could not make.
+SELECT w.name, n.oid IS NOT NULL AS is_there, current_user::text AS role, current_database()::text AS database,
+       coalesce(has_schema_privilege(n.oid, 'USAGE'), true) AS can_use,
+       CASE WHEN n.oid IS NULL THEN has_database_privilege(current_database(), 'CREATE')
+            ELSE has_schema_privilege(n.oid, 'CREATE') END AS can_create
+FROM unnest(%(schemas)s::text[]) AS w (name)
+LEFT JOIN pg_namespace n ON n.nspname = w.name
+ORDER BY 1;

@@ -83,15 +83,15 @@ _NO_PARTITION: Final = (
 )
 _TABLE_CHECK: Final = (
     "The target has a check constraint that the source's row does not meet. Run ALTER TABLE {table} DROP CONSTRAINT "
-    '"{constraint}"; or make it as the source\'s is. Then run again.'
+    "{constraint}; or make it as the source's is. Then run again."
 )
 _DOMAIN_CHECK: Final = (
     "The target's domain has a constraint that the source's value does not meet. Run ALTER DOMAIN {domain} DROP "
-    'CONSTRAINT "{constraint}"; or make it as the source\'s is. Then run again.'
+    "CONSTRAINT {constraint}; or make it as the source's is. Then run again."
 )
 _DROP_NOT_NULL: Final = (
     "The target demands a value that the source has none for. Run ALTER TABLE {table} ALTER COLUMN "
-    '"{column}" DROP NOT NULL; then run again.'
+    "{column} DROP NOT NULL; then run again."
 )
 _NO_LABEL: Final = (
     "The target's enum lacks a label that the source's has: add it there (ALTER TYPE {enum} ADD VALUE ...), or, if the "
@@ -175,17 +175,21 @@ def copy_column(error: psycopg.Error) -> str | None:
 
 def _hint(error: psycopg.Error, state: str, table: str | None) -> str | None:
     """Say what to do next, as precisely as the server's report allows."""
-    if state == sqlstate.UNIQUE_VIOLATION and error.diag.constraint_name is not None:
-        return _TAKEN.format(table=_table(error) or table, constraint=error.diag.constraint_name)
-    if state == sqlstate.CHECK_VIOLATION and error.diag.constraint_name is None:
-        schema, name = error.diag.schema_name or "", error.diag.table_name or ""
+    found = error.diag
+    place = quoted(found.schema_name or "", found.table_name) if found.table_name is not None else table
+    constraint = quoted(found.constraint_name) if found.constraint_name is not None else None
+    if state == sqlstate.UNIQUE_VIOLATION and constraint is not None:
+        return _TAKEN.format(table=place, constraint=constraint)
+    if state == sqlstate.CHECK_VIOLATION and constraint is None:
+        schema, name = found.schema_name or "", found.table_name or ""
         return _NO_PARTITION.format(partition=quoted(schema, f"{name}_default"), table=quoted(schema, name))
-    if state == sqlstate.CHECK_VIOLATION and error.diag.datatype_name is not None:
-        return _DOMAIN_CHECK.format(domain=error.diag.datatype_name, constraint=error.diag.constraint_name)
+    if state == sqlstate.CHECK_VIOLATION and found.datatype_name is not None:
+        domain = quoted(found.schema_name or "", found.datatype_name)
+        return _DOMAIN_CHECK.format(domain=domain, constraint=constraint)
     if state == sqlstate.CHECK_VIOLATION:
-        return _TABLE_CHECK.format(table=_table(error) or table, constraint=error.diag.constraint_name)
-    if state == sqlstate.NOT_NULL_VIOLATION and error.diag.column_name is not None:
-        return _DROP_NOT_NULL.format(table=_table(error) or table, column=error.diag.column_name)
+        return _TABLE_CHECK.format(table=place, constraint=constraint)
+    if state == sqlstate.NOT_NULL_VIOLATION and found.column_name is not None:
+        return _DROP_NOT_NULL.format(table=place, column=quoted(found.column_name))
     primary = error.diag.message_primary or ""
     enum = _ENUM.match(primary)
     if enum:

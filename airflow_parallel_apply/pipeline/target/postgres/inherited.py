@@ -1,23 +1,29 @@
-"""Constraints that a partition has from its table: a hint names the table, where they can be altered."""
+"""Constraints that a table has from another one: a hint names that one, where they can be altered."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.postgres.quoting import quoted
 
 
-def name_owner(connection: Connection, error: ParallelApplyError, cause: BaseException | None, *, schema: str) -> None:
-    """Name the followed table in an error that the server raised about one of its partitions, after the rollback.
-    Errors: psycopg's own.
+def name_owner(
+    connection: psycopg.Connection[Any], error: ParallelApplyError, cause: BaseException | None, *, schema: str
+) -> None:
+    """Name the table above in an error that the server raised about a partition or a child, after the rollback. Errors:
+    psycopg's own.
     """
     if not isinstance(cause, psycopg.Error) or error.hint is None:
         return
     found = cause.diag
-    partition = f"{found.schema_name}.{found.table_name}"
-    if found.table_name is None or f"ALTER TABLE {partition} " not in error.hint:
+    if found.schema_name is None or found.table_name is None:
+        return
+    heir = f"ALTER TABLE {quoted(found.schema_name, found.table_name)} "
+    if heir not in error.hint:
         return
     owner = connection.execute(
         statement("inherited", "owner", schema=schema),
@@ -28,5 +34,9 @@ def name_owner(connection: Connection, error: ParallelApplyError, cause: BaseExc
             "column": found.column_name,
         },
     ).fetchone()
-    if owner is not None:
-        error.hint = error.hint.replace(f"ALTER TABLE {partition} ", f"ALTER TABLE {owner[0]} ")
+    if owner is None:
+        return
+    above, table, name = owner
+    error.hint = error.hint.replace(heir, f"ALTER TABLE {quoted(above, table)} ")
+    if found.constraint_name is not None:
+        error.hint = error.hint.replace(f"CONSTRAINT {quoted(found.constraint_name)}", f"CONSTRAINT {quoted(name)}")

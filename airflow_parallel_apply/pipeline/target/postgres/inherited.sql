@@ -1,14 +1,38 @@
 -- name: owner
--- The uppermost table above a partition that has the constraint, or whose column takes no NULL.
-SELECT format('%%s.%%s', n.nspname, c.relname)
-FROM pg_partition_ancestors(to_regclass(format('%%I.%%I', %(schema)s::text, %(table)s::text))) WITH ORDINALITY AS above (oid, ordinal)
-JOIN pg_class c ON c.oid = above.oid
+-- The uppermost table from which another one has the constraint, the index or the NOT NULL that a row offends against,
+-- and the name that it bears there.
+WITH RECURSIVE above (oid, depth) AS (
+    SELECT to_regclass(format('%%I.%%I', %(schema)s::text, %(table)s::text))::oid, 0
+    UNION ALL
+    SELECT i.inhparent, above.depth + 1 FROM above JOIN pg_inherits i ON i.inhrelid = above.oid
+), index_above (oid, depth) AS (
+    SELECT x.indexrelid, 0
+    FROM above
+    JOIN pg_index x ON x.indrelid = above.oid
+    JOIN pg_class c ON c.oid = x.indexrelid AND c.relname = %(constraint)s::text
+    WHERE above.depth = 0
+    UNION ALL
+    SELECT i.inhparent, index_above.depth + 1 FROM index_above JOIN pg_inherits i ON i.inhrelid = index_above.oid
+), owner (oid, name, depth) AS (
+    SELECT above.oid, k.conname, above.depth
+    FROM above
+    JOIN pg_constraint k
+        ON k.conrelid = above.oid AND k.conname = %(constraint)s::text AND k.contype = 'c' AND NOT k.connoinherit
+    UNION ALL
+    SELECT above.oid, a.attname, above.depth
+    FROM above
+    JOIN pg_attribute a ON a.attrelid = above.oid AND a.attname = %(column)s::text AND a.attnotnull
+    WHERE %(constraint)s::text IS NULL
+    UNION ALL
+    SELECT x.indrelid, c.relname, index_above.depth
+    FROM index_above
+    JOIN pg_index x ON x.indexrelid = index_above.oid
+    JOIN pg_class c ON c.oid = index_above.oid
+)
+SELECT n.nspname::text, c.relname::text, owner.name::text
+FROM owner
+JOIN pg_class c ON c.oid = owner.oid
 JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE CASE WHEN %(constraint)s::text IS NULL
-    THEN EXISTS (
-        SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = %(column)s::text AND attnotnull
-    )
-    ELSE EXISTS (SELECT FROM pg_constraint WHERE conrelid = c.oid AND conname = %(constraint)s::text)
-END
-ORDER BY above.ordinal DESC
+WHERE owner.depth > 0
+ORDER BY owner.depth DESC, 1, 2
 LIMIT 1;

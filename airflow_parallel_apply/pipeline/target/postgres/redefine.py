@@ -5,9 +5,9 @@ What the target has already is skipped, be it by a DDL message or by hand, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import psycopg
 from psycopg import sql
@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.target.postgres.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.fills import filling, has_rows
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
+from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns, FoundColumn, find_columns
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
 from airflow_parallel_apply.pipeline.target.postgres.rename_columns import rename_columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -44,18 +45,8 @@ class _Alteration:
     is_certain: bool = True
     type_name: str | None = None
     """The type that the statements name."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A column as the target has it. `generated`: empty, "s" (stored) or "v" (virtual)."""
-
-    type_name: str
-    generated: str
-    is_required: bool
-
-
-_Columns: TypeAlias = Mapping[str, _Found]
+    owner: str | None = None
+    """The table that the statements alter instead, since the column is inherited from it."""
 
 
 def follow(
@@ -79,7 +70,7 @@ def follow(
     found = compare_definitions(old, new)
     if found.unclear and ddl is not DdlPolicy.SKIP:
         raise _untold(new, found.unclear)
-    columns = _columns(connection, session, new)
+    columns = find_columns(connection, session, new)
     is_there = all(_has(columns, column) for column in new.columns)
     if found.uncertain and not is_there:
         raise _unclear(new, found.uncertain)
@@ -87,15 +78,16 @@ def follow(
     there = [change.new for change in found.changes if change.old is None and change.new is not None]
     if not is_there or not _shows(found.changes, new, columns, is_trusted=ddl is DdlPolicy.SKIP):
         types = {name: column.type_name for name, column in columns.items()}
-        changes = rename_columns(connection, new, found.changes, types, ddl=ddl)
-        columns = _columns(connection, session, new)
+        owners = {name: column.owner for name, column in columns.items() if column.owner is not None}
+        changes = rename_columns(connection, new, found.changes, types, owners, ddl=ddl)
+        columns = find_columns(connection, session, new)
         for change in changes:
             if change.old is None and change.new is not None and change.new.name not in columns:
                 there.remove(change.new)
             alteration = _alteration(connection, new, columns, change, is_emptied=is_emptied)
             if alteration is not None:
                 _alter(connection, new, alteration, ddl)
-                columns = _columns(connection, session, new)
+                columns = find_columns(connection, session, new)
     for column in there if ddl is not DdlPolicy.SKIP and not is_emptied else ():
         if column not in found.uncomputed and not columns[column.name].generated:
             _require_values(connection, new, column, columns[column.name], ddl, is_first=is_first)
@@ -111,12 +103,13 @@ def uncomputed_since(connection: Connection, session: Session, old: Relation, ne
     """Statements by which the target computes what the source computes since an older definition, as far as it does
     not. A copy of the table does not bring that.
     """
-    found = _computations(connection, session, old, new, _columns(connection, session, new))
+    found = _computations(connection, session, old, new, find_columns(connection, session, new))
     return tuple(statement.as_string(connection) for alteration in found for statement in alteration.statements)
 
 
 def _alter(connection: Connection, relation: Relation, alteration: _Alteration, ddl: DdlPolicy) -> None:
-    if ddl is not DdlPolicy.APPLY or not alteration.is_certain or _lacks_type(connection, alteration):
+    is_ours = alteration.is_certain and alteration.owner is None
+    if ddl is not DdlPolicy.APPLY or not is_ours or _lacks_type(connection, alteration):
         raise _left(connection, relation, alteration)
     try:
         for statement in alteration.statements:
@@ -125,12 +118,12 @@ def _alter(connection: Connection, relation: Relation, alteration: _Alteration, 
         raise _left(connection, relation, alteration) from error
 
 
-def _has(columns: _Columns, column: Column) -> bool:
+def _has(columns: Columns, column: Column) -> bool:
     return column.name in columns and columns[column.name].type_name == column.type_name
 
 
 def _require_values(
-    connection: Connection, relation: Relation, column: Column, found: _Found, ddl: DdlPolicy, *, is_first: bool
+    connection: Connection, relation: Relation, column: Column, found: FoundColumn, ddl: DdlPolicy, *, is_first: bool
 ) -> None:
     """Give older rows the source's values in a column that the target has already: a default that is computed, even
     once for all rows, gives other ones here. Where the source has one for each row, they are not known.
@@ -152,7 +145,7 @@ def _require_values(
             raise _left(connection, relation, alteration)
 
 
-def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: _Columns, *, is_trusted: bool) -> bool:
+def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: Columns, *, is_trusted: bool) -> bool:
     """True if a table that has the new columns cannot be one that has the old ones: each former name is gone, or
     belongs to a new column of another type.
     """
@@ -166,35 +159,36 @@ def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: _Column
     return True
 
 
-def _columns(connection: Connection, session: Session, relation: Relation) -> _Columns:
-    path = connection.execute("SELECT current_setting('search_path'), set_config('search_path', '', true)").fetchone()
-    found = connection.execute(
-        session.sql("redefine", "columns"), {"schema": relation.schema, "table": relation.table}
-    ).fetchall()
-    connection.execute("SELECT set_config('search_path', %s, true)", [path[0] if path else ""])
-    return {
-        str(name): _Found(str(type_name), str(generated), bool(is_required))
-        for name, type_name, generated, is_required in found
-    }
-
-
 def _alteration(
-    connection: Connection, relation: Relation, columns: _Columns, change: ColumnChange, *, is_emptied: bool
+    connection: Connection, relation: Relation, columns: Columns, change: ColumnChange, *, is_emptied: bool
 ) -> _Alteration | None:
     """None where the target has it already, or has chosen a type of its own."""
-    table = sql.SQL("ALTER TABLE {} ").format(sql.Identifier(relation.schema, relation.table))
     old, new = change.old, change.new
-    if new is None:
-        if old is None or old.name not in columns:
-            return None
-        drop = table + sql.SQL("DROP COLUMN {}").format(sql.Identifier(old.name))
-        return _Alteration(old.name, "was dropped", (drop,))
     if old is None:
-        return None if new.name in columns else _addition(connection, relation, table, new, is_emptied=is_emptied)
-    return _alteration_of_one(table, columns, old, new)
+        if new is None or new.name in columns:
+            return None
+        return _addition(connection, relation, new, is_emptied=is_emptied)
+    found = columns.get(old.name) or (columns.get(new.name) if new is not None else None)
+    if found is None:
+        return None
+    table = _altering(relation, found)
+    if new is None:
+        drop = table + sql.SQL("DROP COLUMN {}").format(sql.Identifier(old.name))
+        alteration: _Alteration | None = _Alteration(old.name, "was dropped", (drop,))
+    else:
+        alteration = _alteration_of_one(table, columns, old, new)
+    if alteration is None or found.owner is None:
+        return alteration
+    return replace(alteration, owner=".".join(found.owner))
 
 
-def _alteration_of_one(table: sql.Composed, columns: _Columns, old: Column, new: Column) -> _Alteration | None:
+def _altering(relation: Relation, found: FoundColumn | None = None) -> sql.Composed:
+    """Of a column that is there, the beginning of what alters it."""
+    owner = found.owner if found is not None else None
+    return sql.SQL("ALTER TABLE {} ").format(sql.Identifier(*(owner or (relation.schema, relation.table))))
+
+
+def _alteration_of_one(table: sql.Composed, columns: Columns, old: Column, new: Column) -> _Alteration | None:
     what, statements, is_certain = [], [], True
     if old.name != new.name and old.name in columns:
         what.append(f"was renamed to {new.name}")
@@ -214,10 +208,9 @@ def _alteration_of_one(table: sql.Composed, columns: _Columns, old: Column, new:
     return _Alteration(old.name, " and ".join(what), tuple(statements), is_certain, type_name=new.type_name)
 
 
-def _addition(
-    connection: Connection, relation: Relation, table: sql.Composed, column: Column, *, is_emptied: bool
-) -> _Alteration:
+def _addition(connection: Connection, relation: Relation, column: Column, *, is_emptied: bool) -> _Alteration:
     """Rows older than the column get what they have at the source. Later ones bring their values."""
+    table = _altering(relation)
     name, type_name = sql.Identifier(column.name), sql.SQL(column.type_name)
     what = f"was added as {column.type_name}"
     if column.fill == "NULL":
@@ -237,7 +230,7 @@ def _addition(
 
 
 def _computations(
-    connection: Connection, session: Session, old: Relation, new: Relation, columns: _Columns
+    connection: Connection, session: Session, old: Relation, new: Relation, columns: Columns
 ) -> Iterator[_Alteration]:
     for name, definition in new.newly_computed(old):
         if name not in columns:
@@ -251,23 +244,24 @@ def _computations(
         yield _recomputing(connection, column)
 
 
-def _uncomputing(relation: Relation, column: Column, found: _Found) -> _Alteration:
+def _uncomputing(relation: Relation, column: Column, found: FoundColumn) -> _Alteration:
     """Turn a generated column into a plain one: what the target has computed of a stored column stays; a virtual one
     has nothing that could.
     """
-    statement = sql.SQL("ALTER TABLE {} ALTER COLUMN {} DROP EXPRESSION").format(
-        sql.Identifier(relation.schema, relation.table), sql.Identifier(column.name)
-    )
+    drop = sql.SQL("ALTER COLUMN {} DROP EXPRESSION").format(sql.Identifier(column.name))
     is_stored = found.generated == "s"
-    what = "is not computed any more"
-    return _Alteration(column.name, what, (statement,) if is_stored else (), is_certain=is_stored)
+    return _Alteration(
+        column.name,
+        "is not computed any more",
+        (_altering(relation, found) + drop,) if is_stored else (),
+        is_certain=is_stored,
+        owner=".".join(found.owner) if found.owner is not None else None,
+    )
 
 
 def _computing(relation: Relation, name: str, definition: str) -> _Alteration:
-    statement = sql.SQL("ALTER TABLE {} ADD COLUMN {} {}").format(
-        sql.Identifier(relation.schema, relation.table), sql.Identifier(name), sql.SQL(definition)
-    )
-    return _Alteration(name, "was added as a computed one", (statement,))
+    add = sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(name), sql.SQL(definition))
+    return _Alteration(name, "was added as a computed one", (_altering(relation) + add,))
 
 
 def _recomputing(connection: Connection, column: Computed) -> _Alteration:
@@ -302,6 +296,8 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration) -
             f"{begin}{_recopy(relation)} Or change the target yourself so that its rows are the source's, as by the "
             "statement that the source ran, and run once with ddl=skip, which takes it as done."
         )
+    if alteration.owner is not None:
+        hint = f"The target's table has the column from {alteration.owner}. {hint}"
     if _lacks_type(connection, alteration):
         hint = (
             f"The target lacks the type {alteration.type_name}: `parallel-apply check` prints the command that makes "

@@ -22,11 +22,12 @@ def rename_columns(
     relation: Relation,
     changes: Sequence[ColumnChange],
     types: Mapping[str, str],
+    owners: Mapping[str, tuple[str, str]],
     *,
     ddl: DdlPolicy,
 ) -> tuple[ColumnChange, ...]:
     """Rename the columns of which one takes another's former name; return the changes that are left. `types`: the types
-    of the target's columns, by name.
+    of the target's columns, by name. `owners`: the tables that some are inherited from.
 
     In a chain the first name and the last one show whether it was done. Names that only changed hands show it by their
     types alone. Errors: `PlanError`.
@@ -38,8 +39,10 @@ def rename_columns(
         is_exchange = set(olds) == set(news)
         if not (_is_exchanged(chain, types, ddl) if is_exchange else olds[0] not in types and news[-1] in types):
             is_certain = not is_exchange and news[-1] not in types and set(olds) <= set(types)
-            statements = _statements(relation, list(zip(olds, news, strict=True)))
-            if not is_certain or ddl is not DdlPolicy.APPLY:
+            owner = next((owners[name] for name in olds if name in owners), None)
+            table = sql.Identifier(*(owner or (relation.schema, relation.table)))
+            statements = _statements(table, list(zip(olds, news, strict=True)))
+            if not is_certain or owner is not None or ddl is not DdlPolicy.APPLY:
                 raise _left(connection, relation, list(zip(olds, news, strict=True)), statements, is_certain=is_certain)
             for statement in statements:
                 connection.execute(statement)
@@ -70,13 +73,11 @@ def _is_exchanged(chain: Sequence[ColumnChange], types: Mapping[str, str], ddl: 
     return is_as_after and (before != after or ddl is DdlPolicy.SKIP)
 
 
-def _statements(relation: Relation, names: Sequence[tuple[str, str]]) -> list[sql.Composed]:
+def _statements(table: sql.Identifier, names: Sequence[tuple[str, str]]) -> list[sql.Composed]:
     aside = [(old, _ASIDE.format(number)) for number, (old, _) in enumerate(names)]
     back = [(free, new) for (_, free), (_, new) in zip(aside, names, strict=True)]
     return [
-        sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(
-            sql.Identifier(relation.schema, relation.table), sql.Identifier(old), sql.Identifier(new)
-        )
+        sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(table, sql.Identifier(old), sql.Identifier(new))
         for old, new in (*aside, *back)
     ]
 

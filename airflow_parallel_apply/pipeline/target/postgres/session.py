@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
@@ -77,11 +78,22 @@ class Session:
         try:
             yield
         except psycopg.Error as error:
-            raise translate(error, op=op).at(pipeline=self.pipeline, channel=channel, seqno=seqno) from error
+            found = translate(error, op=op).at(pipeline=self.pipeline, channel=channel, seqno=seqno)
+            self._name_owner(found, error)
+            raise found from error
         except ParallelApplyError as error:
             error.op = error.op or op
             error.at(pipeline=self.pipeline, channel=channel, seqno=seqno)
+            self._name_owner(error, error.__cause__)
             raise
+
+    def _name_owner(self, error: ParallelApplyError, cause: BaseException | None) -> None:
+        """Once what failed is rolled back; the error is worth more than what is found of it."""
+        connection = self._connection
+        if connection is None or connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+            return
+        with suppress(psycopg.Error):
+            name_owner(connection, error, cause, schema=self.schema)
 
     def become(self, channel: int | None, token: str) -> None:
         """Bear the name of a claim from now on. Errors: psycopg's own."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.target.postgres.expressions import OTHERWISE, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
 from airflow_parallel_apply.postgres.quoting import quoted
+
+_AS_OWNER: Final = "As its owner."
 
 
 def standing_findings(connection: Connection, session: Session, relations: Sequence[Relation]) -> tuple[Finding, ...]:
@@ -35,17 +38,45 @@ def privilege_findings(
     for number, privilege in rows:
         missing.setdefault(number, []).append(privilege)
     for number, privileges in missing.items():
-        table = tables[number]
-        on_table = [privilege for privilege in privileges if " " not in privilege]
-        fix = [f"GRANT {', '.join(on_table)} ON TABLE {table_name(table)} TO {quoted(role)}"] if on_table else []
-        if len(on_table) < len(privileges):
-            fix.append(f"GRANT USAGE ON SCHEMA {quoted(table.relation.schema)} TO {quoted(role)}")
+        table, names = tables[number], ", ".join(privileges)
         yield about(
             table.relation,
-            f"{table.relation.name}: the role has no privilege {', '.join(privileges)}",
-            *fix,
+            f"{table.relation.name}: the role has no privilege {names}",
+            f"GRANT {names} ON TABLE {table_name(table)} TO {quoted(role)}",
             note="As the tables' owner.",
         )
+
+
+def schema_findings(
+    connection: Connection, session: Session, relations: Sequence[Relation], *, alters: bool
+) -> Iterator[Finding]:
+    """Schemas of these tables that the role may not use; with `alters`, also those in which it could not give a table
+    its new name.
+    """
+    names = sorted({relation.schema for relation in relations})
+    cursor = connection.cursor(row_factory=dict_row)
+    for row in cursor.execute(session.sql("check", "schemas"), {"schemas": names}).fetchall():
+        schema, role = quoted(row["name"]), quoted(row["role"])
+        where = f"schema of tables {row['name']}"
+        if not row["can_use"]:
+            yield new_finding(
+                Side.TARGET,
+                where,
+                f"role {row['role']} may not use the schema {row['name']}",
+                f"GRANT USAGE ON SCHEMA {schema} TO {role}",
+                note=_AS_OWNER,
+            )
+        if alters and not row["can_create"]:
+            on = f"SCHEMA {schema}" if row["is_there"] else f"DATABASE {quoted(row['database'])}"
+            what = f"create tables in the schema {row['name']}" if row["is_there"] else f"make the schema {row['name']}"
+            yield new_finding(
+                Side.TARGET,
+                where,
+                f"role {row['role']} may not {what}, as it has to for a table that is renamed or moved there",
+                f"GRANT CREATE ON {on} TO {role}",
+                severity=Severity.WARNING,
+                note=_AS_OWNER,
+            )
 
 
 def guard_findings(

@@ -194,11 +194,6 @@ SELECT t.ordinal - 1, p.privilege
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t(oid, ordinal)
 CROSS JOIN unnest('{{SELECT,INSERT,UPDATE,DELETE,TRUNCATE}}'::text[]) AS p(privilege)
 WHERE NOT has_table_privilege(t.oid, p.privilege)
-UNION ALL
-SELECT t.ordinal - 1, 'USAGE on its schema'
-FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t(oid, ordinal)
-JOIN pg_class c ON c.oid = t.oid
-WHERE NOT has_schema_privilege(c.relnamespace, 'USAGE')
 ORDER BY 1, 2;
 
 -- name: may_be_replica

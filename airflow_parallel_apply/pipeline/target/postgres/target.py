@@ -17,9 +17,7 @@ from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres.check import find_trouble, nested_findings, require_applicable
 from airflow_parallel_apply.pipeline.target.postgres.colocation import find_colocation
-from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
-from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
 from airflow_parallel_apply.pipeline.target.postgres.merge import MissingRows, explain_missing
 from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
 from airflow_parallel_apply.pipeline.target.postgres.positions import (
@@ -40,7 +38,11 @@ from airflow_parallel_apply.pipeline.target.postgres.recopied import read_recopi
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
-from airflow_parallel_apply.pipeline.target.postgres.standing import computation_findings, standing_findings
+from airflow_parallel_apply.pipeline.target.postgres.standing import (
+    computation_findings,
+    schema_findings,
+    standing_findings,
+)
 from airflow_parallel_apply.pipeline.target.postgres.steps import Steps
 from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
 from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
@@ -94,8 +96,10 @@ class PostgresTarget:
                 *standing_findings(connection, self._session, relations),
             )
 
-    def nested_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
-        return nested_findings(self._session, [(relation.schema, relation.table) for relation in relations])
+    def place_findings(self, relations: Sequence[Relation], *, alters: bool) -> tuple[Finding, ...]:
+        nested = nested_findings(self._session, [(relation.schema, relation.table) for relation in relations])
+        with self._session.transaction("check") as connection:
+            return (*nested, *schema_findings(connection, self._session, relations, alters=alters))
 
     def computation_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
         with self._session.transaction("check") as connection:
@@ -199,11 +203,6 @@ class PostgresTarget:
                     return
                 if isinstance(error, MissingRows):
                     raise explain_missing(self._session, error) from error
-                if isinstance(error, psycopg.Error):
-                    found = translate(error, op="commit")
-                    name_owner(self._session.connection(), found, error, schema=self._session.schema)
-                    raise found from error
-                name_owner(self._session.connection(), error, error.__cause__, schema=self._session.schema)
                 raise
 
     def _done_by_another(self, unit: Unit) -> bool:

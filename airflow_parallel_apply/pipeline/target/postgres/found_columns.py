@@ -1,0 +1,38 @@
+"""The columns that a table of the target has, where its definition is compared with a newer one of the source's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+
+
+@dataclass(frozen=True, slots=True)
+class FoundColumn:
+    """`type_name`: as the source's are told. `generated`: empty, "s" (stored) or "v" (virtual). `owner`: schema and
+    name of the table that it is inherited from.
+    """
+
+    type_name: str
+    generated: str
+    is_required: bool
+    owner: tuple[str, str] | None
+
+
+Columns: TypeAlias = Mapping[str, FoundColumn]
+
+
+def find_columns(connection: Connection, session: Session, relation: Relation) -> Columns:
+    """By name; none of a table that is not there. Inside a transaction. Errors: psycopg's own."""
+    path = connection.execute("SELECT current_setting('search_path'), set_config('search_path', '', true)").fetchone()
+    found = connection.execute(
+        session.sql("found_columns", "find"), {"schema": relation.schema, "table": relation.table}
+    ).fetchall()
+    connection.execute("SELECT set_config('search_path', %s, true)", [path[0] if path else ""])
+    return {
+        str(name): FoundColumn(str(type_name), str(generated), bool(is_required), tuple(owner) if owner else None)
+        for name, type_name, generated, is_required, owner in found
+    }
