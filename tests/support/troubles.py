@@ -41,6 +41,13 @@ TROUBLES = {
                 f'GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON "My Shop"."Order" TO "{ROLE}"'),
         says="may not use the schema",
     ),
+    "no use of a schema at the target": Trouble(
+        source=('CREATE SCHEMA "My Shop"', 'CREATE TABLE "My Shop"."Order" (id int PRIMARY KEY)',
+                f'ALTER TABLE "My Shop"."Order" OWNER TO "{ROLE}"', f'GRANT USAGE ON SCHEMA "My Shop" TO "{ROLE}"'),
+        target=('CREATE SCHEMA "My Shop"', 'CREATE TABLE "My Shop"."Order" (id int PRIMARY KEY)',
+                f'GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON "My Shop"."Order" TO "{ROLE}"'),
+        says="may not use the schema My Shop",
+    ),
     "no right to write messages": Trouble(
         source=("REVOKE EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text, boolean) FROM PUBLIC",),
         says="may not write logical messages",

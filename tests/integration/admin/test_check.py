@@ -15,7 +15,7 @@ from rich.console import Console
 from airflow_parallel_apply.cli.check_view import check_view
 from airflow_parallel_apply.pipeline.admin.watch import lease_view
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.model.finding import Severity, Side
 from airflow_parallel_apply.pipeline.run import open_run
 from tests.support.findings import fix, found, look
@@ -117,6 +117,25 @@ def test_types_that_missing_tables_need_are_made_before_them(rig: Rig, limited: 
     assert look(limited).findings == ()
     generated = "SELECT attname FROM pg_attribute WHERE attrelid = 'k'::regclass AND attgenerated = 's'"
     assert rig.rows(generated) == [("g",)]
+
+
+def test_a_run_needs_the_schemas_that_tables_are_in_and_with_ddl_apply_those_that_they_may_go_to(
+    rig: Rig, limited: Rig
+) -> None:
+    rig.both("CREATE SCHEMA moved")
+    execute(rig.source_dsn, f'GRANT USAGE, CREATE ON SCHEMA moved TO "{ROLE}"')
+    execute(rig.target_dsn, f'ALTER TABLE t OWNER TO "{ROLE}"', f'GRANT CREATE ON SCHEMA public TO "{ROLE}"')
+    limited = limited.having(tables=TablePatterns(include=("*.*",)), ddl=DdlPolicy.APPLY)
+    limited.prepare()
+    rig.write("ALTER TABLE t SET SCHEMA moved", "INSERT INTO moved.t (id) VALUES (1)")
+    with pytest.raises(FatalError, match="may not use the schema moved"):
+        limited.run()
+    told = [finding for finding in look(limited).findings if "schema moved" in finding.what]
+    assert [finding.severity for finding in told] == [Severity.ERROR, Severity.WARNING]
+    for finding in told:
+        fix(limited, finding)
+    limited.run()
+    assert rig.having(tables=TablePatterns(include=("*.*",))).comparison().equal
 
 
 def test_what_only_a_person_knows_stands_above_the_commands(rig: Rig, limited: Rig) -> None:
