@@ -107,7 +107,7 @@ class Unavailable(RetryableError):
 
 
 class StagingLost(Unavailable):
-    """What was staged is not in the target any more, by its crash or since another holder dropped it: it is staged
+    """Staged rows are not in the target any more, by its crash or since another holder dropped it: it is staged
     again.
     """
 

@@ -95,7 +95,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """What the backend holds in the place of an arrival. `version` belongs to the task that has the arrival's id."""
+    """The backend's contents in the place of an arrival. `version` belongs to the task that has the arrival's id."""
 
     version: int | None
     taken: bool

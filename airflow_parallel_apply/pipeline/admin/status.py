@@ -253,7 +253,7 @@ def _head(queue: Queue, name: str) -> Task | None:
 
 
 def _commit(task: Task | None) -> str | None:
-    """What of a group is under way, for people; None for all else that the queue `serial` may hold."""
+    """Describe for people what of a group is under way; None for all other tasks of the queue `serial`."""
     if task is None or not is_ordered(task):
         return None
     ordered = OrderedWork.of_task(task)

@@ -1,9 +1,10 @@
-"""What a lane does for all channels: serial units and merge points, with all of them drained, and commits of groups.
+"""Work that a lane does for all channels: serial units and merge points, with all of them drained, and commits of
+groups.
 
 All are transactions at the target that hold every position.
 
-A serial unit is one critical transaction, or several that dense barriers made one. What is refused of several as one
-goes on one by one, so that what fails is alone, with everything before it in place.
+A serial unit is one critical transaction, or several that dense barriers made one. If several are refused as
+one, they go on one by one, so that the one that fails is alone, with everything before it in place.
 
 A crash leaves the task of the queue `serial`: before a commit nothing happened, after it the positions say so.
 """

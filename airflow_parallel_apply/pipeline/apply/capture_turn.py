@@ -77,7 +77,7 @@ class CaptureTurns:
         self._thread.join()
 
     def failure(self) -> ParallelApplyError | None:
-        """What ended the thread, unless the coordinator knows it already."""
+        """The error that ended the thread, unless the coordinator knows it already."""
         return self._failure
 
     def _run(self) -> None:
@@ -102,7 +102,7 @@ class CaptureTurns:
                 self._source.close()
 
     def _is_done(self) -> bool:
-        """Whether the task is gone: it goes when its last step is planned, before which that step's lane may die."""
+        """True if the task is gone: it goes when its last step is planned, before which that step's lane may die."""
         queue, names = self._coordinator.queue, self._coordinator.names
         return not retrying(lambda: queue.tasks(names.capture, limit=1), on_retry=self._tell)
 

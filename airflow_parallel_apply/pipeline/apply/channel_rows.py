@@ -36,7 +36,7 @@ def channel_rows(log: LogReader, unit: Unit) -> Iterator[pa.RecordBatch]:
 
 
 def colocated_rows(log: LogReader, unit: Unit, relation_ids: Collection[int]) -> Iterator[pa.RecordBatch]:
-    """Of a merge point, `ROWS` by (seqno, fragno) of tables that each lie in one channel, behind its position."""
+    """The `ROWS` of a merge point, by (seqno, fragno), of tables that each lie in one channel, behind its position."""
     partitioner = open_partitioner(unit.routing or Routing(channels=unit.channels))
     relations = {relation.relation_id: relation for relation in log.state().relations}
     after = np.array([unit.after(channel) for channel in range(unit.channels)])

@@ -110,7 +110,7 @@ class Lane:
             )
 
     def _may_come_free(self) -> bool:
-        """Whether some queue's head is claimable, or held under a lease that ends."""
+        """True if some queue's head is claimable, or held under a lease that ends."""
         heads = [
             head
             for queue in (self._context.names.serial, *self._own_first)
@@ -168,7 +168,7 @@ class Lane:
             self._context.signals.report(self._context.report)
 
     def _give_back(self) -> None:
-        """What the lane holds comes free now instead of at its lease's end, where that can still be said."""
+        """Free what the lane holds now instead of at its lease's end, if the queue still takes the message."""
         with suppress(DependencyError, OwnershipLost, QueueError):
             self._context.renewer.exchange(CLAIM, self._context.coordinator.give_back)
 
@@ -191,8 +191,8 @@ class Lane:
 
 
 def generation_over(pipeline: str, generation: int, *, found: int | None = None) -> OwnershipLost:
-    """What a lane says when another run, or a later `open` of its own, goes on with the pipeline. `found`: the target's
-    generation; one below says that it has lost what it committed since that run was opened.
+    """The error of a lane whose pipeline another run, or a later `open` of its own run, goes on with. `found`: the
+    target's generation; a lower one says that the target has lost what it committed since that run was opened.
     """
     lost = found is not None and found < generation
     return OwnershipLost(

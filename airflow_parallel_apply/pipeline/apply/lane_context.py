@@ -1,4 +1,4 @@
-"""What a lane works with: its main thread, and both kinds of work that it serves."""
+"""The context of a lane, shared by its main thread and both kinds of work that it does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneContext:
-    """Of one lane. `renewer` holds its claim under the role `CLAIM`."""
+    """The context of one lane. `renewer` holds its claim under the role `CLAIM`."""
 
     config: PipelineConfig
     routing: Routing
@@ -65,7 +65,7 @@ class LaneContext:
 
     @property
     def names(self) -> Names:
-        """Of the generation's queues."""
+        """The names of the generation's queues."""
         return self.coordinator.names
 
     def retrying(self, call: Callable[[], T]) -> T:

@@ -56,7 +56,7 @@ class LeaseRenewer:
                 self._held[role] = task
 
     def held(self, role: str) -> Task:
-        """What the role holds, at its newest version; `OwnershipLost` when that is nothing any more."""
+        """The task that the role holds, at its newest version; `OwnershipLost` if it holds none any more."""
         with self._lock:
             task = self._held.get(role)
         if task is None:

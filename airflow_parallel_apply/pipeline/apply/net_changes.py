@@ -32,7 +32,7 @@ def _table_of(codes: tuple[int, ...]) -> npt.NDArray[np.bool_]:
 
 
 AS_IMAGE: Final = np.arange(256, dtype=np.uint8)
-"""What a change of a multiset does with the row that it carries."""
+"""Maps a change of a multiset to its effect on the row that it carries."""
 AS_IMAGE[[ord(Operation.KEY_ARRIVED), ord(Operation.KEY_LEFT)]] = (INSERT, DELETE)
 
 IS_ROW: Final = _table_of((*STARTS, UPDATE, *ENDS))

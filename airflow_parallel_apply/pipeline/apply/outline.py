@@ -1,4 +1,4 @@
-"""What a serial unit holds, from one pass over the narrow columns of its rows: where a set of them has to end."""
+"""Outlines a serial unit in one pass over the narrow columns of its rows: where a set of them has to end."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Break:
     values: tuple[str, ...] = ()
     """A statement's options or text."""
     is_first: bool = False
-    """Whether no row under the newer definition can have been applied before it."""
+    """True if no row under the newer definition can have been applied before it."""
     is_emptied: bool = False
-    """Whether the first row under the newer definition empties the table."""
+    """True if the first row under the newer definition empties the table."""
 
     @property
     def place(self) -> Place:
@@ -45,11 +45,11 @@ class Break:
 
     @property
     def is_ddl(self) -> bool:
-        """Whether it is a statement to run. A message about a relation only makes a place for its new definition."""
+        """True if it is a statement to run. A message about a relation only makes a place for its new definition."""
         return self.operation is Operation.MESSAGE and self.relation_id < 0
 
     def is_truncated_with(self, before: Break) -> bool:
-        """Whether both are of one TRUNCATE of several tables, which comes as adjacent rows with equal options."""
+        """True if both belong to one TRUNCATE of several tables, which comes as adjacent rows with equal options."""
         return (
             before.operation is Operation.TRUNCATE
             and self.operation is Operation.TRUNCATE
@@ -60,7 +60,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """What one pass over the narrow columns of a unit tells. `last`: the place of its last row, or before any."""
+    """The result of one pass over the narrow columns of a unit. `last`: the place of its last row, or before any."""
 
     breaks: tuple[Break, ...]
     last: Place
@@ -69,7 +69,7 @@ class Outline:
 
 
 def outline_of(unit: Unit, log: RowReader) -> Outline:
-    """Of one transaction of any size, or of several small ones. Errors: `LogError`."""
+    """Outline one transaction of any size, or several small ones. Errors: `LogError`."""
     breaks: list[Break] = []
     last_fragno, row_count = -1, 0
     relations: set[int] = set()
@@ -158,7 +158,9 @@ def _redefinitions(relations: Iterable[int], unit: Unit, log: RowReader) -> Iter
 
 
 def _before_truncate(redefined: Break, statements: Mapping[Place, Break]) -> Break:
-    """Of tables that are truncated together none waits behind the first for its definition."""
+    """Move a redefinition before the TRUNCATE that its table is in: of tables that are truncated together, none may
+    wait behind the first for its definition.
+    """
     statement = statements.get(redefined.place)
     found = replace(redefined, is_emptied=statement is not None and statement.operation is Operation.TRUNCATE)
     while (here := statements.get(found.place)) and (before := statements.get((found.seqno, found.fragno - 1))):
@@ -169,7 +171,7 @@ def _before_truncate(redefined: Break, statements: Mapping[Place, Break]) -> Bre
 
 
 def _columns(relation: Relation) -> list[tuple[object, ...]]:
-    """What a redefinition is of. A column that is not told is never the one of before."""
+    """The parts of a definition whose change is a redefinition. A column without a number never equals a former one."""
     return [
         (column.name, column.type_name, column.number, column.generated, column.is_unclear and relation.relation_id)
         for column in relation.columns
@@ -205,5 +207,5 @@ def _with_values(breaks: Sequence[Break], log: RowReader) -> tuple[Break, ...]:
 
 
 def _texts(values: str) -> tuple[str, ...]:
-    """Of a statement, which may have none."""
+    """The texts of a statement, which may have none."""
     return tuple(text for text in values_of(values) if text is not None) if values else ()

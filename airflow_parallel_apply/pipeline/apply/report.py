@@ -1,4 +1,4 @@
-"""What a lane did: its acknowledgement in XCom, and what the demo and benchmarks show."""
+"""The report of a lane: its acknowledgement in XCom, and the numbers that the demo and benchmarks show."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def serial_steps(
 
 
 def is_single(unit: Unit) -> bool:
-    """Whether it is one transaction, which may be of any size."""
+    """True if it is one transaction, which may be of any size."""
     return unit.last_seqno == unit.after_seqno + 1
 
 

@@ -1,4 +1,4 @@
-"""What the outside tells a lane."""
+"""Signals from outside to a lane."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Cancelled(ParallelApplyError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSignals:
-    """What the outside tells a lane. `stop_requested` is asked before a claim, at most once a second."""
+    """Signals from outside to a lane. `stop_requested` is asked before a claim, at most once a second."""
 
     stop_requested: Callable[[], bool]
     cancelled: Callable[[], bool]

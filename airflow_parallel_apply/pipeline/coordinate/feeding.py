@@ -1,5 +1,5 @@
-"""What is fed: planned epochs as tasks of the channels, and the stop markers behind them. Reads only; the coordinator
-writes what this makes, if nobody has moved the state meanwhile.
+"""Feeding: planned epochs become tasks of the channels, with the stop markers behind them. Reads only; the coordinator
+writes the tasks, if nobody has moved the state meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FeedLimits:
 
 
 class Feeder:
-    """Of one generation. Not thread-safe where `session` is not."""
+    """Feeds one generation. Not thread-safe where `session` is not."""
 
     def __init__(self, session: PipelineSession, names: Names, limits: FeedLimits) -> None:
         self._ledger = session.ledger

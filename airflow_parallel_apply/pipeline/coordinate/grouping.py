@@ -37,7 +37,7 @@ class GroupLimits:
     """How large groups become."""
 
     bytes_: int = 256 * 2**20
-    """Of what becomes visible together, but for one larger epoch."""
+    """Bytes that become visible together, unless one epoch is larger."""
     rows_at_once: int = 50_000
     """Up to so many rows of a group are staged by one job for all channels, since a job costs as much as many rows."""
 
@@ -67,12 +67,12 @@ class Group:
 
     @property
     def bytes_(self) -> int:
-        """Of all channels."""
+        """The bytes of all channels."""
         return sum(sum(epoch.bytes_) for epoch in self.epochs)
 
     def stages(self, channels: int, rows_at_once: int) -> list[ChannelWork]:
-        """What is to be staged: the rows of each channel that has some, or all at once where they are few. Nothing
-        where it is uneven: whoever commits it knows what is left.
+        """Return what is to be staged: the rows of each channel that has some, or all at once where they are few.
+        Nothing where it is uneven: whoever commits it knows what is left.
         """
         rows = [sum(epoch.rows[channel] for epoch in self.epochs) for channel in range(channels)]
         if self.is_uneven or not any(rows):

@@ -112,7 +112,7 @@ class Groups:
 
 
 def _is_awaited(ordered: OrderedWork, work: ChannelWork) -> bool:
-    """Whether it waits for a channel's task of just this range."""
+    """True if it waits for a channel's task of just this range."""
     same = (ordered.work.first_seqno, ordered.work.last_seqno) == (work.first_seqno, work.last_seqno)
     return same and work.channel in ordered.awaited and (ordered.kind is Kind.SERIAL) == (work.kind is Kind.BARRIER)
 
@@ -124,7 +124,7 @@ def misfit_of_groups(
     positions: Sequence[Position],
     planned: Mapping[int, Epoch],
 ) -> str | None:
-    """What of the generation's tasks does not fit positions and plan, in words; None where everything does. `serial`
+    """Say in words what of the generation's tasks does not fit positions and plan; None if everything does. `serial`
     was read after `channels`, and the positions last.
     """
     low = low_watermark(positions)

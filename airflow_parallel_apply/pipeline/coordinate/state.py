@@ -96,7 +96,7 @@ class CoordinatorState:
 
     @property
     def in_groups(self) -> bool:
-        """Whether channels commit together. One alone commits whole transactions in order by itself."""
+        """True if channels commit together. One alone commits whole transactions in order by itself."""
         return self.consistency is Consistency.EPOCH and self.channels > 1
 
     def move(self, phase: Phase) -> CoordinatorState:

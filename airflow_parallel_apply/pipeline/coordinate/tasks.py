@@ -180,7 +180,7 @@ class OrderedWork:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is awaited any more."""
+        """True if nothing is awaited any more."""
         return set(self.awaited) <= set(self.arrived)
 
     def arrive(self, channel: int, result: Any) -> OrderedWork:
@@ -223,5 +223,5 @@ def is_merge(task: Task) -> bool:
 
 
 def is_ordered(task: Task) -> bool:
-    """Of a task of the queue `serial`: whether it is an `OrderedWork`."""
+    """True if a task of the queue `serial` is an `OrderedWork`."""
     return "awaited" in task.value

@@ -56,7 +56,7 @@ class Mark(StrEnum):
 
 
 class ReplicaIdentity(StrEnum):
-    """What a source sends of the row that an update or delete finds."""
+    """The part that a source sends of the row that an update or delete finds."""
 
     KEY = "key"
     """Its key, if the table has one."""
@@ -148,7 +148,7 @@ class Relation:
 
     @property
     def key_kinds(self) -> tuple[KeyKind, ...]:
-        """Of the key columns."""
+        """The kinds of the key columns."""
         return tuple(column.kind for column in self.columns if column.key)
 
     @property

@@ -1,4 +1,4 @@
-"""What logs of earlier versions say in PostgreSQL's words, at a time when there was no other source.
+"""Reads what logs of earlier versions say in PostgreSQL's words, from a time when there was no other source.
 
 Frozen: whatever is stored so means what it meant to the version that wrote it.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 
 IDENTITIES: Final = {"d": "key", "i": "key", "f": "full", "n": "none"}
-"""Of replica identities, in words of now."""
+"""Replica identities by their former names."""
 
 OFFSETS: Final = {
     "captured_lsn": "captured_offset",
@@ -44,5 +44,5 @@ _KINDS: Final = {
 
 
 def kind_of(type_name: str) -> KeyKind:
-    """Of a column whose log says its type alone, and not what lies below a domain or an enum."""
+    """The kind of a column of which the log has the type alone, and not what lies below a domain or an enum."""
     return _KINDS.get(_MODIFIERS.sub("", type_name), KeyKind.NOT_CANONICAL)

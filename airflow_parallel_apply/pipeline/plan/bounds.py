@@ -1,4 +1,4 @@
-"""Where a run ends: a frozen offset or time, and the seqno that it turns out to be (law 11).
+"""The end of a run: a frozen offset or time, and the seqno that it turns out to be (law 11).
 
 A time's boundary is the first seqno whose *running maximum* of commit times reaches it; what lies before belongs to
 the time. The maximum first reaches a time at the first transaction that itself does, so the boundary needs no sums.

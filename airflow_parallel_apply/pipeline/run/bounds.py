@@ -1,4 +1,4 @@
-"""Where a run begins and ends, and where its channels stand."""
+"""The bounds of a run, and the places where its channels stand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.target.protocol import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Until:
-    """Where somebody asked a run to end: as it was typed, and what it means to the source."""
+    """The end that somebody asked for: as it was typed, and what it means to the source."""
 
     text: str
     offset: Offset
@@ -68,7 +68,7 @@ def freeze(
 
 
 def gap_ahead(log: LogReader, target: Target, bounds: RunBounds) -> Gap | None:
-    """What lies between the applied transactions and the interval of a run that has one."""
+    """The gap between the applied transactions and the interval of a run that has one."""
     return None if bounds.from_time is None else gap_before(log, low_watermark(target.positions()), bounds.from_time)
 
 

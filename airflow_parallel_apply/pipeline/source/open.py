@@ -21,7 +21,7 @@ SOURCES: Final = Schemes(
 
 
 def source_connector(endpoint: Endpoint) -> SourceConnector:
-    """What the endpoint's scheme names. Errors: `ConfigurationError` for an unknown one."""
+    """The connector that the endpoint's scheme names. Errors: `ConfigurationError` for an unknown one."""
     connector: SourceConnector = SOURCES.load(endpoint.scheme)()
     return connector
 

@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.model.removal import Removal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureStep:
-    """What one step of `capture` made durable. `done`: everything at or below the asked offset is in the log."""
+    """The result of one step of `capture`, durable. `done`: everything at or below the asked offset is in the log."""
 
     captured_offset: Offset
     first_seqno: int | None
@@ -31,8 +31,8 @@ class CaptureStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What there is, and what was made for it, in sentences for the user. `warnings`: what was found that a run lives
-    with.
+    """The result of `prepare`: what there is, and what was created, in sentences for the user. `warnings`: findings
+    that a run can live with.
     """
 
     log_id: str
@@ -45,8 +45,9 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the source held where the stream of a new slot begins: by its name other sessions see it, as long as the
-    call that hands it out lasts. The followed tables keep their definition meanwhile. `log_id`: of the log to be.
+    """A view of the source at the beginning of a new slot's stream. Other sessions see it by its name, as long as the
+    call that hands it out lasts; meanwhile the followed tables keep their definitions. `log_id`: the id of the log to
+    be.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Source(Protocol):
         ...
 
     def findings(self) -> tuple[Finding, ...]:
-        """What would stand in the way of `prepare`, and what should be known; reads only."""
+        """Find what would stand in the way of `prepare`, and what should be known; reads only."""
         ...
 
     def relations(self) -> tuple[Relation, ...]:
@@ -88,14 +89,14 @@ class Source(Protocol):
         ...
 
     def is_past(self, time: datetime) -> bool:
-        """Whether every transaction with an earlier commit time has committed, as far as the source's clock goes
-        forward. Asks nothing of the slot. A later `offset` is then one at which the source was past that time.
+        """True if every transaction with an earlier commit time has committed, as far as the source's clock goes
+        forward. Asks nothing of the slot. At any `offset` that is read later, the source was past that time.
         """
         ...
 
     def has_changes(self, log: LogPlace) -> bool:
-        """Whether the source holds a followed change that the log has not; cheap. `SourceError` where it lacks what the
-        log has, here and in `capture`.
+        """True if the source holds a followed change that the log lacks; cheap. `SourceError`, here and in `capture`,
+        if the source lacks what the log has.
         """
         ...
 
@@ -113,8 +114,8 @@ class Source(Protocol):
 
 
 class SourceConnector(Protocol):
-    """What a source's scheme names: opens sources, and does what no run needs. Made without arguments; each call has a
-    session of its own. Errors: `Unavailable`, `ConfigurationError`.
+    """Opens the sources of one scheme, and does what no run needs. Made without arguments; each call has a session of
+    its own. Errors: `Unavailable`, `ConfigurationError`.
     """
 
     def open(self, endpoint: Endpoint, config: PipelineConfig) -> Source:
@@ -134,7 +135,9 @@ class SourceConnector(Protocol):
         ...
 
     def warnings(self, endpoint: Endpoint, pipeline: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
-        """What the pipeline's stream does to its source; `much_wal_bytes`: how much that it keeps is much."""
+        """Find harm that the pipeline's stream does to its source. `much_wal_bytes`: retained bytes that count as
+        much.
+        """
         ...
 
     def published(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:

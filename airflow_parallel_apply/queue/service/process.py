@@ -43,7 +43,9 @@ _logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Where and how to serve. Errors: `ValueError` for an address that is malformed, or that needs TLS and a token."""
+    """The address to serve at, and its safety. Errors: `ValueError` for an address that is malformed, or that needs TLS
+    and a token.
+    """
 
     data: Path
     listen: str = "127.0.0.1:0"

@@ -1,1 +1,1 @@
-"""What makes the units of channels visible, as a pipeline's consistency says."""
+"""Committers make the units of channels visible, as a pipeline's consistency says."""

@@ -92,7 +92,7 @@ class ChannelCommitter:
         return [found for found in waiting if (found.sequence or 0) > (task.sequence or 0)]
 
     def _is_held_up(self, batch: Batch) -> bool:
-        """Whether branches that are taken together may not be begun now: behind a failure, or while channels merge."""
+        """True if branches that are taken together may not begin now: behind a failure, or while channels merge."""
         first = (ChannelWork.of_task(task).first_seqno for task in batch.tasks)
         return self._context.coordinator.state().holds_up(first)
 

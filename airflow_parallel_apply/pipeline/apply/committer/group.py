@@ -58,7 +58,7 @@ class GroupCommitter:
 
 
 def part_to_json(staged: StagedUnit) -> dict[str, Any]:
-    """What a part's task is finished with."""
+    """The value with which a part's task is finished."""
     return {"rows": staged.row_count, "tables": [asdict(table) for table in staged.tables]}
 
 

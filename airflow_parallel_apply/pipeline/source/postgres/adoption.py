@@ -40,8 +40,8 @@ _FIRST_TO_MIGRATE_SLOTS: Final = 170000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """What was done. `former`: the system identifier that the log had; equal to `server` where nothing changed.
-    `offset`: where the slot stands.
+    """The result of an adoption. `former`: the system identifier that the log had; equal to `server` if nothing
+    changed. `offset`: where the slot stands.
     """
 
     pipeline: str
@@ -52,7 +52,7 @@ class Adoption:
 
     @property
     def is_new(self) -> bool:
-        """Whether the log has another source now."""
+        """True if the log has another source now."""
         return self.former != self.server
 
 

@@ -1,4 +1,4 @@
-"""What at a PostgreSQL source stands in the way of a pipeline, each with the SQL that fixes it. Reads only."""
+"""Checks what stands in a pipeline's way at a PostgreSQL source, each with the SQL that fixes it. Reads only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_parallel_apply.postgres.quoting import quoted
 
 OLDEST_VERSION: Final = 14
 NEWEST_VERSION: Final = 18
-"""Of those that this release was tested with."""
+"""The newest version that this release was tested with."""
 _VERSIONS: Final = 10_000
 """Between one major version and the next, in `server_version_num`."""
 

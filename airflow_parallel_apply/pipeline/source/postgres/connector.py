@@ -1,4 +1,4 @@
-"""What the scheme `postgresql` names as a source."""
+"""Opens sources of the scheme `postgresql`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session, sta
 _NEEDED: Final = frozenset(
     ("function parallel_apply.ddl_signature", "function parallel_apply.ddl_is_signed", "table parallel_apply.ddl_key")
 )
-"""What a message's signature rests on."""
+"""Objects on which a message's signature rests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,12 @@ def ddl_objects(connection: psycopg.Connection[Any]) -> tuple[DdlObject, ...]:
 
 
 def can_verify(found: Sequence[DdlObject]) -> bool:
-    """Whether all of it is there, and belongs to roles that may decide what a target runs."""
+    """True if all of it is there, and belongs to roles that may decide what a target runs."""
     return {one.name for one in found} >= _NEEDED and all(one.is_trusted for one in found)
 
 
 def captures_ddl(connection: psycopg.Connection[Any]) -> bool:
-    """Whether each change of a followed table's definition is sent as it is made, in a way that can be verified."""
+    """True if each change of a followed table's definition is sent as it is made, in a way that can be verified."""
     found = connection.execute(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_event_trigger e "
         "WHERE e.evtname = 'parallel_apply_capture_ddl' AND e.evtenabled = 'A' "

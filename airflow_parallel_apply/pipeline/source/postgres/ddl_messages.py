@@ -22,7 +22,7 @@ _MOST_TOLD: Final = 5
 
 
 def is_signed(connection: psycopg.Connection[Any], xid: int, message: WireMessage) -> bool:
-    """Whether the source's own function wrote a message, in this transaction. Ask only where `can_verify`."""
+    """True if the source's own function wrote a message, in this transaction. Ask only if `can_verify`."""
     found = connection.execute(
         "SELECT parallel_apply.ddl_is_signed(%s::text, %s::text, %s::bytea)",
         [str(xid), message.prefix, message.content],

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """What the stream does not tell of a table. `note`: instead of copying it anew. `more`: what else helps."""
+    """A change of a table that the stream does not tell. `note`: advice instead of a new copy. `more`: what else
+    helps.
+    """
 
     table: str
     what: str

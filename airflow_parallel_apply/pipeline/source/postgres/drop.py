@@ -24,7 +24,7 @@ _OURS: Final = "parallel_apply: log "
 
 
 def drop_commands(name: str) -> tuple[str, ...]:
-    """What a person runs at a source that we cannot reach. `name`: of slot and publication."""
+    """The commands that a person runs at a source that we cannot reach. `name`: the name of slot and publication."""
     slot = sql.Literal(name).as_string()
     return (
         f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = {slot}",

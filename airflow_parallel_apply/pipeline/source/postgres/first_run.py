@@ -34,7 +34,7 @@ from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatch,
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot, SourceChanged
 
 WITH_GENERATED: Final = "publish_generated_columns = stored"
-"""Where a table needs it, see `SourceTable.generated`; it holds for all tables of a publication."""
+"""Option of a publication with a table that needs it, see `SourceTable.generated`; it holds for all its tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class FirstRun:
     checked: Sequence[Relation] | None
 
     def require_rows(self) -> None:
-        """What the start asks of the rows that are there now. Errors: `ConfigurationError`."""
+        """Require of the tables' rows what the pipeline's start demands. Errors: `ConfigurationError`."""
         if self.config.start is Start.EQUAL:
             return
         hidden = [table.name for table in self.followed if not table.can_select]
@@ -135,7 +135,7 @@ class FirstRun:
         return moment.lsn
 
     def _definitions(self, connection: psycopg.Connection[Any]) -> tuple[Relation, ...]:
-        """What the stream begins with. `SourceChanged` where it is not what was listed and checked."""
+        """The definitions with which the stream begins. `SourceChanged` if they are not what was listed and checked."""
         mine = self.objects
         listed_then = matching(list_tables(connection, mine.publication), self.config.tables)
         relations = describe_now(connection, mine.publication, listed_then)

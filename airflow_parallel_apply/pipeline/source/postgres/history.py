@@ -1,6 +1,6 @@
-"""What is proven of a relation message's columns at its own moment: their numbers, and what older rows hold in them.
+"""Proves facts about a relation message's columns at its own moment: their numbers, and what older rows hold in them.
 
-The catalog is asked later. What it says is taken for what was then only where nothing can have happened in between, by
+The catalog is asked later. Its answer counts for the message's moment only if nothing can have happened in between, by
 the last sighting before the message (`pipeline/model/sighting.py`) and by the log's last definition.
 """
 
@@ -58,7 +58,7 @@ def settle_numbers(
 
 
 def _is_kept(shape: Shape, seen: Sighting) -> bool:
-    """Whether every part of the table has the file that it had."""
+    """True if every part of the table has the file that it had."""
     files = dict(seen.rewritten)
     return all(files.get(part, part) == file for part, file in shape.rewritten)
 
@@ -104,7 +104,8 @@ def with_proven(sighting: Sighting, shape: Shape, proven: Mapping[int, str], bef
 def proven_fills(
     connection: psycopg.Connection[Any], shape: Shape, numbers: Sequence[int], seen: Sighting | None
 ) -> dict[int, str]:
-    """What rows older than some columns hold in them, by the columns' numbers, as far as the catalog proves it.
+    """The values that rows older than some columns hold in them, by the columns' numbers, as far as the catalog proves
+    it.
 
     A value that all of them share is kept in the catalog until the table is rewritten. Where none is kept, and no part
     of the table was rewritten since before the column was made, it is NULL; a default with a value for each row, and an
@@ -174,13 +175,13 @@ def with_fills(
 
 
 def _numbers(known: Relation | None) -> tuple[int, ...]:
-    """Of a definition's columns; none where one of them is not known."""
+    """The numbers of a definition's columns; none if one of them is not known."""
     found = tuple(one.number for one in known.columns if one.number is not None) if known is not None else ()
     return found if known is not None and len(found) == len(known.columns) else ()
 
 
 def _has_no_value(connection: psycopg.Connection[Any], relation: Relation, shape: Shape, column: str) -> bool:
-    """Whether no row of the table has a value in a column; False where it cannot be seen."""
+    """True if no row of the table has a value in a column; False if that cannot be seen."""
     query = sql.SQL("SELECT EXISTS (SELECT FROM {}{} WHERE {} IS NOT NULL)").format(
         sql.SQL("" if shape.is_partitioned else "ONLY "),
         sql.Identifier(relation.schema, relation.table),

@@ -26,7 +26,9 @@ _KINDS: Final = {
 
 
 def key_kind(base_type: str, *, is_enum: bool, is_deterministic: bool) -> KeyKind:
-    """Of a column: its type's name, without modifiers and below all domains; whether its collation compares bytes."""
+    """The kind of a key column, from its type's name, without modifiers and below all domains, and from whether its
+    collation compares bytes.
+    """
     if is_enum:
         return KeyKind.EXACT
     kind = _KINDS.get(base_type, KeyKind.NOT_CANONICAL)

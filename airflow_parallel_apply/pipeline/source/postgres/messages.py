@@ -34,7 +34,7 @@ class WireColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRelation:
-    """What the server says about a table before it sends the table's first change, and again when that changed."""
+    """The server's description of a table, sent before the table's first change and again after it has changed."""
 
     oid: int
     schema: str
@@ -59,7 +59,7 @@ class WireTruncate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireMessage:
-    """What `pg_logical_emit_message` wrote."""
+    """A message that `pg_logical_emit_message` wrote."""
 
     transactional: bool
     lsn: int

@@ -24,7 +24,9 @@ LOCK_TIMEOUT: Final = "30s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """Where a slot begins: everything that committed below `lsn` is in the snapshot, everything else in the stream."""
+    """The beginning of a slot: everything that committed below `lsn` is in the snapshot, everything else in the
+    stream.
+    """
 
     lsn: int
     snapshot: str

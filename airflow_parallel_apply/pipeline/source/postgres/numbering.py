@@ -22,8 +22,8 @@ _MOST_WAYS: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What was known of a table's columns at a moment. `present`: those that a message named. `perhaps`: those that it
-    may have named. `last`: the greatest number that was given until then.
+    """The knowledge of a table's columns at one moment. `present`: those that a message named. `perhaps`: those that it
+    may have named. `last`: the greatest number given until then.
     """
 
     present: frozenset[int]

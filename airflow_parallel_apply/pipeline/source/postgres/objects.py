@@ -1,4 +1,4 @@
-"""What belongs together at a PostgreSQL source: server, publication, slot and log of one pipeline.
+"""The objects of one pipeline at a PostgreSQL source, which belong together: server, publication, slot and log.
 
 The publication's comment is the record of how far a first run came, since it changes in transactions::
 
@@ -40,7 +40,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What a publication's comment says."""
+    """The record in a publication's comment."""
 
     log_id: str
     is_ready: bool
@@ -48,7 +48,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineObjects:
-    """What one pipeline has at its source. The methods raise the drivers' errors, too."""
+    """The objects of one pipeline at its source. The methods raise the drivers' errors, too."""
 
     session: Session
     slot: Slot
@@ -65,7 +65,7 @@ class PipelineObjects:
         return Server(system_identifier=system_identifier, database=database, user=user)
 
     def is_first_run(self) -> bool:
-        """Whether publication and slot are still to be made, or made anew."""
+        """True if publication and slot are still to be made, or to be made anew."""
         match = _COMMENT.fullmatch(self._commented() or "")
         return match is None or match[2] is not None
 
@@ -113,7 +113,9 @@ class PipelineObjects:
         self._require_same_names(identity, server)
 
     def known_log(self, server: Server, record: Record) -> LogIdentity:
-        """Of a pipeline that has one. Errors: `SourceError`, `LogError` when log, server and slot do not fit."""
+        """The identity of the log of a pipeline that has one. Errors: `SourceError`, `LogError` if log, server and slot
+        do not fit.
+        """
         url = self.log_url
         if not log_exists(url):
             raise SourceError(

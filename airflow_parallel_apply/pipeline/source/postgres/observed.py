@@ -1,4 +1,4 @@
-"""What the catalog says now of a pipeline's publication and its tables: `observe`, two statements for any number."""
+"""Observes a pipeline's publication and its tables in the catalog of now: `observe`, two statements for any number."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def observe(connection: psycopg.Connection[Any], publication: str, known: Sequen
 def registered_anew(
     connection: psycopg.Connection[Any], publication: str, text: str | None, oids: Iterable[int]
 ) -> str:
-    """What the log is to register once these tables were copied as this session sees them. `text`: what it has
-    registered. Errors: psycopg's own.
+    """The registration for a log once these tables were copied as this session sees them. `text`: its present
+    registration. Errors: psycopg's own.
     """
     now = observe(connection, publication)
     if text is None:

@@ -22,7 +22,7 @@ def partition_doubts(
     publication: str,
     changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
-    """Of tables whose partitions are others, or have other files, with what was registered of them."""
+    """Find tables whose partitions are others, or have other files, with what was registered of them."""
     if not changed:
         return
     fresh = {

@@ -36,7 +36,7 @@ class Passing:
         self._names[oid] = (schema.encode(), table.encode())
 
     def kept(self, messages: pa.BinaryArray) -> pa.BinaryArray:
-        """What is left of the next messages."""
+        """Return what is left of the next messages."""
         return pa.array(self._kept(messages), messages.type) if self._below else messages
 
     def _kept(self, messages: pa.BinaryArray) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""What a run checks at a PostgreSQL source, and makes where it is the first: `Preparation`."""
+"""Checks a PostgreSQL source for a run, and makes what a first run needs there: `Preparation`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ATTEMPTS = 20
 
 
 def slot_name(pipeline: str) -> str:
-    """Of the pipeline's slot and its publication."""
+    """The name of the pipeline's slot and of its publication."""
     return f"parallel_apply_{pipeline}"
 
 
@@ -94,7 +94,7 @@ class Preparation:
         )
 
     def findings(self) -> tuple[Finding, ...]:
-        """What would stand in the way of `run` now. Reads only, takes no lock."""
+        """Find what would stand in the way of `run` now. Reads only, takes no lock."""
         connection = self.session.catalog()
         mine = self._objects()
         server = mine.server()
@@ -173,7 +173,7 @@ class Preparation:
         return FirstRun(objects=mine, config=self.config, followed=followed, copy=self.copy, checked=self.checked)
 
     def _as_finding(self, error: FatalError) -> Finding:
-        """What only the publication's record, the slot or the log can tell."""
+        """Turn an error into a finding: one that only the publication's record, the slot or the log can show."""
         side = Side.LOG if isinstance(error, LogError) else Side.SOURCE
         where = self.config.log_url if side is Side.LOG else self.slot.name
         return Finding(severity=Severity.ERROR, side=side, where=where, what=error.message, note=error.hint or "")

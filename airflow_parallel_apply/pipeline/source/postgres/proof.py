@@ -1,7 +1,7 @@
-"""Whether everything that happened to the followed tables is in the slot's stream: `prove`, or why not.
+"""Proves that everything that happened to the followed tables is in the slot's stream (`prove`), or says why not.
 
-What is proven is registered anew, so that the next capture compares with it. What is not stays as it was registered,
-and is told again until it is fixed: a table that is copied anew is registered as it then is.
+A proven table is registered anew, so that the next capture compares with it. Any other stays as it was registered,
+and is reported again until it is fixed: a table that is copied anew is registered as it then is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from airflow_parallel_apply.postgres.quoting import quoted
 _SHOWN_TABLES: Final = 5
 _FEW_TABLES: Final = 50
 _HORIZON_STEP: Final = 100_000
-"""Of transaction ids: how old the horizon of more tables may become before the log keeps all of them again."""
+"""Transaction ids by which the horizon of more tables may lag before the log keeps all of them again."""
 _VALUES_HINT: Final = (
     "Only where there was no USING: run once with ddl=skip instead, which takes older rows' values for unchanged. Such "
     "a statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser ran "
@@ -43,7 +43,7 @@ _LABELS_HINT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What is known now, and what is in doubt."""
+    """The outcome: what is known now, and what is in doubt."""
 
     registration: Registration
     doubts: tuple[Doubt, ...]
@@ -129,7 +129,7 @@ def prove(
 
 
 def is_as_registered(connection: psycopg.Connection[Any], publication: str, registration: Registration) -> bool:
-    """Whether nothing is to be proven, told or registered anew. Errors: psycopg's own."""
+    """True if there is nothing to prove, to report or to register anew. Errors: psycopg's own."""
     now = observe(connection, publication, registration.tables)
     known = {table.oid: table for table in registration.tables}
     gone = {table.name for table in known.values() if table.oid not in now.tables}
@@ -163,7 +163,7 @@ def _value_doubts(
     horizon: int | None,
     horizon_now: int | None,
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
-    """Of tables whose rows may have other values than were sent, with what was registered of them."""
+    """Find tables whose rows may have other values than were sent, with what was registered of them."""
     for (before, after), columns in altered_values(
         connection, slot, publication, pairs, horizon=horizon, horizon_now=horizon_now
     ):
@@ -175,7 +175,7 @@ def _value_doubts(
 def _label_doubts(
     connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair]
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
-    """Of tables whose values may print other labels of an enum than were sent, with what was registered of them."""
+    """Find tables whose values may print other labels of an enum than were sent, with what was registered of them."""
     for (before, after), labels in renamed_labels(connection, slot, publication, pairs):
         what = (
             f"labels of an enum in {after.name} were renamed at the source, of which no row is sent: {listed(labels)}"
@@ -186,7 +186,9 @@ def _label_doubts(
 def _publication_doubts(
     publication: str, now: Observed, known: Mapping[int, RegisteredTable], *, is_same_server: bool
 ) -> Iterator[Doubt]:
-    """Of every table under whose registration the publication was another, unless we altered it ourselves."""
+    """Doubt every table that was registered under another state of the publication, unless we altered that
+    ourselves.
+    """
     is_ours = now.ours == now.publication
     for table in known.values():
         if now.wrong:
@@ -225,7 +227,7 @@ def _table_doubt(
 
 
 def _addition_doubt(publication: str, found: ObservedTable, now: Observed) -> Doubt | None:
-    """Of a published table that is not registered: it was added by us, who died just then, or by somebody else."""
+    """Doubt a published table that is not registered: we added it, and died just then, or somebody else did."""
     if now.ours is not None and found.added_by == now.ours:
         return None
     name = found.registered.name
@@ -253,7 +255,7 @@ def _is_followed(found: ObservedTable, config: PipelineConfig) -> bool:
 
 
 def recopy_hint(names: Sequence[str], config: PipelineConfig) -> str:
-    """What makes sure of tables again."""
+    """The hint that makes sure of tables again."""
     options = " ".join(f"--table {shlex.quote(name)}" for name in names[:_SHOWN_TABLES])
     return (
         f"Run `parallel-apply recopy --pipeline {config.pipeline} {options}`"

@@ -53,7 +53,7 @@ class ResumedRead:
         """Whether the last read came to its end by itself, not by the number of its messages."""
 
     def messages(self, max_changes: int) -> Batches:
-        """What the log does not have. Errors: `SourceError` where the source lacks what the log has; before anything
+        """Read what the log does not have. Errors: `SourceError` if the source lacks what the log has, before anything
         is yielded.
         """
         known = 0 if self._point is None else self._point.message_count
@@ -99,7 +99,7 @@ class ResumedRead:
 
 
 class LastCommit:
-    """Where the next read is to begin, after the messages that it is fed."""
+    """Finds where the next read has to begin, after the messages that it is fed."""
 
     def __init__(self) -> None:
         self.point: ResumePoint | None = None

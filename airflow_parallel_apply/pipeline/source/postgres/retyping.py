@@ -18,7 +18,7 @@ them; so may any that is not here with another one (a domain, an oid).
 
 
 def takes_rewrite(old: str, new: str) -> bool:
-    """Whether a column surely cannot become of another type without a new file; types as `format_type` shows them."""
+    """True if a column cannot take another type without a new file; types as `format_type` shows them."""
     ours, theirs = _kind(old), _kind(new)
     return ours is not None and theirs is not None and ours != theirs
 

@@ -89,7 +89,7 @@ def altered_values(
 def _has_older_row(
     connection: psycopg.Connection[Any], part: int, *, horizon: int | None, horizon_now: int | None
 ) -> bool:
-    """Whether a part has a row of a transaction that was over before, or no row at all. A rewritten row is one of the
+    """True if a part has a row of a transaction that was over before, or no row at all. A rewritten row belongs to the
     transaction that rewrote it.
     """
     if horizon is None or horizon_now is None or horizon_now - horizon >= _HALF:
@@ -116,7 +116,7 @@ def _has_older_row(
 
 
 def _is_told(oid: int, before: Look, now: Look, messages: Sequence[Told]) -> bool:
-    """Whether each step from one look to the other changed nothing else than the target is told, or nothing at all."""
+    """True if each step from one look to the other changed only what the target is told, or nothing at all."""
     ddl = {message.xid for message in messages if message.retypes}
     plain: dict[int, list[tuple[int, bool]]] = {}
     last = before

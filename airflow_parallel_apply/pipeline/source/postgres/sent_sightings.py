@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.source.postgres.history import fills_of_row
 from airflow_parallel_apply.pipeline.source.postgres.shape import shape_of_row
 
 VERSION: Final = 1
-"""Of what a message holds; others are passed over, since they prove no more than their absence does."""
+"""Version of a message's contents; messages of others are skipped, since they prove no more than their absence does."""
 
 
 class SentSightings:

@@ -1,4 +1,4 @@
-"""What the source's catalog says now about tables as a whole: `Shape`, and the sighting that is kept of it."""
+"""The shape of whole tables in the source's catalog of now: `Shape`, and the sighting that is kept of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LivingColumn:
 
     @property
     def definition(self) -> str:
-        """Of a generated column, as ADD COLUMN takes it; empty where its expression is not known."""
+        """The definition of a generated column, as ADD COLUMN takes it; empty if its expression is not known."""
         kind = "STORED" if self.generated == _STORED else "VIRTUAL"
         return f"{self.type_name} GENERATED ALWAYS AS ({self.expression}) {kind}" if self.expression else ""
 

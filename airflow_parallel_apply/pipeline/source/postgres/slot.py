@@ -20,20 +20,20 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session, sta
 
 PLUGIN: Final = "pgoutput"
 MARK_PREFIX: Final = "parallel_apply.mark"
-"""Of messages that say nothing: their transaction is what is meant."""
+"""Prefix of messages without content: only their transaction matters."""
 _MOST_CHANGES: Final = 2**31 - 1
 _REREAD_FREE_BYTES: Final = 16 * 2**20
 _BYTES_PER_CHANGE: Final = 160
-"""Of WAL, about: a small row's."""
+"""WAL of a small row's change, about."""
 _IDLE_WAL_BYTES: Final = 256 * 2**20
-"""Of WAL that a slot may hold back while none of the followed tables changes."""
+"""WAL that a slot may hold back while none of the followed tables changes."""
 _FIRST_LOOK: Final = 1
 _SECOND_LOOK: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotState:
-    """What `pg_replication_slots` says."""
+    """The slot's row in `pg_replication_slots`."""
 
     plugin: str | None
     database: str | None
@@ -138,8 +138,8 @@ class Slot:
             yield batch.column(0)
 
     def has_changes(self, log: LogPlace) -> bool:
-        """Whether a followed change waits behind what the log has. Looks at one transaction; where that is none of
-        ours, at some thousands. The slot stands where `advance` left it.
+        """True if a followed change waits behind what the log has. Looks at one transaction; if that is not ours, at
+        some thousands. The slot stands where `advance` left it.
 
         True as well when there is nothing but a long run of messages of others, or when others wrote so much that the
         slot should let go of it: a capture then moves it. `SourceError` where the source lacks what the log has.
@@ -186,7 +186,7 @@ class Slot:
             require_same(resume, None if found is None else found[0], place=self._session.place)
 
     def is_kept_by_standbys(self) -> bool:
-        """Whether it has FAILOVER, which PostgreSQL 17 and later know."""
+        """True if it has FAILOVER, which PostgreSQL 17 and later know."""
         found = self._session.catalog().execute(
             "SELECT to_jsonb(s) ->> 'failover' FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s", [self.name]
         )
@@ -216,8 +216,8 @@ class Slot:
         return bool((found.fetchone() or (False,))[0])
 
     def shorten(self) -> None:
-        """Where we may (PostgreSQL 16, a right that superusers have), write a standby snapshot: once the slot is past
-        it, nothing below is read again.
+        """Write a standby snapshot, if we may (PostgreSQL 16, a right that superusers have): once the slot is past it,
+        nothing below is read again.
         """
         connection = self._session.catalog()
         may = connection.execute(

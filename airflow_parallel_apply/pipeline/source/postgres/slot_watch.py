@@ -1,4 +1,4 @@
-"""What a slot does to the source while nobody, or too little, reads from it."""
+"""Watches the harm that a slot does to its source while nobody reads from it, or too little is read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Sid
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 
 _LITTLE_LEFT_BYTES: Final = 2**30
-"""Of WAL that may still be written before the server gives a slot up."""
+"""WAL that may still be written before the server gives a slot up."""
 
 
 def slot_trouble(session: Session, name: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
-    """Of the slot `name`. Errors: psycopg's own."""
+    """Find what is wrong with the slot `name`. Errors: psycopg's own."""
     cursor = session.catalog().cursor(row_factory=dict_row)
     slot = cursor.execute(statement("slot_watch"), {"slot": name}).fetchone()
     if slot is None:

@@ -1,4 +1,4 @@
-"""What the source told in signed messages that are still to be captured: `told`.
+"""Reads what the source says in signed messages that are still to be captured: `told`.
 
 The server decodes its WAL again for that, so it is asked only where something is in doubt.
 """

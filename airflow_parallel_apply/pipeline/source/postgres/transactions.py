@@ -70,7 +70,7 @@ def ended_transactions(
 
 
 def end_lsn(wire: Wire, commits_at: Numbers) -> Numbers:
-    """Where commits end, by where their messages begin."""
+    """The ends of commits, from the places where their messages begin."""
     return wire.numbers(commits_at + 10, ">i8")
 
 

@@ -32,8 +32,8 @@ class WrittenParts:
         self._roots = {part.oid: table.oid for table in registration.tables for part in table.partitions}
 
     def is_part(self, relation: WireRelation, root: int) -> bool:
-        """Whether rows of a followed table were written to this one, which is its partition. Errors: `SourceError` for
-        one that is no more, and of which the registration does not know.
+        """True if rows of a followed table were written to this one, which is its partition. Errors: `SourceError` for
+        one that no longer exists, and that the registration does not know.
         """
         if relation.oid in self._names or root not in self._names:
             return False

@@ -40,7 +40,7 @@ class ActingKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """What the target may have done before a change comes. `done`: the change itself. `between`: the change may bring a
+    """The target's possible doings before a change comes. `done`: the change itself. `between`: the change may bring a
     state in between, of which these references are passed over where they name nothing.
     """
 

@@ -49,7 +49,7 @@ def idle_session(pipeline: str) -> str:
 
 
 def staging_prefix(pipeline: str) -> str:
-    """What all staging of a pipeline begins with."""
+    """The prefix of all staging of a pipeline."""
     return f"s_{pipeline_tag(pipeline)}_"
 
 

@@ -183,7 +183,7 @@ def _alteration(
 
 
 def _altering(relation: Relation, found: FoundColumn | None = None) -> sql.Composed:
-    """Of a column that is there, the beginning of what alters it."""
+    """The beginning of the statement that alters an existing column."""
     owner = found.owner if found is not None else None
     return sql.SQL("ALTER TABLE {} ").format(sql.Identifier(*(owner or (relation.schema, relation.table))))
 
