@@ -18,9 +18,10 @@ from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.history import settle_numbers, with_fills
 from airflow_parallel_apply.pipeline.source.postgres.key_kinds import key_kind
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireColumn, WireRelation
-from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import LivingColumn, Shape, shapes
+from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable
+from airflow_parallel_apply.pipeline.source.rows import NO_RELATION
 from airflow_parallel_apply.postgres.filled import filled
 
 _FULL: Final = "f"

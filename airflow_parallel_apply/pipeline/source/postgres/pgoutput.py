@@ -31,7 +31,6 @@ from airflow_parallel_apply.pipeline.source.postgres.messages import (
     parse_type,
 )
 from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
-from airflow_parallel_apply.pipeline.source.postgres.rows import NO_RELATION, FollowedTable, RowBuilder, Tuples
 from airflow_parallel_apply.pipeline.source.postgres.seldom import Seldom, Statement
 from airflow_parallel_apply.pipeline.source.postgres.transactions import (
     XID_AT,
@@ -40,6 +39,8 @@ from airflow_parallel_apply.pipeline.source.postgres.transactions import (
     end_lsn,
     ended_transactions,
 )
+from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable, Tuples, changes_of
+from airflow_parallel_apply.pipeline.source.rows import NO_RELATION, RowBuilder
 
 Numbers = npt.NDArray[np.int64]
 
@@ -125,7 +126,8 @@ class Decoder:
         before = dict(self._tables)
         seldom = self._read_seldom(wire, kinds)
         seldom.redefined[:0] = redefined
-        builder = RowBuilder(wire, list(self._tuples(wire, kinds, before, seldom)))
+        cells, changes = changes_of(wire, list(self._tuples(wire, kinds, before, seldom)))
+        builder = RowBuilder(cells, len(wire), changes)
         for statement in seldom.statements:
             builder.add_statement(statement.message, statement.operation, statement.relation_ids, statement.texts)
         transaction = np.cumsum(kinds == _BEGIN)

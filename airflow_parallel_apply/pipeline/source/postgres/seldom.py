@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from airflow_parallel_apply.pipeline.model.change import Operation
-from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
+from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,11 +48,11 @@ from airflow_parallel_apply.pipeline.source.postgres.proof import is_as_register
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.renaming import RENAMED_PREFIX, renamed, renamed_by
 from airflow_parallel_apply.pipeline.source.postgres.resume import LastCommit, ResumedRead, commit_ends
-from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.sent_sightings import SentSightings
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
+from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.written_parts import WrittenParts
 from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, Snapshot
 

@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.model.copy_text import line_widths
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireMessage, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder
-from airflow_parallel_apply.pipeline.source.postgres.rows import FollowedTable
+from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable
 from tests.log_batches import spelled
 from tests.unit.pipeline.source import wire
 from tests.unit.pipeline.source.wire import UNSENT, Change, Transaction

@@ -1,7 +1,12 @@
-"""From tuples on the wire to rows of the log: `RowBuilder`, for one batch of messages."""
+"""From changes as a source sends them to rows of the log: `RowBuilder`, for one batch of messages.
+
+Keys, old keys, the halves of a key change and the marks of what was not sent are made here for every source, by column.
+A source says which cells (`cells`) each change has of its old and its new row.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,45 +27,34 @@ from airflow_parallel_apply.pipeline.partition.key import (
     keyless_buckets,
     table_bucket,
 )
-from airflow_parallel_apply.pipeline.source.postgres.cells import NO_CELL, UNSENT, Cells, Wire
-
-Numbers = npt.NDArray[np.int64]
+from airflow_parallel_apply.pipeline.source.cells import NO_CELL, UNSENT, Cells, Numbers
 
 NO_RELATION: Final = -1
 """The `relation_id` of a MESSAGE row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FollowedTable:
-    """A relation with its log id.
+class Changes:
+    """Inserts, updates or deletes of one table: their messages' numbers, ascending, and the cells of their rows, a line
+    for each change.
 
-    A partition's own replica identity decides what is sent of an old row, its root's how that is marked. So of a
-    partitioned table with a key nothing but the key is believed.
+    `new`: of inserts and updates. `old`: of deletes, and of updates that send one. `is_whole`: an old row is sent with
+    all its columns; else nothing but its key is believed.
     """
 
     relation: Relation
-    is_partitioned: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuples:
-    """Changes of one shape: their message numbers, ascending, and where their first tuples begin.
-
-    `old` is what stands before the new tuple: None, "K" (the key's columns) or "O" (all columns).
-    """
-
-    table: FollowedTable
     operation: Operation
-    old: str | None
     messages: Numbers
-    cursor: Numbers
+    old: Numbers | None = None
+    new: Numbers | None = None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Outputs:
     """Rows to make of some messages. `values`, `keys`, `old_keys`: cell numbers, one line a row."""
 
-    table: FollowedTable
+    relation: Relation
     operation: Operation
     messages: Numbers
     half: int
@@ -73,21 +67,11 @@ class _Outputs:
 class RowBuilder:
     """Builds the rows of one batch: give it everything, then `build` once."""
 
-    def __init__(self, wire: Wire, groups: list[Tuples]) -> None:
-        self._wire = wire
-        cells_of_message = np.zeros(len(wire), dtype=np.int64)
-        for group in groups:
-            tuples = 2 if group.old is not None and group.operation is Operation.UPDATE else 1
-            cells_of_message[group.messages] = tuples * len(group.table.relation.columns)
-        self._first_cell: Numbers = np.cumsum(cells_of_message) - cells_of_message
-        self._cells = Cells(wire, int(cells_of_message.sum()))
-        ends = [self._walk(group) for group in groups]
-        for group, end in zip(groups, ends, strict=True):
-            if not np.array_equal(end, wire.ends[group.messages]):
-                raise SourceError("pgoutput sent a change of unexpected length", op="capture")
-        self.rows_of_message: Numbers = np.zeros(len(wire), dtype=np.int64)
+    def __init__(self, cells: Cells, message_count: int, changes: Iterable[Changes]) -> None:
+        self._cells = cells
+        self.rows_of_message: Numbers = np.zeros(message_count, dtype=np.int64)
         self._outputs: list[_Outputs] = []
-        for group in groups:
+        for group in changes:
             self._plan(group)
         self._statements: list[tuple[int, Operation, tuple[int, ...], tuple[bytes, ...]]] = []
 
@@ -107,7 +91,7 @@ class RowBuilder:
         widths = np.zeros(count, dtype=np.int64)
         placed = [first_row[output.messages] + output.half for output in self._outputs]
         for output, rows in zip(self._outputs, placed, strict=True):
-            relation_id[rows] = output.table.relation.relation_id
+            relation_id[rows] = output.relation.relation_id
             operation[rows] = ord(output.operation)
             widths[rows] = output.values.shape[1]
         literals = self._place_statements(first_row, relation_id, operation, widths)
@@ -142,70 +126,62 @@ class RowBuilder:
         row_bytes = pc.binary_length(values).to_numpy().astype(np.int64)
         return batch, row_bytes, has_unsent & (operation == ord(Operation.KEY_ARRIVED))
 
-    def _walk(self, group: Tuples) -> Numbers:
-        width = len(group.table.relation.columns)
-        first_cell = self._first_cell[group.messages]
-        end = self._cells.add(group.cursor, first_cell, width)
-        if group.old is None or group.operation is Operation.DELETE:
-            return end
-        # One byte, N, between the old tuple and the new one.
-        return self._cells.add(end + 1, first_cell + width, width)
-
-    def _plan(self, group: Tuples) -> None:
+    def _plan(self, group: Changes) -> None:
         """Decide which rows a group's changes become."""
-        relation = group.table.relation
+        relation = group.relation
+        key = np.array(relation.key_indexes, dtype=np.int64)
         if relation.by_image:
             self._plan_images(group)
-            return
-        width = len(relation.columns)
-        key = np.array(relation.key_indexes, dtype=np.int64)
-        first = self._first_cell[group.messages][:, np.newaxis]
-        columns = np.arange(width)
-        if group.operation is Operation.DELETE or group.old is None:
-            if group.operation is not Operation.INSERT and not len(key):
-                raise _without_key(relation)
-            values = first + columns
-            if group.operation is Operation.DELETE:
-                values[:, np.setdiff1d(columns, key)] = NO_CELL
-            self._emit(group.table, group.operation, group.messages, 0, values, first + key)
-            return
-        if not len(key):
+        elif group.operation is Operation.INSERT:
+            new = _given(group.new, relation)
+            self._emit(relation, group.operation, group.messages, 0, new, new[:, key])
+        elif not len(key):
             raise _without_key(relation)
-        old, new = first + columns, first + width + columns
-        filled = columns if group.old == "O" and not group.table.is_partitioned else key
-        for column in filled.tolist():
+        elif group.operation is Operation.DELETE:
+            self._plan_deletes(group, key)
+        else:
+            self._plan_updates(group, key)
+
+    def _plan_deletes(self, group: Changes, key: Numbers) -> None:
+        values = _given(group.old, group.relation).copy()
+        values[:, np.setdiff1d(np.arange(values.shape[1]), key)] = NO_CELL
+        self._emit(group.relation, group.operation, group.messages, 0, values, values[:, key])
+
+    def _plan_updates(self, group: Changes, key: Numbers) -> None:
+        relation, new, old = group.relation, _given(group.new, group.relation), group.old
+        if old is None:
+            self._emit(relation, group.operation, group.messages, 0, new, new[:, key])
+            return
+        for column in range(new.shape[1]) if group.is_whole else key.tolist():
             self._cells.fill_unsent(new[:, column], old[:, column])
         moved = np.zeros(len(group.messages), dtype=np.bool_)
         for column in key.tolist():
             moved |= self._cells.differ(old[:, column], new[:, column])
         stays = ~moved
-        self._emit(group.table, Operation.UPDATE, group.messages[stays], 0, new[stays], new[stays][:, key])
+        self._emit(relation, Operation.UPDATE, group.messages[stays], 0, new[stays], new[stays][:, key])
         if moved.any():
-            left = np.full((int(moved.sum()), width), NO_CELL, dtype=np.int64)
+            left = np.full((int(moved.sum()), new.shape[1]), NO_CELL, dtype=np.int64)
             left[:, key] = old[moved][:, key]
             messages, old_keys = group.messages[moved], old[moved][:, key]
-            self._emit(group.table, Operation.KEY_LEFT, messages, 0, left, old_keys)
-            self._emit(group.table, Operation.KEY_ARRIVED, messages, 1, new[moved], new[moved][:, key], old_keys)
+            self._emit(relation, Operation.KEY_LEFT, messages, 0, left, old_keys)
+            self._emit(relation, Operation.KEY_ARRIVED, messages, 1, new[moved], new[moved][:, key], old_keys)
 
-    def _plan_images(self, group: Tuples) -> None:
+    def _plan_images(self, group: Changes) -> None:
         """Changes of a table whose rows are told apart by all their values: an update takes one and puts another."""
-        width = len(group.table.relation.columns)
-        first = self._first_cell[group.messages][:, np.newaxis]
-        old, new = first + np.arange(width), first + width + np.arange(width)
-        no_key = old[:, :0]
+        relation, messages = group.relation, group.messages
         if group.operation is not Operation.UPDATE:
-            self._emit(group.table, group.operation, group.messages, 0, old, no_key)
+            rows = _given(group.new if group.operation is Operation.INSERT else group.old, relation)
+            self._emit(relation, group.operation, messages, 0, rows, rows[:, :0])
             return
-        if group.old is None:
-            raise _without_key(group.table.relation)
-        for column in range(width):
+        old, new = _given(group.old, relation), _given(group.new, relation)
+        for column in range(new.shape[1]):
             self._cells.fill_unsent(new[:, column], old[:, column])
-        self._emit(group.table, Operation.KEY_LEFT, group.messages, 0, old, no_key)
-        self._emit(group.table, Operation.KEY_ARRIVED, group.messages, 1, new, no_key, old)
+        self._emit(relation, Operation.KEY_LEFT, messages, 0, old, old[:, :0])
+        self._emit(relation, Operation.KEY_ARRIVED, messages, 1, new, new[:, :0], old)
 
     def _emit(
         self,
-        table: FollowedTable,
+        relation: Relation,
         operation: Operation,
         messages: Numbers,
         half: int,
@@ -215,7 +191,7 @@ class RowBuilder:
     ) -> None:
         if len(messages):
             self.rows_of_message[messages] = half + 1
-            self._outputs.append(_Outputs(table, operation, messages, half, values, keys, old_keys))
+            self._outputs.append(_Outputs(relation, operation, messages, half, values, keys, old_keys))
 
     def _place_statements(
         self,
@@ -226,7 +202,7 @@ class RowBuilder:
     ) -> list[tuple[int, Numbers]]:
         """Rows of statements, and the cells of their texts."""
         texts = [text for _, _, relation_ids, words in self._statements for _ in relation_ids for text in words]
-        cells = self._cells.add_literals(texts) if texts else np.zeros(0, dtype=np.int64)
+        cells = self._cells.add(texts) if texts else np.zeros(0, dtype=np.int64)
         placed = []
         for message, kind, relation_ids, words in self._statements:
             for number, relation in enumerate(relation_ids):
@@ -277,23 +253,23 @@ class RowBuilder:
         made = 0
         by_table: dict[int, list[tuple[_Outputs, Numbers]]] = {}
         for output, rows in zip(self._outputs, placed, strict=True):
-            by_table.setdefault(id(output.table), []).append((output, rows))
+            by_table.setdefault(output.relation.relation_id, []).append((output, rows))
         for group in by_table.values():
-            table = group[0][0].table
+            relation = group[0][0].relation
             rows = np.concatenate([rows for _, rows in group])
-            if table.relation.by_image:
-                bucket[rows] = table_bucket(table.relation.name)
-            kinds = table.relation.key_kinds
+            if relation.by_image:
+                bucket[rows] = table_bucket(relation.name)
+            kinds = relation.key_kinds
             if not kinds:
                 continue
             cells = np.concatenate([output.keys for output, _ in group])
             columns = [canonical(kind, self._cells.take(cells[:, n])) for n, kind in enumerate(kinds)]
             if any(column.null_count for column in columns):
-                raise SourceError("the source sent a change without its key", op="capture", table=table.relation.name)
+                raise SourceError("the source sent a change without its key", op="capture", table=relation.name)
             keys = join(columns)
             order[rows] = key_order(kinds, columns)
-            name = table.relation.name
-            bucket[rows] = buckets(name, keys) if table.relation.canonical else table_bucket(name)
+            name = relation.name
+            bucket[rows] = buckets(name, keys) if relation.canonical else table_bucket(name)
             place[rows] = made + np.arange(len(rows))
             made += len(rows)
             parts.append(keys)
@@ -308,10 +284,16 @@ def _letters(operation: npt.NDArray[np.uint8]) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(operation), pa.py_buffer(offsets), pa.py_buffer(operation))
 
 
+def _given(cells: Numbers | None, relation: Relation) -> Numbers:
+    if cells is None:
+        raise _without_key(relation)
+    return cells
+
+
 def _without_key(relation: Relation) -> SourceError:
     return SourceError(
         "the source sent an update or delete of a table without a usable key",
         op="capture",
         table=relation.name,
-        hint="Give the table a primary key, or a REPLICA IDENTITY USING INDEX.",
+        hint="Give the table a primary key, or let the source send whole old rows of it.",
     )
