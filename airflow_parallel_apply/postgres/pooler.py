@@ -12,25 +12,25 @@ _TRIES: Final = 3
 POOLER_FOUND: Final = "a pooler in transaction mode stands in between, which hands one session to several clients"
 
 
-def shares_sessions(connect: Callable[[], psycopg.Connection[Any]]) -> bool:
-    """True if the sessions that `connect` opens are not the caller's alone, as with a pooler in transaction mode.
+def shares_sessions(connection: psycopg.Connection[Any], connect: Callable[[], psycopg.Connection[Any]]) -> bool:
+    """True if the sessions that `connect` opens, of which `connection` is one, are not the caller's alone, as with a
+    pooler in transaction mode.
 
     A session's own process answers every statement of it, and none of another's. Where the server's process is the one
     that the connection was told of, nobody stands between. Errors: psycopg's own.
     """
-    with closing(connect()) as first:
+    if _process(connection) == connection.info.backend_pid:
+        return False
+    with closing(connect()) as first, closing(connect()) as second:
         before = _process(first)
-        if before == first.info.backend_pid:
-            return False
-        with closing(connect()) as second:
-            for _ in range(_TRIES):
-                with second.transaction():
-                    taken = _process(second)
-                    # Whoever keeps a session for its client answers at once, and from where it answered before.
-                    if taken == before:
-                        return True
-                if _process(first) != before:
+        for _ in range(_TRIES):
+            with second.transaction():
+                taken = _process(second)
+                # Whoever keeps a session for its client answers at once, and from where it answered before.
+                if taken == before:
                     return True
+            if _process(first) != before:
+                return True
     return False
 
 

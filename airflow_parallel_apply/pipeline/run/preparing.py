@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
@@ -15,6 +16,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Que
 from airflow_parallel_apply.pipeline.copy.open import open_first_copy
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, FirstCopy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.directory import RESTORE
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.readers import register_reader
@@ -27,7 +29,7 @@ from airflow_parallel_apply.pipeline.run.checking import require_place_for_log, 
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
 from airflow_parallel_apply.pipeline.source.open import open_source, source_connector
-from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, SourceChanged
+from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, Source, SourceChanged
 from airflow_parallel_apply.queue.open import prepare_queue
 
 _logger = logging.getLogger(__name__)
@@ -55,10 +57,31 @@ def prepare(
     Errors: `LeaseBusy` while another run copies. Nothing is created before the tables of both sides are checked. The
     slot comes last: it holds back the source's WAL, and everything else left by a failed start is empty and harmless.
     """
+    with _both(config, source, target) as ends:
+        return _prepare(config, ends, queue=queue, copying=copying)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """Both ends of a pipeline: where they are, and one session with each for all that a task does."""
+
+    source: Endpoint
+    target: Endpoint
+    reading: Source
+    writing: PipelineSession
+
+
+@contextmanager
+def _both(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Iterator[_Ends]:
+    with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
+        yield _Ends(source=source, target=target, reading=reading, writing=writing)
+
+
+def _prepare(config: PipelineConfig, ends: _Ends, *, queue: QueueEndpoint | None, copying: Copying | None) -> Prepared:
     tries = 0
     while True:
         try:
-            return _prepare(config, source, target, queue=queue, copying=copying)
+            return _try_to_prepare(config, ends, queue=queue, copying=copying)
         except SourceChanged as changed:
             tries += 1
             if tries == _TRIES:
@@ -66,17 +89,11 @@ def prepare(
             _logger.warning("prepare: beginning anew: %s", changed)
 
 
-def _prepare(
-    config: PipelineConfig,
-    source: Endpoint,
-    target: Endpoint,
-    *,
-    queue: QueueEndpoint | None,
-    copying: Copying | None,
+def _try_to_prepare(
+    config: PipelineConfig, ends: _Ends, *, queue: QueueEndpoint | None, copying: Copying | None
 ) -> Prepared:
+    source, target, reading, writing = ends.source, ends.target, ends.reading, ends.writing
     with ExitStack() as stack:
-        reading = stack.enter_context(closing(open_source(source, config)))
-        writing = stack.enter_context(closing(open_session(target, config)))
         state = writing.state()
         relations = at_source = reading.relations()
         refuse(
@@ -147,9 +164,10 @@ def capture(
     connector = source_connector(source)
     # Before anything is made.
     asked = asked_until(source, until)
-    prepared = prepare(config, source, target, queue=queue, copying=copying)
-    tell(prepared.warnings)
-    with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
+    with _both(config, source, target) as ends:
+        reading, writing = ends.reading, ends.writing
+        prepared = _prepare(config, ends, queue=queue, copying=copying)
+        tell(prepared.warnings)
         log = open_reader(config.log_url)
         bounds = settle(
             log, writing.ledger, freeze(reading, writing.ledger, run_id=run_id, until=asked, interval=interval)

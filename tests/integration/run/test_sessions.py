@@ -73,7 +73,10 @@ def test_no_default_of_a_database_reaches_a_session(source_dsn: str) -> None:
 
 
 def test_a_pooler_in_transaction_mode_is_told_from_a_server(source_server: PostgresServer, source_dsn: str) -> None:
-    assert not shares_sessions(lambda: psycopg.connect(source_dsn, autocommit=True))
+    def shares(dsn: str) -> bool:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            return shares_sessions(connection, lambda: psycopg.connect(dsn, autocommit=True))
+
+    assert not shares(source_dsn)
     with transaction_pooler(source_server.port) as port:
-        dsn = source_dsn.replace(f"port={source_server.port}", f"port={port}")
-        assert shares_sessions(lambda: psycopg.connect(dsn, autocommit=True))
+        assert shares(source_dsn.replace(f"port={source_server.port}", f"port={port}"))

@@ -192,7 +192,7 @@ class Preparation:
         )
 
     def _pooler_findings(self) -> tuple[Finding, ...]:
-        if not shares_sessions(self.session.another):
+        if not shares_sessions(self.session.catalog(), self.session.another):
             return ()
         return (new_finding(Side.SOURCE, "connection", POOLER_FOUND, note=POOLER_HINT),)
 

@@ -91,7 +91,7 @@ def find_trouble(
     with session.transaction("check") as connection:
         server = _server(connection, session)
         findings = list(_server_findings(server, session.schema))
-        if shares_sessions(session.another):
+        if shares_sessions(connection, session.another):
             findings.append(_finding("connection", POOLER_FOUND, note=POOLER_HINT))
         there = find_tables(connection, relations, schema=session.schema)
         for relation, table in zip(relations, there, strict=True):
