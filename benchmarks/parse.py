@@ -13,7 +13,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 
 REPEATS: Final = 7
-_HEAVY: Final = ("pyspark", "pyarrow", "pandas", "numpy", "psycopg", "adbc_driver_manager")
+_HEAVY: Final = ("pyspark", "pyarrow", "pandas", "numpy", "psycopg")
 _EMPTY: Final = 'from airflow.sdk import DAG\nwith DAG("empty", schedule=None):\n    pass\n'
 _PARSE: Final = """
 import json, runpy, sys, time

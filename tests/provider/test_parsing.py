@@ -35,7 +35,7 @@ began = time.process_time()
 spec = importlib.util.spec_from_file_location("parsed", sys.argv[1])
 spec.loader.exec_module(importlib.util.module_from_spec(spec))
 spent = time.process_time() - began
-named = {"pyspark", "pyarrow", "pandas", "numpy", "adbc_driver_manager", "psycopg", "grpc"}
+named = {"pyspark", "pyarrow", "pandas", "numpy", "psycopg", "grpc"}
 heavy = sorted({name.partition(".")[0] for name in sys.modules} & named)
 print(json.dumps({"seconds": spent, "heavy": heavy}))
 """

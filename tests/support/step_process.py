@@ -30,9 +30,8 @@ from airflow_parallel_apply.spark.stage import SparkStage
 from tests.support.local_copier import LocalCopier
 from tests.support.local_stage import LocalStage
 
-for _late in ("pyspark.sql.connect.session", "adbc_driver_postgresql.dbapi"):
-    # What a lane imports when it needs it: once for all that are forked.
-    importlib.import_module(_late)
+# What a lane imports when it needs it: once for all that are forked.
+importlib.import_module("pyspark.sql.connect.session")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

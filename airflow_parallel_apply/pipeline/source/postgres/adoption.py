@@ -112,9 +112,7 @@ class _Adopting:
             if former != server.system_identifier:
                 writer.adopt(server.system_identifier)
                 if registration is not None:
-                    found = prove(
-                        self._session.catalog(), self._slot.name, self._mine.publication, self._config, registration
-                    )
+                    found = prove(self._session, self._slot.name, self._mine.publication, self._config, registration)
                     # What is in doubt stays as it was registered: the next run tells it, and copies can be made then.
                     writer.register(found.registration.to_text(), 0)
                 writer.commit(state.captured_offset)
@@ -161,9 +159,7 @@ class _Adopting:
                 )
             if state.registration is not None:
                 registration = Registration.from_text(state.registration)
-                found = prove(
-                    self._session.catalog(), self._slot.name, self._mine.publication, self._config, registration
-                )
+                found = prove(self._session, self._slot.name, self._mine.publication, self._config, registration)
                 writer.register(found.require(self._config, "adopt-source").to_text(), end_lsn)
             # Released for the second time, the slot stands at the former place until it has moved.
             writer.release(*(lsn for lsn in state.released if lsn == standing.confirmed_lsn), end_lsn)

@@ -25,7 +25,7 @@ WITH RECURSIVE sent AS MATERIALIZED (
 SELECT
     s.attrelid::bigint,
     json_agg(json_build_array(
-        s.attname, s.atttypid::bigint, s.atttypmod, s.is_key,
+        s.attnum, s.attname, s.atttypid::bigint, s.atttypmod, s.is_key,
         pg_catalog.format_type(s.atttypid, s.atttypmod), t.name, t.is_enum, coalesce(l.collisdeterministic, true)
     ) ORDER BY s.attnum)
 FROM sent s

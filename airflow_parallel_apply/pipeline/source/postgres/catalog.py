@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +19,7 @@ from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.history import settle_numbers, with_fills
 from airflow_parallel_apply.pipeline.source.postgres.key_kinds import key_kind
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireColumn, WireRelation
-from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import LivingColumn, Shape, shapes
 from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable
 from airflow_parallel_apply.pipeline.source.rows import NO_RELATION
@@ -33,6 +34,7 @@ _IDENTITIES: Final = {
 }
 """By the letter that the catalog and relation messages have."""
 _LISTED: Final = 10
+_KEPT_COLUMNS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,11 @@ def list_tables(connection: psycopg.Connection[Any], publication: str) -> tuple[
     )
 
 
+def tables_now(session: Session, publication: str) -> tuple[SourceTable, ...]:
+    """As `list_tables`, of this moment. Errors: psycopg's own."""
+    return session.answer(("tables", publication), lambda connection: list_tables(connection, publication))
+
+
 def matching(tables: tuple[SourceTable, ...], patterns: TablePatterns) -> tuple[SourceTable, ...]:
     """Those that the patterns name."""
     return tuple(table for table in tables if patterns.matches(table.schema, table.table))
@@ -129,46 +136,41 @@ def sends_generated(connection: psycopg.Connection[Any], publication: str, follo
     return any(table.generated for table in followed) or bool(found and found[0])
 
 
-def wire_relations(
-    connection: psycopg.Connection[Any], tables: Sequence[SourceTable], *, with_generated: bool
-) -> Iterator[tuple[WireRelation, Sequence[Typing]]]:
-    """What pgoutput would say about each of the tables now, and how their columns are typed. Errors: psycopg's own."""
-    arguments = {"oids": [table.oid for table in tables], "with_generated": with_generated}
-    columns: dict[int, list[list[Any]]] = dict(connection.execute(statement("attributes"), arguments).fetchall())
-    for table in tables:
-        found = columns.get(table.oid, [])
-        wire = WireRelation(
-            oid=table.oid,
-            schema=table.schema,
-            table=table.table,
-            replica_identity=table.replica_identity,
-            columns=tuple(
-                WireColumn(name=name, type_oid=type_oid, type_modifier=modifier, key=key)
-                for name, type_oid, modifier, key, *_ in found
-            ),
-        )
-        yield wire, [Typing(*typing) for _, _, _, _, *typing in found]
-
-
 def describe_now(
-    connection: psycopg.Connection[Any], publication: str, tables: Sequence[SourceTable]
+    connection: psycopg.Connection[Any],
+    publication: str,
+    tables: Sequence[SourceTable],
+    found: Mapping[int, Shape] | None = None,
 ) -> tuple[Relation, ...]:
     """The tables' definitions as the catalog has them for this session, without ids, in order. Three statements for any
-    number of tables.
+    number of tables. `found`: their shapes, where those were asked already.
     """
     generated = sends_generated(connection, publication, tables)
-    found = shapes(connection, [table.oid for table in tables])
-    there = [table for table in tables if table.oid in found]
+    if found is None:
+        found = shapes(connection, [table.oid for table in tables])
+    arguments = {"oids": [table.oid for table in tables if table.oid in found], "with_generated": generated}
+    # Row by row: of thousands of tables what JSON is read into weighs more than what is made of it.
+    sent = {
+        oid: tuple(_sent_column(*column) for column in columns)
+        for oid, columns in connection.execute(statement("attributes"), arguments)
+    }
     return tuple(
-        describe(
-            connection,
-            wire,
-            found[wire.oid],
-            # Nothing can have happened since.
-            seen=found[wire.oid].sighting(0),
-            typings=typings,
+        _described(
+            WireRelation(
+                oid=table.oid,
+                schema=table.schema,
+                table=table.table,
+                replica_identity=table.replica_identity,
+                columns=tuple(column.wire for column in sent.get(table.oid, ())),
+            ),
+            found[table.oid],
+            typings=[column.typing for column in sent.get(table.oid, ())],
+            numbers=[column.number for column in sent.get(table.oid, ())],
+            had_key=True,
+            known=None,
         ).relation
-        for wire, typings in wire_relations(connection, there, with_generated=generated)
+        for table in tables
+        if table.oid in found
     )
 
 
@@ -192,28 +194,67 @@ def describe(
     *,
     seen: Sighting | None = None,
     known: Relation | None = None,
-    typings: Sequence[Typing] | None = None,
 ) -> FollowedTable:
     """A relation as the log keeps it, without its id. `shape`: its table as it is now; None where it is gone. `seen`:
     the last that is known of the table from before the message. `known`: the definition that the log has of it.
-    `typings`: what `typings_of` says of it, where that was asked already.
 
     Under REPLICA IDENTITY FULL every column identifies a row to the server; to us those of a key do, where there is one
     and was then (see `shape.sql`). Collations and keys' types are those of now: the slot's past may have had others,
     and then another relation message follows.
     """
-    rows = next(typings_of(connection, [wire])) if typings is None else typings
+    typings = next(typings_of(connection, [wire]))
     shape = shape or Shape.of_what_is_gone(wire.oid, is_full=wire.replica_identity == _FULL)
-    named = [
-        (column.name, _type_name(wire, column, row.type_name)) for column, row in zip(wire.columns, rows, strict=True)
-    ]
-    numbers = settle_numbers(named, shape, seen, known)
+    numbers = settle_numbers(_named(wire, typings), shape, seen, known)
+    table = _described(wire, shape, typings=typings, numbers=numbers, had_key=_had_key(shape, seen, known), known=known)
+    return replace(table, relation=with_fills(connection, table.relation, shape, seen, known))
+
+
+def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:
+    """The same with its id in the log."""
+    return replace(table, relation=replace(table.relation, relation_id=relation_id))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some of them, for a sentence."""
+    shown = ", ".join(names[:_LISTED])
+    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"
+
+
+class _SentColumn(NamedTuple):
+    wire: WireColumn
+    typing: Typing
+    number: int
+
+
+@lru_cache(maxsize=_KEPT_COLUMNS)
+def _sent_column(number: int, name: str, type_oid: int, type_modifier: int, key: bool, *typing: Any) -> _SentColumn:
+    """Of a row of `attributes.sql`. Thousands of tables have few different ones."""
+    wire = WireColumn(name=name, type_oid=type_oid, type_modifier=type_modifier, key=key)
+    return _SentColumn(wire, Typing(*typing), number)
+
+
+_column: Final = lru_cache(maxsize=_KEPT_COLUMNS)(Column)
+
+
+def _described(
+    wire: WireRelation,
+    shape: Shape,
+    *,
+    typings: Sequence[Typing],
+    numbers: Sequence[int | None],
+    had_key: bool,
+    known: Relation | None,
+) -> FollowedTable:
+    """A relation, without what older rows have in new columns. `had_key`: whether the index that tells rows apart now
+    did so before the message, too.
+    """
+    named = _named(wire, typings)
     identity = wire.replica_identity
     if shape.is_partitioned and shape.leaves_are_full and not any(column.key for column in wire.columns):
         # What is sent is for each partition to say; the root says how the message is marked.
         identity = _FULL
     # Rows of before a key may have had equals. By all its values each is told apart, whatever the key is.
-    has_key = shape.key is not None and _had_key(shape, seen, known) and set(shape.key[1]) <= set(numbers)
+    has_key = shape.key is not None and had_key and set(shape.key[1]) <= set(numbers)
     key = set(shape.key[1]) if shape.key is not None and has_key else set()
     is_key = [
         number in key if identity == _FULL else column.key for number, column in zip(numbers, wire.columns, strict=True)
@@ -221,7 +262,7 @@ def describe(
     # What is no part of a key is compared by nothing but its text, whatever its collation.
     kinds = [
         key_kind(row.base_type or "", is_enum=row.is_enum, is_deterministic=row.is_deterministic or not in_key)
-        for row, in_key in zip(rows, is_key, strict=True)
+        for row, in_key in zip(typings, is_key, strict=True)
     ]
     if identity == _FULL and not any(is_key) and not shape.leaves_are_full:
         raise SourceError(
@@ -237,7 +278,7 @@ def describe(
         table=wire.table,
         replica_identity=_IDENTITIES[identity],
         columns=tuple(
-            Column(
+            _column(
                 name=name,
                 type_name=type_name,
                 kind=kind,
@@ -253,19 +294,15 @@ def describe(
         expressions=_expressions(shape, named, numbers, known),
         oid=wire.oid,
     )
-    relation = with_fills(connection, relation, shape, seen, known)
     return FollowedTable(relation=relation, is_partitioned=shape.is_partitioned)
 
 
-def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:
-    """The same with its id in the log."""
-    return replace(table, relation=replace(table.relation, relation_id=relation_id))
-
-
-def listed(names: Sequence[str]) -> str:
-    """Some of them, for a sentence."""
-    shown = ", ".join(names[:_LISTED])
-    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"
+def _named(wire: WireRelation, typings: Sequence[Typing]) -> list[tuple[str, str]]:
+    """The columns' names and types."""
+    return [
+        (column.name, _type_name(wire, column, row.type_name))
+        for column, row in zip(wire.columns, typings, strict=True)
+    ]
 
 
 def _type_name(wire: WireRelation, column: WireColumn, found: str | None) -> str:

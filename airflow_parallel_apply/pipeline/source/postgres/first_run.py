@@ -29,7 +29,7 @@ from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slo
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
-from airflow_parallel_apply.pipeline.source.postgres.shape import look, published
+from airflow_parallel_apply.pipeline.source.postgres.shape import look_then, published
 from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatch, watch
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot, SourceChanged
 
@@ -123,7 +123,7 @@ class FirstRun:
                     relations = self._definitions(connection)
                     registration = observe(connection, self.objects.publication).registration()
                     oids = published(connection, self.objects.publication)
-                    sightings = [sighting for sighting, _ in look(connection, oids, lsn=moment.lsn)]
+                    sightings = look_then(connection, oids, moment.lsn)
                     if self.config.start is Start.EMPTY:
                         self._require_empty(connection)
                 if self.copy is not None:

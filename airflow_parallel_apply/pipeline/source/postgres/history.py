@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.numbering import Moment, settle
 from airflow_parallel_apply.pipeline.source.postgres.retyping import takes_rewrite
-from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import Shape, look
 
 NULL: Final = "NULL"
@@ -73,16 +73,14 @@ def _told_numbers(columns: Sequence[tuple[str, str]], seen: Sighting) -> tuple[i
     return ()
 
 
-def look_again(
-    connection: psycopg.Connection[Any], oids: Sequence[int], earlier: Sequence[Sighting]
-) -> tuple[Sighting, ...]:
+def look_again(session: Session, oids: Sequence[int], earlier: Sequence[Sighting]) -> tuple[Sighting, ...]:
     """Sightings of tables as they are now, with what is proven by the earlier ones of columns made since."""
     last = {sighting.oid: sighting for sighting in earlier}
     made = []
-    for sighting, shape in look(connection, oids):
+    for sighting, shape in look(session, oids):
         before = last.get(sighting.oid)
         new = new_numbers(shape, before)
-        proven = proven_fills(connection, shape, new, before) if new else {}
+        proven = proven_fills(session.catalog(), shape, new, before) if new else {}
         made.append(with_proven(sighting, shape, proven, before))
     return tuple(made)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.registration import Partition, RegisteredTable, Registration
-from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch_name
 
 _FIRST_WITH_SCHEMAS: Final = 150000
@@ -87,6 +87,14 @@ def observe(connection: psycopg.Connection[Any], publication: str, known: Sequen
     )
 
 
+def observe_now(session: Session, publication: str, known: Sequence[RegisteredTable]) -> Observed:
+    """As `observe`, of this moment. Errors: psycopg's own."""
+    tables = tuple(known)
+    return session.answer(
+        ("observed", publication, tables), lambda connection: observe(connection, publication, tables)
+    )
+
+
 def registered_anew(
     connection: psycopg.Connection[Any], publication: str, text: str | None, oids: Iterable[int]
 ) -> str:
@@ -124,7 +132,7 @@ def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
         watched=watched,
         filenode=filenode,
         versions=tuple(versions),
-        labels=tuple((oid, label) for oid, label in labels),
+        labels=tuple((oid, label) for oid, label in labels or ()),
         partitions=tuple(
             Partition(oid=oid, parent=parent, schema=schema, table=table, kind=kind, link=link, filenode=filenode)
             for _, oid, parent, link, schema, table, kind, _, filenode, *_ in parts

@@ -81,7 +81,7 @@ SELECT
         WHERE a.attrelid = t.oid AND a.attnum > 0
         ORDER BY a.attnum
     ) END,
-    coalesce(l.labels, '[]')
+    l.labels
 FROM tree t
 JOIN pg_catalog.pg_class c ON c.oid = t.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     list_tables,
     listed,
     matching,
+    tables_now,
     with_rows,
 )
 from airflow_parallel_apply.pipeline.source.postgres.check import server_findings, table_findings
@@ -66,7 +67,7 @@ class Preparation:
         mine = self._objects()
         server = mine.server()
         with self.locked(connection):
-            tables = list_tables(connection, self.publication)
+            tables = tables_now(self.session, self.publication)
             followed = matching(tables, self.config.tables)
             warnings = refuse(
                 self._findings(connection, mine, server, followed),
@@ -98,7 +99,7 @@ class Preparation:
         connection = self.session.catalog()
         mine = self._objects()
         server = mine.server()
-        tables = list_tables(connection, self.publication)
+        tables = tables_now(self.session, self.publication)
         followed = matching(tables, self.config.tables)
         findings = self._findings(connection, mine, server, followed)
         if errors(findings):
@@ -128,8 +129,8 @@ class Preparation:
         for _ in range(_ATTEMPTS):
             writer = open_writer(self.config.log_url)
             writer.register(registration.to_text(), 0)
-            connection = self.session.catalog()
-            writer.see(look_again(connection, published(connection, self.publication), writer.sightings()))
+            followed = published(self.session.catalog(), self.publication)
+            writer.see(look_again(self.session, followed, writer.sightings()))
             with suppress(WriterFenced):
                 writer.commit(writer.state().captured_offset)
                 return
@@ -158,7 +159,7 @@ class Preparation:
             if registered is None
             else Registration.from_text(registered)
         )
-        return prove(connection, mine.slot.name, self.publication, self.config, registration)
+        return prove(self.session, mine.slot.name, self.publication, self.config, registration)
 
     def _objects(self) -> PipelineObjects:
         return PipelineObjects(

@@ -19,10 +19,11 @@ from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_fin
 from airflow_parallel_apply.pipeline.source.postgres.catalog import listed
 from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.labels import renamed_labels
-from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe
+from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe_now
 from airflow_parallel_apply.pipeline.source.postgres.partition_doubts import partition_doubts
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair, altered_values
+from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _SHOWN_TABLES: Final = 5
@@ -71,11 +72,10 @@ class Proof:
         )
 
 
-def prove(
-    connection: psycopg.Connection[Any], slot: str, publication: str, config: PipelineConfig, registration: Registration
-) -> Proof:
+def prove(session: Session, slot: str, publication: str, config: PipelineConfig, registration: Registration) -> Proof:
     """Compare the catalog with what is registered. Errors: psycopg's own."""
-    now = observe(connection, publication, registration.tables)
+    now = observe_now(session, publication, registration.tables)
+    connection = session.catalog()
     if now.publication is None:
         doubts = [Doubt(table=publication, what=f"publication {publication} is gone")]
         return Proof(registration=registration, doubts=tuple(doubts))
@@ -128,9 +128,9 @@ def prove(
     )
 
 
-def is_as_registered(connection: psycopg.Connection[Any], publication: str, registration: Registration) -> bool:
+def is_as_registered(session: Session, publication: str, registration: Registration) -> bool:
     """True if there is nothing to prove, to report or to register anew. Errors: psycopg's own."""
-    now = observe(connection, publication, registration.tables)
+    now = observe_now(session, publication, registration.tables)
     known = {table.oid: table for table in registration.tables}
     gone = {table.name for table in known.values() if table.oid not in now.tables}
     return now.server == registration.server and all(

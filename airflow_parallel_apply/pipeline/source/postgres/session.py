@@ -1,19 +1,19 @@
-"""Sessions at a PostgreSQL source: one for the catalog, one that streams Arrow; with settings that make text exact."""
+"""Sessions at a PostgreSQL source: one for the catalog and for what is streamed, with settings that make text exact."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, LiteralString
 
-import adbc_driver_manager
 import psycopg
 import pyarrow as pa
-from adbc_driver_postgresql import dbapi
+from psycopg import capabilities
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.source.postgres.answers import Answer, Answers
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, Run, SettingsLost, settle
@@ -21,7 +21,8 @@ from airflow_parallel_apply.postgres.statements import statements
 
 _AT_SOURCE: Final = {"search_path": "", "client_connection_check_interval": "5s"}
 """Names of types are qualified wherever they are. By the second one a dead reader is noticed."""
-_BATCH_BYTES_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"
+_ROWS_AT_ONCE: Final = 16
+"""That libpq hands over together; one where it is older than version 17."""
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 
 _UNREACHABLE: Final = (sqlstate.CONNECTION_CLASS, "57P", sqlstate.RESOURCES_CLASS, sqlstate.ROLLBACK_CLASS)
@@ -35,7 +36,7 @@ class Session:
         self._endpoint = endpoint
         self._application_name = application_name
         self._catalog: psycopg.Connection[Any] | None = None
-        self._stream: Any = None
+        self._answers = Answers()
 
     @property
     def place(self) -> str:
@@ -47,6 +48,12 @@ class Session:
         if self._catalog is None or self._catalog.closed:
             self._catalog = self.another()
         return self._catalog
+
+    def answer(self, question: Hashable, ask: Callable[[psycopg.Connection[Any]], Answer]) -> Answer:
+        """What the catalog answers to a question, or answered while the same transactions were visible: see `Answers`.
+        Errors: those of `ask`; psycopg's own.
+        """
+        return self._answers.of(self.catalog(), question, ask)
 
     def replication(self) -> psycopg.Connection[Any]:
         """A new session that speaks the replication protocol; the caller closes it."""
@@ -72,46 +79,52 @@ class Session:
         except SettingsLost as error:
             raise ConfigurationError(f"the source {self.place}: {error}", hint=POOLER_HINT) from error
 
-    def stream(self, query: str, *, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a query as they arrive. Closing the iterator early drops the connection, which ends the query."""
-        if self._stream is None:
-            self._stream = dbapi.connect(self._conninfo(), autocommit=True)
-            self._settle(self._fetch)
+    def stream(self, query: str, *, batch_bytes: int) -> Generator[pa.BinaryArray, None, None]:
+        """The rows of a query with one `bytea` column as they arrive, in batches of about so many bytes. Closing the
+        generator early drops the connection, which ends the query. Memory: a batch and `_ROWS_AT_ONCE` rows.
+
+        The session is the catalog's: who asks the catalog before the last batch is here gets another one.
+        """
+        reading, self._catalog = self.catalog(), None
         is_complete = False
+        held: list[bytes] = []
+        held_bytes = 0
+        # Named, so that it outlives the connection: its own end would wait for that of the query.
+        rows = reading.cursor(binary=True).stream(query, size=_ROWS_AT_ONCE if capabilities.has_stream_chunked() else 1)
         try:
-            with self._stream.cursor(adbc_stmt_kwargs={_BATCH_BYTES_OPTION: str(batch_bytes)}) as cursor:
-                cursor.execute(query)
-                yield from cursor.fetch_record_batch()
+            for (value,) in rows:
+                held.append(value)
+                held_bytes += len(value)
+                if held_bytes >= batch_bytes:
+                    yield pa.array(held, pa.binary())
+                    held, held_bytes = [], 0
             is_complete = True
-        except (pa.ArrowException, OSError) as error:
-            # The driver's stream does not tell the SQLSTATE, so what is not known to last is tried again.
+        except psycopg.Error as error:
+            # What is not known to last is tried again.
             raise Unavailable(
                 f"reading from the source {self.place} broke off: {_first_line(error)}",
                 op="capture",
                 hint="If it stays, the server's log has the reason.",
             ) from error
         finally:
-            if not is_complete:
-                self._close_stream()
-
-    def _fetch(self, query: str) -> list[tuple[Any, ...]]:
-        with self._stream.cursor() as cursor:
-            cursor.execute(query)
-            rows: list[tuple[Any, ...]] = cursor.fetchall()
-            return rows
+            if is_complete and self._catalog is None:
+                self._catalog = reading
+            else:
+                reading.close()
+        if held:
+            yield pa.array(held, pa.binary())
 
     def close(self) -> None:
-        """End both sessions."""
+        """End the session."""
         if self._catalog is not None:
             self._catalog.close()
-        self._close_stream()
 
     @contextmanager
     def errors(self, op: str) -> Iterator[None]:
-        """Turn the drivers' errors into the pipeline's."""
+        """Turn psycopg's errors into the pipeline's."""
         try:
             yield
-        except (psycopg.Error, adbc_driver_manager.Error) as error:
+        except psycopg.Error as error:
             raise _translated(error, op=op, place=self.place) from error
 
     def _conninfo(self) -> str:
@@ -122,11 +135,6 @@ class Session:
             application_name=self._application_name,
             connect_timeout=given.get("connect_timeout") or _CONNECT_TIMEOUT_SECONDS,
         )
-
-    def _close_stream(self) -> None:
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
 
 
 def statement(name: str) -> LiteralString:

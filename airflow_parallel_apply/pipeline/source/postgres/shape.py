@@ -10,7 +10,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import captures_ddl
-from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 
 _STORED: Final = "s"
 
@@ -90,8 +90,8 @@ class Shape:
 
 def shapes(connection: psycopg.Connection[Any], oids: Sequence[int]) -> Mapping[int, Shape]:
     """By oid, without tables that are gone. Errors: psycopg's own."""
-    found = connection.execute(statement("shape"), {"oids": list(oids)}).fetchall()
-    return {row[0]: shape_of_row(row) for row in found}
+    # Row by row: of thousands of tables what JSON is read into weighs more than what is made of it.
+    return {row[0]: shape_of_row(row) for row in connection.execute(statement("shape"), {"oids": list(oids)})}
 
 
 def shape_of_row(row: Sequence[Any]) -> Shape:
@@ -114,7 +114,7 @@ def shape_of_row(row: Sequence[Any]) -> Shape:
             for number, name, type_name, generated, *more in columns
         },
         key=(index, tuple(key_columns)) if index is not None else None,
-        rewritten=tuple((part, file) for part, file in rewritten),
+        rewritten=tuple((part, file) for part, file in rewritten or ()),
     )
 
 
@@ -128,15 +128,28 @@ def published(connection: psycopg.Connection[Any], publication: str) -> list[int
     return [oid for (oid,) in found]
 
 
-def look(
-    connection: psycopg.Connection[Any], oids: Sequence[int], *, lsn: int | None = None
-) -> tuple[tuple[Sighting, Shape], ...]:
-    """Tables as they are now. `lsn`: where the snapshot begins that the connection reads; None outside of one."""
-    # Before the catalog is read: what changes behind it is told.
-    is_told = captures_ddl(connection)
-    found = shapes(connection, oids)
-    if lsn is None:
-        # After the catalog was read: all that it shows lies before.
-        row = connection.execute("SELECT (pg_catalog.pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
-        lsn = int(row[0]) if row else 0
+def look(session: Session, oids: Sequence[int]) -> tuple[tuple[Sighting, Shape], ...]:
+    """Tables as they are now. Errors: psycopg's own."""
+    is_told, found = shapes_now(session, oids)
+    # After the catalog was read: all that it shows lies before.
+    row = session.catalog().execute("SELECT (pg_catalog.pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
+    lsn = int(row[0]) if row else 0
     return tuple((shape.sighting(lsn, is_told=is_told), shape) for shape in found.values())
+
+
+def look_then(connection: psycopg.Connection[Any], oids: Sequence[int], lsn: int) -> tuple[Sighting, ...]:
+    """Tables as the snapshot has them that the connection reads. `lsn`: where it begins. Errors: psycopg's own."""
+    is_told, found = _told_shapes(connection, oids)
+    return tuple(shape.sighting(lsn, is_told=is_told) for shape in found.values())
+
+
+def shapes_now(session: Session, oids: Sequence[int]) -> tuple[bool, Mapping[int, Shape]]:
+    """Tables as they are now, by oid, and whether the source tells of each later change. Errors: psycopg's own."""
+    asked = tuple(sorted(oids))
+    return session.answer(("shapes", asked), lambda connection: _told_shapes(connection, asked))
+
+
+def _told_shapes(connection: psycopg.Connection[Any], oids: Sequence[int]) -> tuple[bool, Mapping[int, Shape]]:
+    # Before the tables are read: what changes behind it is told.
+    is_told = captures_ddl(connection)
+    return is_told, shapes(connection, oids)

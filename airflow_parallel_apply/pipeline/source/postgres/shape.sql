@@ -20,7 +20,7 @@ SELECT
     ),
     key.index,
     key.columns,
-    coalesce(part.rewritten, '[]')
+    part.rewritten
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t (oid, ordinal)
 JOIN pg_catalog.pg_class c ON c.oid = t.oid
 LEFT JOIN LATERAL (

@@ -134,8 +134,7 @@ class Slot:
             count=sql.Literal(min(max_changes, _MOST_CHANGES)),
             publication=sql.Literal(self._publication),
         )
-        for batch in self._session.stream(query.as_string(self._session.catalog()), batch_bytes=batch_bytes):
-            yield batch.column(0)
+        yield from self._session.stream(query.as_string(self._session.catalog()), batch_bytes=batch_bytes)
 
     def has_changes(self, log: LogPlace) -> bool:
         """True if a followed change waits behind what the log has. Looks at one transaction; if that is not ours, at

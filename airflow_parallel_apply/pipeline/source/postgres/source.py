@@ -33,9 +33,9 @@ from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     describe,
     describe_now,
-    list_tables,
     matching,
     numbered,
+    tables_now,
 )
 from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DdlMessages
 from airflow_parallel_apply.pipeline.source.postgres.history import look_again
@@ -50,7 +50,7 @@ from airflow_parallel_apply.pipeline.source.postgres.renaming import RENAMED_PRE
 from airflow_parallel_apply.pipeline.source.postgres.resume import LastCommit, ResumedRead, commit_ends
 from airflow_parallel_apply.pipeline.source.postgres.sent_sightings import SentSightings
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
-from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes
+from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes, shapes_now
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
 from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.written_parts import WrittenParts
@@ -94,9 +94,9 @@ class PostgresSource:
 
     def relations(self) -> tuple[Relation, ...]:
         with self._session.errors("prepare"):
-            connection = self._session.catalog()
-            tables = matching(list_tables(connection, self._publication), self._config.tables)
-            return describe_now(connection, self._publication, tables)
+            tables = matching(tables_now(self._session, self._publication), self._config.tables)
+            _, found = shapes_now(self._session, [table.oid for table in tables])
+            return describe_now(self._session.catalog(), self._publication, tables, found)
 
     def offset(self) -> int:
         """A commit under synchronous_commit=off is acknowledged before it is on disk, and only what is on disk can be
@@ -139,7 +139,7 @@ class PostgresSource:
             registered = open_reader(url).state().registration if is_here else None
             return self._slot.has_changes(log) or (
                 registered is not None
-                and not is_as_registered(self._session.catalog(), self._publication, Registration.from_text(registered))
+                and not is_as_registered(self._session, self._publication, Registration.from_text(registered))
             )
 
     def capture(
@@ -152,8 +152,8 @@ class PostgresSource:
         with self._unless_overtaken("capture", lambda: writer.state().place):
             slot = self._slot.advance(before.place)
             through_lsn = self._reachable(before.place, slot, until_offset)
-            connection = self._session.catalog()
-            writer.see(look_again(connection, published(connection, self._publication), writer.sightings()))
+            followed = published(self._session.catalog(), self._publication)
+            writer.see(look_again(self._session, followed, writer.sightings()))
             registration = self._prove(writer, through_lsn)
             sent = SentSightings(writer)
             decoder = Decoder(
@@ -267,7 +267,7 @@ class PostgresSource:
             return registration
         # Read before the catalog is looked at, which then shows all that committed below.
         flushed = self._slot.flushed_lsn()
-        proof = prove(self._session.catalog(), self._slot.name, self._publication, self._config, registration)
+        proof = prove(self._session, self._slot.name, self._publication, self._config, registration)
         if proof.doubts:
             # Of a source that went back tables are in doubt as well, and there is more to be said.
             self._slot.require_resumable(state.place)

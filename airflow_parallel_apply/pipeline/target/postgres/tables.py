@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -15,6 +16,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 _TABLE_KINDS: Final = ("r", "p")
+_KEPT_COLUMNS: Final = 4096
 
 _ONE_IMAGE_TYPES: Final = frozenset((16, 17, 18, 20, 21, 23, 25, 26, 1043, 1082, 1114, 1184, 2950))
 """bool, bytea, "char", the integers, text, oid, varchar, date, the timestamps, uuid: equal keys have equal text."""
@@ -181,15 +183,15 @@ def find_tables(
     connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
 ) -> tuple[TargetTable | None, ...]:
     """The table of each relation, None where there is none. Errors: psycopg's own."""
+    named = {"schemas": [found.schema for found in relations], "tables": [found.table for found in relations]}
+    tables: dict[int, _Described] = {}
+    columns: dict[int, dict[str, TargetColumn]] = {}
+    for index, name, *table_and_column in connection.execute(statement("tables", "describe", schema=schema), named):
+        if index not in tables:
+            tables[index] = _Described(*table_and_column[:_TABLE_FACTS])
+        columns.setdefault(index, {})[name] = _column(name, *table_and_column[_TABLE_FACTS:])
+    oids = [found.oid for found in tables.values()]
     cursor = connection.cursor(row_factory=dict_row)
-    cursor.execute(
-        statement("tables", "describe", schema=schema),
-        {"schemas": [found.schema for found in relations], "tables": [found.table for found in relations]},
-    )
-    columns: dict[int, list[dict[str, Any]]] = {}
-    for row in cursor:
-        columns.setdefault(row["index"], []).append(row)
-    oids = [rows[0]["oid"] for rows in columns.values()]
     cursor.execute(statement("tables", "unique_indexes", schema=schema), {"oids": oids})
     indexes: dict[int, list[UniqueIndex]] = {}
     for row in cursor:
@@ -205,8 +207,8 @@ def find_tables(
             )
         )
     return tuple(
-        _table(relation, columns[number], indexes)
-        if number in columns and columns[number][0]["kind"] in _TABLE_KINDS
+        _table(relation, tables[number], columns[number], indexes)
+        if number in tables and tables[number].kind in _TABLE_KINDS
         else None
         for number, relation in enumerate(relations)
     )
@@ -250,28 +252,61 @@ def describe_tables(
     return tuple(found)
 
 
-def _table(relation: Relation, rows: Sequence[dict[str, Any]], indexes: Mapping[int, list[UniqueIndex]]) -> TargetTable:
+class _Described(NamedTuple):
+    """What a row of the statement `describe` says of the table that its column is of."""
+
+    oid: int
+    kind: str
+    fires: bool
+    has_guards: bool
+    fires_as_replica: bool
+
+
+_TABLE_FACTS: Final = len(_Described._fields)
+
+
+@lru_cache(maxsize=_KEPT_COLUMNS)
+def _column(
+    name: str,
+    type_sql: str,
+    plain_type_sql: str,
+    declared_sql: str,
+    type_oid: int,
+    generated: bool,
+    identity_always: bool,
+    not_null: bool,
+    has_default: bool,
+    fuzzy: bool,
+    compound: bool,
+) -> TargetColumn:
+    """The rest of such a row. Thousands of tables have few different ones."""
+    return TargetColumn(
+        name=name,
+        type_sql=type_sql,
+        plain_type_sql=plain_type_sql,
+        declared_sql=declared_sql,
+        generated=generated,
+        identity_always=identity_always,
+        needs_value=not_null and not has_default and not generated,
+        fuzzy=fuzzy,
+        one_image=type_oid in _ONE_IMAGE_TYPES and not fuzzy,
+        compound=compound,
+    )
+
+
+def _table(
+    relation: Relation,
+    found: _Described,
+    columns: Mapping[str, TargetColumn],
+    indexes: Mapping[int, list[UniqueIndex]],
+) -> TargetTable:
     return TargetTable(
-        oid=rows[0]["oid"],
-        is_partitioned=rows[0]["kind"] == "p",
+        oid=found.oid,
+        is_partitioned=found.kind == "p",
         relation=relation,
-        columns={
-            row["column"]: TargetColumn(
-                name=row["column"],
-                type_sql=row["type_sql"],
-                plain_type_sql=row["plain_type_sql"],
-                declared_sql=row["declared_sql"],
-                generated=row["generated"],
-                identity_always=row["identity_always"],
-                needs_value=row["not_null"] and not row["has_default"] and not row["generated"],
-                fuzzy=row["fuzzy"],
-                one_image=row["type_oid"] in _ONE_IMAGE_TYPES and not row["fuzzy"],
-                compound=row["compound"],
-            )
-            for row in rows
-        },
-        unique_indexes=tuple(indexes.get(rows[0]["oid"], ())),
-        fires=rows[0]["fires"],
-        has_guards=rows[0]["has_guards"],
-        fires_as_replica=rows[0]["fires_as_replica"],
+        columns=columns,
+        unique_indexes=tuple(indexes.get(found.oid, ())),
+        fires=found.fires,
+        has_guards=found.has_guards,
+        fires_as_replica=found.fires_as_replica,
     )

@@ -75,17 +75,16 @@ WITH RECURSIVE wanted AS MATERIALIZED (
     JOIN named declared ON declared.oid = u.oid
     JOIN named plain ON plain.oid = coalesce(base.oid, u.oid)
 )
-SELECT a.ordinal - 1 AS index, a.oid, a.relkind::text AS kind,
-       a.attname AS column,
+SELECT a.ordinal - 1 AS index, a.attname AS column,
+       a.oid, a.relkind::text AS kind, a.fires, coalesce(watched.by_others, false) AS has_guards,
+       coalesce(watched.by_replicas, false) AS fires_as_replica,
        t.prefix || format_type(coalesce(t.oid, a.atttypid), coalesce(t.typmod, a.atttypmod)) AS type_sql,
        t.prefix || format_type(coalesce(t.oid, a.atttypid), -1) AS plain_type_sql,
        t.declared_prefix || format_type(a.atttypid, a.atttypmod) AS declared_sql,
        coalesce(t.oid, a.atttypid)::bigint AS type_oid,
        a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
        a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
-       coalesce(NOT l.collisdeterministic, false) AS fuzzy,
-       t.compound, a.fires, coalesce(watched.by_others, false) AS has_guards,
-       coalesce(watched.by_replicas, false) AS fires_as_replica
+       coalesce(NOT l.collisdeterministic, false) AS fuzzy, t.compound
 FROM attribute a
 JOIN typing t ON t.typed = a.atttypid
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
