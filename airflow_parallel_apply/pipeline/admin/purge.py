@@ -92,7 +92,7 @@ def _ask(log_url: str, log_id: str, targets: Sequence[Endpoint]) -> list[_Asked]
     entries = read_readers(log_url)
     if not entries:
         raise ConfigurationError(
-            f"no pipeline is registered at the log {log_url}, so nobody says what is needed",
+            f"no pipeline is registered at the log {log_url}, so nothing says what is still needed",
             op="purge",
             hint="Its next run registers it; purge afterwards.",
         )

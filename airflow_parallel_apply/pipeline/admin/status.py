@@ -224,7 +224,7 @@ def _look(
     if state.queue and (queue is None or queue.place != state.queue):
         if state.clean_stop_seqno is not None:
             return _Seen(), []
-        what = f"the run's queue {state.queue} was not named, so what its channels do is not told"
+        what = f"the run's queue {state.queue} was not named, so the state of its channels is not known"
         return _Seen(is_known=False), [_queue_warning(state.queue, what, "Name it: --queue.")]
     if not state.queue and not is_in_target(state):
         return _Seen(), []
@@ -235,7 +235,7 @@ def _look(
         except QueueUnavailable as error:
             if not state.queue:
                 raise
-            note = "What its channels do is not told; it is needed for a run to go on."
+            note = "The state of its channels is not known. No run goes on without the queue."
             return _Seen(is_known=False), [_queue_warning(state.queue, str(error), note)]
 
 

@@ -26,7 +26,7 @@ def loop_findings(source: Endpoint, target: Endpoint, relations: Sequence[Relati
             Side.TARGET,
             table,
             f"pipeline {applied[log_id]} brings {', '.join(sorted(tables & ours)[:_SHOWN])} from the target back to "
-            "the source: what one applies the other would apply again, for ever",
+            "the source: each would apply again what the other applied, forever",
             note="Follow a table in one direction only: exclude it from the patterns of one of the two pipelines.",
         )
         for log_id, tables in published.items()

@@ -134,13 +134,13 @@ def misfit_of_groups(
         work = ordered.work
         if ordered.kind is Kind.STOP:
             if state.stop_seqno != work.last_seqno:
-                return "the stop is that of a stop that is no more"
+                return "the stop belongs to a stop that no longer exists"
         elif work.last_seqno <= low:
             continue
         elif work.first_seqno > reached + 1:
             return f"what is to be committed goes on at {work.first_seqno}, behind {reached}"
         elif not _is_planned(planned, work.epoch, work.last_seqno):
-            return f"epoch {work.epoch} is planned no more"
+            return f"epoch {work.epoch} is no longer planned"
         elif missing := _missing(ordered, channels):
             return f"what ends at seqno {work.last_seqno} waits for channel {missing[0]}, which knows nothing of it"
         else:

@@ -148,13 +148,13 @@ def _channel_misfit(
     for work in works:
         if work.kind is Kind.STOP:
             if state.stop_seqno != work.last_seqno:
-                return "and its stop marker is that of a stop that is no more"
+                return "and its stop marker belongs to a stop that no longer exists"
         elif work.last_seqno <= reached:
             continue
         elif work.first_seqno > reached + 1:
             return f"and its tasks go on at {work.first_seqno}"
         elif not _is_planned(planned, work.epoch, work.first_seqno, work.last_seqno):
-            return f"and its epoch {work.epoch} is planned no more"
+            return f"and its epoch {work.epoch} is no longer planned"
         else:
             reached = work.last_seqno
     if reached < state.fed_seqno:

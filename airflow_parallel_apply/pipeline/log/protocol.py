@@ -185,7 +185,7 @@ class LogState:
             raise LogError(
                 f"seqnos {after_seqno + 1} to {self.purged_seqno} were purged from the log",
                 seqno=after_seqno,
-                hint="What stands before them cannot go on with this log: drop the pipeline and start it anew.",
+                hint="A pipeline that stands before them cannot go on with this log: drop it and start it anew.",
             )
 
     def relation(self, relation_id: int) -> Relation:

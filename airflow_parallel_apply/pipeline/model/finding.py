@@ -90,7 +90,7 @@ def general_findings(
             "version",
             f"the server is version {major}, which this release was never tested with",
             severity=Severity.WARNING,
-            note="See whether there is a newer release.",
+            note="Look for a newer release.",
         )
     if is_standby:
         yield new_finding(side, "server", "the server is a standby", note="Connect to the primary.")

@@ -53,7 +53,7 @@ def shared_session(
             found = _read(tasks.queue, names)
             return keep_session(tasks.queue, names, str(uuid4())) if found is None and make else found
     except QueueError as error:
-        raise Unavailable(f"the queue does not tell the run's Spark session: {error}", op="spark") from error
+        raise Unavailable(f"the queue does not know the run's Spark session: {error}", op="spark") from error
 
 
 def _read(queue: Queue, names: Names) -> str | None:

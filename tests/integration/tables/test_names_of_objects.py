@@ -1,4 +1,4 @@
-"""Values that read as names of objects change without a row being sent: such columns are refused, by name."""
+"""Values that are names of objects change without a row being sent: such columns are refused, by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
 
 _NAMES = ("regclass", "regproc", "regprocedure", "regoper", "regoperator", "regtype", "regrole", "regnamespace")
-_REFUSED = r"public\.t has the column {} as {}, whose values read as names of objects"
+_REFUSED = r"public\.t has the column {} as {}, whose values are names of objects"
 
 
 def test_every_column_with_names_of_objects_in_it_is_named(rig: Rig) -> None:
@@ -24,7 +24,9 @@ def test_every_column_with_names_of_objects_in_it_is_named(rig: Rig) -> None:
     columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate((*types, *harmless)))
     create = f"CREATE TABLE t (id integer PRIMARY KEY, {columns})"
     execute(rig.source_dsn, *within.values(), "CREATE DOMAIN regclass_like AS text", create)
-    found = [one for one in check_pipeline(rig.config, rig.source, rig.target).findings if "read as names" in one.what]
+    found = [
+        one for one in check_pipeline(rig.config, rig.source, rig.target).findings if "are names of objects" in one.what
+    ]
     assert [one.what.split()[4] for one in found] == [f"c{number}" for number in range(len(types))]
     assert [bool(one.fix) for one in found] == [
         kind not in within and not kind.startswith("named_range") for kind in types

@@ -89,4 +89,4 @@ def _finding(connection: Connection, kind: TypeDefinition) -> Finding:
 
 
 def _later(finding: Finding) -> Finding:
-    return replace(finding, severity=Severity.WARNING, note="It is not needed where DDL that is on its way makes it.")
+    return replace(finding, severity=Severity.WARNING, note="Not needed if DDL that is on its way creates it.")

@@ -108,7 +108,7 @@ def cut_off(pipeline: str) -> Unavailable:
         "the copy was cut off: the source no longer knows its snapshot",
         op="copy",
         pipeline=pipeline,
-        hint="It begins anew by itself at the next try.",
+        hint="The next try begins anew by itself.",
     )
 
 

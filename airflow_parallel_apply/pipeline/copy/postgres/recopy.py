@@ -328,7 +328,7 @@ class Recopy:
             former, now = found[0]
             names = sorted({*copied.values(), *(name for _, name in found)})
             raise self._wrong(
-                f"the log knows {now} as {former}, which another table is called since",
+                f"the log knows {now} as {former}, a name that another table has had since",
                 f"Copy them together: {' '.join(f'--table {name}' for name in names)}.",
             )
 

@@ -106,7 +106,7 @@ def _server_findings(server: Mapping[str, Any], *, is_first_run: bool) -> Iterat
     if server["idle_timeout"] not in ("0", "0s", "0min"):
         yield _finding(
             "idle_replication_slot_timeout",
-            f"the server gives up slots that nobody read for {server['idle_timeout']}, as between two runs",
+            f"the server gives up slots that nobody has read for {server['idle_timeout']}, as between two runs",
             "ALTER SYSTEM SET idle_replication_slot_timeout = 0",
             "SELECT pg_reload_conf()",
             severity=Severity.WARNING,
@@ -172,8 +172,8 @@ def _name_finding(row: Mapping[str, Any], table: SourceTable) -> Finding:
     alter = f"ALTER TABLE {quoted(table.schema, table.table)} ALTER COLUMN {quoted(row['column'])} TYPE {text}"
     return _finding(
         table.name,
-        f"{table.name} has the column {row['column']} as {row['type']}, whose values read as names of objects: when "
-        "one is renamed, older rows read otherwise, and no row is sent",
+        f"{table.name} has the column {row['column']} as {row['type']}, whose values are names of objects: when one "
+        "is renamed, older rows print another text, and no row is sent",
         *((alter,) if row["is_plain"] else ()),
         note="On both sides, if the target has the table; or keep the objects' numbers, as oid. Otherwise leave the "
         "table out.",

@@ -85,5 +85,5 @@ class DdlMessages:
             what,
             message.lsn >> 32,
             message.lsn & 0xFFFFFFFF,
-            " Further ones of this read are not told." if self._refused_count == _MOST_TOLD else "",
+            " Further ones of this read are not reported." if self._refused_count == _MOST_TOLD else "",
         )

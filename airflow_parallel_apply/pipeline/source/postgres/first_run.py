@@ -83,7 +83,7 @@ class FirstRun:
         ]
         if keyless:
             created.append(
-                f"Tables without a key take inserts only, the server now refuses their updates: {listed(keyless)}."
+                f"Tables without a key take inserts only; the server now refuses their updates: {listed(keyless)}."
             )
         return identity, created
 
@@ -151,7 +151,7 @@ class FirstRun:
                 f"began: {listed(sorted(changed))}",
                 op="prepare",
                 pipeline=self.config.pipeline,
-                hint="It begins anew by itself at the next try; let migrations end first.",
+                hint="The next try begins anew by itself; let migrations end first.",
             )
         return relations
 

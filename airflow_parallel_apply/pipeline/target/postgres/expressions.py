@@ -23,7 +23,7 @@ _DEFINITION: Final = re.compile(r"(.+?) GENERATED ALWAYS AS \((.*)\) (?:STORED|V
 _BLANKS: Final = re.compile(r"\s+")
 _OF_ITS_SERVER: Final = re.compile(r"\btableoid\b")
 _FIRST_WITH_SET_EXPRESSION: Final = 170000
-OTHERWISE: Final = "the target computes the column otherwise than the source"
+OTHERWISE: Final = "the target computes the column by another expression than the source"
 
 
 def type_of(definition: str) -> str:

@@ -119,5 +119,5 @@ def _hint(connection: Connection, guards: Sequence[Guard], *, as_replica: bool) 
         for guard in guards
     )
     if as_replica:
-        return f"Run {commands}; so it acts on other sessions' rows alone. Then run again."
+        return f"Run {commands}; then it acts on other sessions' rows alone. Then run again."
     return f"Run {commands}; or let the role set session_replication_role. Then run again."

@@ -42,7 +42,7 @@ def leaving_newer_copies(connection: Connection, session: Session, statement: St
             pipeline=session.pipeline,
             table=touched[0],
             hint="Do at the target by hand what the statement is to do there beside that, if anything; then run once "
-            f"with ddl=skip and until={statement.shown_end}, which passes over this one alone.",
+            f"with ddl=skip and until={statement.shown_end}, which skips this statement alone.",
         )
 
 

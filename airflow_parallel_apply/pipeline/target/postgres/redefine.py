@@ -304,7 +304,8 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration) -
             f"it; run that first. {hint}"
         )
     return PlanError(
-        f"at the source the column {alteration.column} of {relation.name} {alteration.what}, not so at the target",
+        f"at the source the column {alteration.column} of {relation.name} {alteration.what}, which the target has not "
+        "followed",
         table=relation.name,
         column=alteration.column,
         hint=hint,

@@ -94,8 +94,8 @@ def _left(connection: Connection, renaming: Renaming, *, in_the_way: set[Name], 
     is_exchange = len(names) == len(renaming.moves)
     after = "run with ddl=skip, once" if is_exchange else "run again"
     return PlanError(
-        f"tables were renamed at the source: {what}, not so at the target{trouble}"
-        + (f", and has other tables of these names: {others}" if others else ""),
+        f"tables were renamed at the source: {what}, which the target has not followed{trouble}"
+        + (f", and it has other tables of these names: {others}" if others else ""),
         table=".".join(renaming.moves[0][1]),
         hint=f"Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply the "
         "pipeline does it where it can tell that nobody has.",

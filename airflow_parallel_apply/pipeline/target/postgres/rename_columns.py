@@ -94,8 +94,8 @@ def _left(
     text = "; ".join(statement.as_string(connection) for statement in statements)
     after = "run again" if is_certain else "run once with ddl=skip, which takes it as done"
     return PlanError(
-        f"at the source columns of {relation.name} took each other's names ({what}), not so at the target, as far as "
-        "it shows",
+        f"at the source columns of {relation.name} took each other's names ({what}), which the target, as far "
+        "as can be seen, has not followed",
         table=relation.name,
         column=names[0][0],
         hint=f"Rename them at the target ({text}), then {after}: everything before is applied. Or: `parallel-apply "

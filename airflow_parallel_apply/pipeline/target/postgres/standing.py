@@ -116,7 +116,7 @@ def guard_findings(
                 f"{name} has the {kind} {each}, which acts on applied rows, too",
                 f"ALTER TABLE {table_name(table)} ENABLE {kind.upper()} {quoted(each)}",
                 severity=Severity.WARNING,
-                note="Right as it is where it leaves the source's columns as they are: else a run stops.",
+                note="It may stay if it leaves the source's columns as they are; otherwise a run stops.",
             )
 
 
