@@ -26,7 +26,9 @@ _MEANWHILE: Final = 0.2
 def trial(seed: str, only: Collection[str] = ()) -> Trial:
     """The same for the same seed, on every machine. `only`: kinds of exotic things; empty: all."""
     dice = random.Random(f"hunt {seed}")
-    parameters = _parameters(dice)
+    # With dice of its own: what else a seed says stays.
+    consistency = random.Random(f"hunt consistency {seed}").choice(("channel", "channel", "epoch"))
+    parameters = {**_parameters(dice), "consistency": consistency}
     tables = [KINDS[kind](dice, f"t{number}") for number, kind in enumerate(dice.sample(sorted(KINDS), 3))]
     steps = [Step(do="both" if parameters["start"] != "copy" else "source", sql=TYPES)]
     for table in tables:

@@ -11,7 +11,14 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.apply import capture_turn
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, QueueEndpoint, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import (
+    Consistency,
+    DdlPolicy,
+    PipelineConfig,
+    QueueEndpoint,
+    Start,
+    TablePatterns,
+)
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.queue.model import QueueError
@@ -164,6 +171,7 @@ class Player:
             start=start,
             create_tables=start is Start.COPY,
             ddl=DdlPolicy(given.get("ddl", "refuse")),
+            consistency=Consistency(given.get("consistency", "channel")),
             lanes=2,
             **limits,
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig, Start, TablePatterns
 from tests.support.rig import Rig
 
 TABLES = (
@@ -75,10 +75,17 @@ def swap(connection: psycopg.Connection, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "lanes"), [pytest.param(1, 4, marks=pytest.mark.long), pytest.param(2, 1, marks=pytest.mark.long), (3, 8)]
+    ("seed", "lanes", "consistency"),
+    [
+        pytest.param(1, 4, Consistency.CHANNEL, marks=pytest.mark.long),
+        pytest.param(2, 1, Consistency.CHANNEL, marks=pytest.mark.long),
+        (3, 8, Consistency.CHANNEL),
+        pytest.param(4, 1, Consistency.EPOCH, marks=pytest.mark.long),
+        (5, 3, Consistency.EPOCH),
+    ],
 )
 def test_both_sides_are_equal_after_random_conflicts(
-    source_dsn: str, target_dsn: str, tmp_path: Path, seed: int, lanes: int
+    source_dsn: str, target_dsn: str, tmp_path: Path, seed: int, lanes: int, consistency: Consistency
 ) -> None:
     config = PipelineConfig(
         pipeline="p",
@@ -88,6 +95,7 @@ def test_both_sides_are_equal_after_random_conflicts(
         lanes=lanes,
         tables=TablePatterns(include=("public.*",)),
         epoch_max_changes=40,
+        consistency=consistency,
     )
     rig = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
     rig.both(*TABLES)
@@ -98,4 +106,5 @@ def test_both_sides_are_equal_after_random_conflicts(
         rig.run()
         comparison = rig.comparison()
         assert comparison.equal, comparison
-    assert rig.rows("SELECT sum(count) > 0 FROM parallel_apply.conflict") == [(True,)]
+    if consistency is Consistency.CHANNEL:
+        assert rig.rows("SELECT sum(count) > 0 FROM parallel_apply.conflict") == [(True,)]

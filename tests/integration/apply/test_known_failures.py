@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.config import Consistency
 from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -26,9 +27,17 @@ from tests.support.rig import Rig, execute
 from tests.support.variants import variants
 
 
-@pytest.fixture(params=[8, pytest.param(1, marks=pytest.mark.long)], ids=["8 lanes", "1 lane"])
+@pytest.fixture(
+    params=[
+        (8, Consistency.CHANNEL),
+        pytest.param((1, Consistency.CHANNEL), marks=pytest.mark.long),
+        pytest.param((8, Consistency.EPOCH), marks=pytest.mark.long),
+    ],
+    ids=["8 lanes", "1 lane", "8 lanes, in groups"],
+)
 def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    return make_rig(source_dsn, target_dsn, tmp_path, lanes=request.param)
+    lanes, consistency = request.param
+    return make_rig(source_dsn, target_dsn, tmp_path, lanes=lanes).having(consistency=consistency)
 
 
 @pytest.fixture

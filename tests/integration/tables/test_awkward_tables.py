@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
@@ -54,11 +54,24 @@ def test_awkward_tables_are_equal_to_the_last_byte_after_random_transactions(
         assert rig.rows("SELECT sum(count) > 0 FROM parallel_apply.conflict") == [(True,)]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("barriers", [True, False], ids=["with barriers", "without"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_they_are_in_groups_of_epochs_as_well(rig: Rig, seed: int, barriers: bool) -> None:
+    grouped = rig.having(lanes=1 + seed % 2 * 2, consistency=Consistency.EPOCH)
+    require_equal_after(grouped, seed, runs=3, barriers=barriers)
+    assert rig.rows("SELECT count(*) FROM pg_class WHERE relname ~ '^s_' AND relkind = 'r'") == [(0,)]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("consistency", Consistency)
 @pytest.mark.parametrize("seed", SEEDS[:1])
-def test_they_are_through_spark_as_well(rig: Rig, seed: int, spark_server: ServerLease, spark_session_id: str) -> None:
+def test_they_are_through_spark_as_well(
+    rig: Rig, seed: int, consistency: Consistency, spark_server: ServerLease, spark_session_id: str
+) -> None:
     through_spark = replace(
-        rig.having(lanes=2),
+        rig.having(lanes=2, consistency=consistency),
         stage=lambda opened: SparkStage(
             access=ConnectAccess(url=spark_server.url, session_id=spark_session_id),
             config=rig.config,
