@@ -43,7 +43,7 @@ _FILE_WIDTH: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """Which tables."""
+    """The options that choose tables."""
 
     include: Include = field(default_factory=lambda: [*TablePatterns().include])
     exclude: Exclude = field(default_factory=list)
@@ -55,7 +55,7 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingOptions:
-    """How rows find their channel."""
+    """The options of the routing: how rows find their channel."""
 
     channels: Channels = 4
     partitioner: Annotated[

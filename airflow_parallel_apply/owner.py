@@ -1,4 +1,4 @@
-"""Who owns a pipeline, as Airflow names it: deployment, DAG and run; and whether that run will go on.
+"""Names a pipeline's owner as Airflow does (deployment, DAG and run), and tells whether that run will go on.
 
 A lease says whether an owner was at work lately. Between `open` and the first lane, between a lane's death and its
 retry, and before `close` there may be nobody at work for as long as tasks wait for slots, and only Airflow knows that

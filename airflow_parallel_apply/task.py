@@ -41,8 +41,8 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """Who asks, and for which data interval, if any. `run_id` freezes a run's bounds (law 11); `owner` holds its
-    lease, across deployments.
+    """The run that asks, and its data interval, if it has one. `run_id` freezes a run's bounds (law 11); `owner` holds
+    its lease, across deployments.
     """
 
     run_id: str

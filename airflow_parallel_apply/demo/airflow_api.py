@@ -31,7 +31,7 @@ class TaskInstance:
 
     @property
     def duration(self) -> timedelta | None:
-        """From its (last) start to its end; None while it has not ended."""
+        """The time from its (last) start to its end; None while it has not ended."""
         return None if self.start is None or self.end is None else self.end - self.start
 
 

@@ -27,7 +27,7 @@ def signals_interrupt() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """From here on a second Ctrl-C does not end a clean-up half way: it is bounded."""
+    """Ignore a second Ctrl-C from here on: it must not end a clean-up half way, which is bounded."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

@@ -30,7 +30,7 @@ QUEUE_TYPE: Final = "parallel_apply_queue"
 
 
 class QueueProtocol(StrEnum):
-    """How a connection of `QUEUE_TYPE` is spoken to."""
+    """The protocol of a connection of `QUEUE_TYPE`."""
 
     GRPCS = "grpcs"
     GRPC = "grpc"
@@ -209,7 +209,7 @@ def spark_of(connection: Connection) -> SparkEndpoint:
 
 
 def _connect_url(connection: Connection) -> str:
-    """Without a session id, which each run brings itself."""
+    """The URL without a session id, which each run brings itself."""
     extras = _extras(connection, "spark_conn_id")
     host = (connection.host or "").removeprefix("sc://").rstrip("/")
     if not host or "/" in host:
@@ -278,8 +278,8 @@ def _connection(conn_id: str, parameter: str) -> Connection:
 
 
 def _stored(conn_id: str) -> Connection | None:
-    """From Airflow's database, for commands in a shell: outside of its processes the SDK looks at the environment only.
-    In a task this asks the API once more.
+    """Read a connection from Airflow's database, for commands in a shell: outside of its processes the SDK looks at the
+    environment only. In a task this asks the API once more.
     """
     try:
         from airflow.models.connection import Connection as StoredConnection

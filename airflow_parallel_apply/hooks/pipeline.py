@@ -44,7 +44,7 @@ class PipelineHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """How the connection form shows the standard fields."""
+        """Say how the connection form shows the standard fields."""
         return {
             "hidden_fields": [],
             "relabeling": {"schema": "Database"},

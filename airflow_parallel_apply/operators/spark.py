@@ -27,7 +27,7 @@ class LaneRunner(Protocol):
     """A lane, wherever it runs."""
 
     def run(self, signals: LaneSignals, show_ui: Callable[[str], None]) -> LaneReport:
-        """To its end. `show_ui`: told the address of Spark's pages where it is known."""
+        """Run the lane to its end. `show_ui` is called with the address of Spark's pages, if that is known."""
         ...
 
     def cancel(self) -> None:

@@ -1,4 +1,4 @@
-"""Which tables of a PostgreSQL database have rows: some statements for any number of them."""
+"""Finds which tables of a PostgreSQL database have rows, with a few statements for any number of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How soon a session notices a server that went away without a word."""
+"""Settings that decide how soon a session notices a server that went away without a word."""
 
 from __future__ import annotations
 

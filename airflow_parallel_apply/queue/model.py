@@ -122,7 +122,7 @@ class QueueStats:
 
 
 class FailureReason(StrEnum):
-    """Why one entry of a modify could not be done."""
+    """The reason why one entry of a modify could not be done."""
 
     MISSING = "missing"
     WRONG_VERSION = "wrong version"

@@ -1,4 +1,4 @@
-"""From a DSN to a queue."""
+"""Opens a queue by its DSN."""
 
 from __future__ import annotations
 

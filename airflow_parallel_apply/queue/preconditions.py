@@ -175,7 +175,7 @@ def inserted(task_id: TaskId, entry: Insert, value: Json, now: datetime) -> Task
 
 
 def judge_arrivals(arrivals: Sequence[Arrival], obstacles: Sequence[Obstacle]) -> Arrivals:
-    """Against the backend, and against each other."""
+    """Judge arrivals against the backend, and against each other."""
     verdict = Arrivals()
     places: set[tuple[str, int]] = set()
     strict: dict[str, bool] = {}
@@ -236,7 +236,7 @@ def to_announce(
 
 
 def not_ours(task: TaskRef, found: Locked | None, claimant: str) -> Failure:
-    """Why a renewal found nothing to renew."""
+    """The reason why a renewal found nothing to renew."""
     if found is None:
         return Failure(task_id=task.task_id, reason=FailureReason.MISSING)
     if found.version != task.version:

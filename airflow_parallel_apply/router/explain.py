@@ -36,7 +36,7 @@ class Explanation:
 
     @property
     def channels(self) -> int:
-        """How many."""
+        """The number of channels."""
         return self.routing.channels
 
     @property

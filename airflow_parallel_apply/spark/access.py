@@ -1,4 +1,5 @@
-"""How jobs get at Spark: through Connect, or inside the driver of an application. What a job is, is the same for both.
+"""Access to Spark for jobs: through Connect, or inside the driver of an application. What a job is, is the same for
+both.
 
 The DataFrames of `job` and `copier` work on both kinds of session; only what stands here differs between them.
 """
@@ -44,8 +45,8 @@ def column_functions(frame: Any) -> ModuleType:
 
 
 def filter_counts(frame: Any) -> list[int] | None:
-    """How many rows came out of each filter that has no other filter below it, by Spark's own metrics of a DataFrame
-    that was executed. None where it is not told.
+    """Count the rows that came out of each filter that has no other filter below it, by Spark's own metrics of a
+    DataFrame that was executed. None where it is not told.
     """
     if not _is_connect(frame):
         return _classic_counts(frame._jdf.queryExecution().executedPlan())

@@ -48,7 +48,7 @@ class ClassicAccess:
 
 
 def executor_count() -> int:
-    """How many executors this driver's application has now, the driver not among them. Errors: `Unavailable`."""
+    """The number of executors that this driver's application has now, without the driver. Errors: `Unavailable`."""
     from pyspark import SparkContext
 
     active = SparkContext._active_spark_context

@@ -1,4 +1,4 @@
-"""Which Spark: a Connect server, a cluster that applications are submitted to, or the embedded one of a host."""
+"""Chooses the Spark: a Connect server, a cluster that applications are submitted to, or the embedded one of a host."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def read_rows(session: Any, files: Sequence[str]) -> Any:
 
 
 def counted_rows(executed: Any) -> int | None:
-    """How many rows passed the unit's filter, by Spark's own metric of an executed `ordered`; None if not told.
+    """Count the rows that passed the unit's filter, by Spark's own metric of an executed `ordered`; None if not told.
 
     The filter on links stays a step of its own (see `_link_filter`), and the one nearest to the scan is the unit's.
     """

@@ -59,7 +59,7 @@ _POOLS: Final = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """How the embedded server runs. `idle`: how long it stays when nobody holds a lease."""
+    """Settings of the embedded server. `idle`: how long it stays when nobody holds a lease."""
 
     idle: timedelta = timedelta(seconds=120)
     memory: str = _MEMORY

@@ -1,4 +1,4 @@
-"""How triggers wait: look, sleep, look again, up to a deadline; and which errors end a wait before it."""
+"""The triggers' way of waiting: look, sleep, look again, up to a deadline; some errors end a wait before it."""
 
 from __future__ import annotations
 

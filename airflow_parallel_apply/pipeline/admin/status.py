@@ -1,4 +1,4 @@
-"""How far a pipeline is, by channel: read from ledger, target, queue and log; changes nothing, holds up nobody."""
+"""Reads a pipeline's progress by channel, from ledger, target, queue and log; changes nothing, holds up nobody."""
 
 from __future__ import annotations
 

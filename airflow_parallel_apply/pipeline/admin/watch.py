@@ -28,8 +28,8 @@ _CHANGES: Final = "changes were committed at the source"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
-    """Who owns a pipeline under a lease that lasts, or copies for it, if anybody; the last generation; up to where all
-    channels have applied.
+    """The owner of a pipeline under a lease that lasts, or the one who copies for it, if there is one; the last
+    generation; up to where all channels have applied.
     """
 
     owner: str | None

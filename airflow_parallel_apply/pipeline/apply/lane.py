@@ -32,12 +32,12 @@ _logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE: Final = timedelta(milliseconds=50)
 _LONGEST_PAUSE: Final = timedelta(seconds=1)
-"""How long a lane without work waits before it looks at the stop marker and the phase again: longer each time. The end
-wakes it, unless it comes between the lane's look at the phase and its wait.
+"""The longest time that a lane without work waits before it looks at the stop marker and the phase again; the pauses
+grow. Drains wake the lane, except between its look at the phase and its wait.
 """
 
 _IDLE_LOOKS: Final = 16
-"""So often a lane looks for work in vain before it compares the queue with the positions."""
+"""Looks for work in vain after which a lane compares the queue with the positions."""
 
 
 class Lane:

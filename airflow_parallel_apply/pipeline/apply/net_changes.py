@@ -58,7 +58,7 @@ class NetChanges:
     unsent: pa.StringArray | None
 
     def count(self, operation: int) -> int:
-        """How many of this operation."""
+        """The number of changes of this operation."""
         return int(np.count_nonzero(self.operations == operation))
 
 

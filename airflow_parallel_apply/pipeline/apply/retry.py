@@ -47,7 +47,7 @@ def retrying(
 
 
 class _Trouble:
-    """When a row of failures without progress began."""
+    """A row of failures without progress, and when it began."""
 
     def __init__(self, progress: Callable[[], object], clock: Callable[[], float]) -> None:
         self._progress = progress

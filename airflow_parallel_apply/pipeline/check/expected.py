@@ -1,4 +1,4 @@
-"""Which tables the target has to have in the source's form, once a pipeline is under way."""
+"""Chooses the tables that the target has to have in the source's form, once a pipeline is under way."""
 
 from __future__ import annotations
 

@@ -55,9 +55,9 @@ class ComparedSide(Protocol):
         ...
 
     def rows(self, table: SourceTable, buckets: int, wanted: list[int]) -> Counter[tuple[str, str]]:
-        """How often each (key text, checksum) occurs in some of the buckets."""
+        """Count how often each (key text, checksum) occurs in some of the buckets."""
         ...
 
     def cancel(self) -> None:
-        """From another thread: what is asked now ends with an error; nothing is asked, nothing happens."""
+        """End the query under way with an error; called from another thread. Without a query, nothing happens."""
         ...

@@ -25,7 +25,7 @@ from airflow_parallel_apply.queue.model import Insert
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedLimits:
-    """How far the channels' queues run ahead of the slowest channel; bounds what a stop has to finish."""
+    """Limits on how far the channels' queues run ahead of the slowest channel; they bound what a stop has to finish."""
 
     epochs: int = 32
     bytes_: int = 2**30

@@ -43,7 +43,7 @@ TRANSITIONS: Final[Mapping[Phase, frozenset[Phase]]] = {
 
 
 class StopReason(StrEnum):
-    """Why the stop markers were put."""
+    """The reason why stop markers were put."""
 
     END = "end of run"
     ASKED = "stop asked"

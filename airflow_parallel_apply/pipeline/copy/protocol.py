@@ -23,7 +23,9 @@ NO_GENERATION: Final = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOrder:
-    """Whose parts are copied. Crosses process borders; carries no secret. `snapshot`: of the source, as exported."""
+    """The copy whose parts are copied. Crosses process borders; carries no secret. `snapshot`: of the source, as
+    exported.
+    """
 
     pipeline: str
     copy_id: str
@@ -65,7 +67,8 @@ class CopyPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyProgress:
-    """How far a copy is. `rows`, `bytes`: of COPY text, parts under way included. `fraction`: of the source's bytes.
+    """The progress of a copy. `rows`, `bytes`: of COPY text, parts under way included. `fraction`: of the source's
+    bytes.
 
     `seconds`: since it began, up to the last row. `seconds_left`: None while there is nothing to tell it from.
     """
@@ -121,7 +124,7 @@ class Copier(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecopyProgress:
-    """How far a copy of tables anew is. `fraction`: of the tables' bytes on the source's disk, about."""
+    """The progress of a copy of tables anew. `fraction`: of the tables' bytes on the source's disk, about."""
 
     table: str
     rows: int
@@ -134,7 +137,9 @@ class RecopyProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copying:
-    """How `prepare` copies, if this is a first run with start=copy: who does it, who hears of it, and who stops it."""
+    """The means by which `prepare` copies in a first run with start=copy: who copies, who hears of it, and who stops
+    it.
+    """
 
     copier: Copier
     report: Callable[[CopyProgress], None]

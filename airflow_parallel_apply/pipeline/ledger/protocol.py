@@ -59,7 +59,7 @@ class RunBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictCount:
-    """How often a merge point was opened for a reason, on a table (None: the target did not say)."""
+    """The count of merge points that were opened for a reason, on a table (None: the target did not say)."""
 
     reason: str
     table: str | None
@@ -92,7 +92,7 @@ class Ledger(Protocol):
         ...
 
     def identity(self) -> str:
-        """Which server and database this is, however it is reached."""
+        """The server and database that this is, however it is reached."""
         ...
 
     def drop(self, drop_target: Callable[[], Removal], *, force: bool) -> Removal:
@@ -129,7 +129,7 @@ class Ledger(Protocol):
 
     # --- routing ---
     def routing(self) -> Routing:
-        """How the pipeline was last routed. `ConfigurationError` where it never was."""
+        """The pipeline's last routing. `ConfigurationError` if there was none."""
         ...
 
     def route(self, generation: int | None, *, log_id: str, routing: Routing, positions: RoutedPositions) -> None:

@@ -1,4 +1,4 @@
-"""Which buckets share a row group.
+"""Chooses the buckets that share a row group.
 
 The bucket space is halved until no part has much more than its share of the rows, so every range starts and ends
 at a multiple of its own width: with 2, 4, 8 … channels a full range lies in one channel, and pruning is exact. A

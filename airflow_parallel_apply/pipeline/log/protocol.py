@@ -115,7 +115,7 @@ class ResumePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """How far a log has its source: all that a look at the source asks of the log."""
+    """The place that a log has reached in its source: all that a look at the source asks of the log."""
 
     captured_offset: Offset
     resume: ResumePoint | None
@@ -126,7 +126,7 @@ class LogPlace:
 
     @property
     def release_offset(self) -> Offset:
-        """How far the source may let go of what it sent."""
+        """The offset up to which the source may let go of what it sent."""
         return self.captured_offset if self.resume is None else self.resume.offset
 
     def resume_at(self, slot_offset: Offset) -> ResumePoint | None:
@@ -167,7 +167,7 @@ class LogState:
 
     @property
     def place(self) -> LogPlace:
-        """How far it has its source."""
+        """The place that it has reached in its source."""
         return LogPlace(captured_offset=self.captured_offset, resume=self.resume, released=self.released)
 
     @property
@@ -300,7 +300,7 @@ class LogWriter(Protocol):
         ...
 
     def adopt(self, server: str) -> None:
-        """From now on this is the log of the server with that system identifier. Durable with the next commit."""
+        """Make this the log of the server with that system identifier. Durable with the next commit."""
         ...
 
     def pass_over(self, tables: Sequence[PassedOver], *, after_seqno: int) -> None:

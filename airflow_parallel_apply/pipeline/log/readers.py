@@ -1,4 +1,4 @@
-"""Which targets read a log: one small file for each pipeline and target database, for `purge` to ask before it removes.
+"""Records which targets read a log: one small file for each pipeline and target database, which `purge` reads first.
 
 ::
 

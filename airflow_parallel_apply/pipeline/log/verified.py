@@ -1,4 +1,4 @@
-"""Which files this host has verified lately, so that its lanes and tasks do not read the same segments again and again.
+"""Remembers which files this host has verified lately, so that its lanes and tasks do not read them again and again.
 
 A mark says that a segment's row file, as its inode and times tell it, had a checksum; a file that was written since
 has other times. (The file of its transactions is compared whenever it is read.) A mark lapses after an hour, since a

@@ -51,7 +51,7 @@ def lists(texts: pa.StringArray) -> pa.ListArray:
 
 
 def line_widths(texts: pa.StringArray) -> pa.Array:
-    """How many values each line has (int32), where it has any."""
+    """The number of values of each line (int32), if it has any."""
     return pc.add(pc.count_substring(texts, SEPARATOR), 1)
 
 

@@ -17,7 +17,7 @@ class EpochKind(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an epoch was closed, or why it is serial."""
+    """The reason why an epoch was closed, or why it is serial."""
 
     CHANGES = "changes"
     BYTES = "bytes"

@@ -26,7 +26,7 @@ class Severity(StrEnum):
 
 
 class Side(StrEnum):
-    """Whose trouble it is, and so what its commands are for."""
+    """The side that has the trouble, and that the commands are for."""
 
     SOURCE = "source"
     TARGET = "target"

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 
 class KeyKind(StrEnum):
-    """How a unique index compares the texts that a source sends of a column, and how they sort. A source's catalog maps
-    its types to these; logs keep the words.
+    """The way a unique index compares the texts that a source sends of a column, and how they sort. A source's catalog
+    maps its types to these; logs keep the words.
     """
 
     INTEGER = "integer"

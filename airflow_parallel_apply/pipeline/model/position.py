@@ -1,4 +1,4 @@
-"""How far each channel is. The rows live in the target and move in the transactions that apply (law 3)."""
+"""Positions: how far each channel is. They are rows of the target, and move in the transactions that apply (law 3)."""
 
 from __future__ import annotations
 

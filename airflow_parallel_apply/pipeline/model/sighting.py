@@ -103,7 +103,7 @@ def in_order(sightings: Iterable[Sighting]) -> tuple[Sighting, ...]:
 
 
 def still_needed(sightings: Sequence[Sighting], captured_offset: Offset) -> tuple[Sighting, ...]:
-    """Without those that a later one replaces for every change that is still to be captured."""
+    """Leave out sightings that a later one replaces for every change that is still to be captured."""
     replaced: set[int] = set()
     kept = []
     for sighting in reversed(sightings):

@@ -1,4 +1,4 @@
-"""Which channel a bucket belongs to: contiguous ranges of buckets, so that a segment's statistics prune by channel."""
+"""Assigns buckets to channels, in contiguous ranges, so that a segment's statistics prune by channel."""
 
 from __future__ import annotations
 

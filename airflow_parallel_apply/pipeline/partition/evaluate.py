@@ -32,7 +32,7 @@ _COLLATED: Final = (KeyKind.TEXT, KeyKind.BLANK_PADDED)
 
 
 def unusable(expression: Expression, relation: Relation) -> str | None:
-    """Why a table's rows have no shard by this expression; None where they have.
+    """Say why a table's rows have no shard by this expression; None if they have.
 
     A key's columns decide alone, where there is a key: a delete carries no others, and an update that changed another
     one would change the channel of its key unseen (laws 1, 2).

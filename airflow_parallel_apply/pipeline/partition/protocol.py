@@ -53,7 +53,7 @@ class Partitioner(Protocol):
         ...
 
     def refusal(self, relation: Relation) -> str | None:
-        """Why a table cannot be followed with this partitioner, as the rest of a sentence; None where it can."""
+        """Say why a table cannot be followed with this partitioner, as the rest of a sentence; None if it can."""
         ...
 
     def place(self, rows: pa.RecordBatch, relations: Mapping[int, Relation]) -> Placement:

@@ -27,7 +27,7 @@ _KNOWN: Final = frozenset({"default", "hash", "critical", "channels"})
 
 
 class ShardHash(StrEnum):
-    """How a shard that is not listed finds its channel under `default = "hash"`."""
+    """The hash by which a shard that is not listed finds its channel under `default = "hash"`."""
 
     TEXT = "text"
     NUMBER = "number"

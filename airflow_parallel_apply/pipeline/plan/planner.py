@@ -79,7 +79,7 @@ def plan_epochs(
 
 
 def critical_reasons(log: LogReader, *, after_seqno: int, last_seqno: int, routing: Routing) -> dict[Reason, int]:
-    """How many transactions are critical, by why, whatever epochs they are in."""
+    """The number of critical transactions by reason, whatever epochs they are in."""
     if last_seqno <= after_seqno:
         return {}
     transactions, _ = _transactions(log, after_seqno, last_seqno, open_partitioner(routing))
@@ -123,7 +123,7 @@ def _image_counts(log: LogReader, seqnos: npt.NDArray[np.int64]) -> npt.NDArray[
 
 
 def _critical(marks: pa.ChunkedArray) -> dict[int, Reason]:
-    """Why, by index of transaction, for the critical ones."""
+    """The reasons of critical transactions, by index of transaction."""
     marked = pc.indices_nonzero(pc.greater(pc.list_value_length(marks), 0))
     return {
         index: next(reason for mark, reason in _REASON_OF_MARK.items() if mark in names)
@@ -174,7 +174,7 @@ class _Placed:
                 np.maximum.at(self._greatest_shard, at, found.shards)
 
     def reasons(self) -> dict[int, Reason]:
-        """Why, by index of transaction, for those that no one channel can have."""
+        """The reasons of transactions that no one channel can have, by index of transaction."""
         several = np.flatnonzero(self._least_shard < self._greatest_shard).tolist()
         unknown = np.flatnonzero(self._channel == UNKNOWN).tolist()
         critical = np.flatnonzero(self._channel == CRITICAL).tolist()

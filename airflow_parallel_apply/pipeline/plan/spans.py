@@ -35,7 +35,7 @@ which a crash does again.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochLimits:
-    """How large an epoch may grow."""
+    """Limits on the size of an epoch."""
 
     max_changes: int
     max_bytes: int

@@ -41,7 +41,9 @@ def seeded_state(session: PipelineSession, config: PipelineConfig, until_seqno: 
 
 
 def feed_limits(config: PipelineConfig) -> FeedLimits:
-    """How far a run's channels are fed. A group of half an epoch's rows is worth a job for each channel."""
+    """The limits on how far a run's channels are fed. A group of half an epoch's rows is worth a job for each
+    channel.
+    """
     return FeedLimits(groups=GroupLimits(bytes_=config.unit_max_bytes, rows_at_once=config.epoch_max_changes // 2))
 
 

@@ -1,4 +1,4 @@
-"""Who a step is to the queue, and how it opens ledger and target."""
+"""A step's identity towards the queue, and its way to open ledger and target."""
 
 from __future__ import annotations
 

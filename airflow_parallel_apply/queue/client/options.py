@@ -1,4 +1,4 @@
-"""How both clients connect: a lost service is looked for again soon, a silent one is noticed."""
+"""Options with which both clients connect: a lost service is looked for again soon, a silent one is noticed."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataLimits:
-    """How large things may become. A snapshot is due when that much log was written since the last one, or as much as
+    """Limits on the size of things. A snapshot is due when that much log was written since the last one, or as much as
     the last one had, whichever is more.
     """
 

@@ -74,7 +74,7 @@ class Engine:
         self.listing = Listing(self.task_queues, self._clock)
 
     def claim_now(self, queues: Sequence[str], *, claimant: str, lease: timedelta, limit: int = 1) -> tuple[Task, ...]:
-        """Up to `limit` tasks, without waiting."""
+        """Claim up to `limit` tasks, without waiting."""
         check_claim(queues, claimant, lease, limit)
         names = list(dict.fromkeys(queues))
         if len(names) > 1:

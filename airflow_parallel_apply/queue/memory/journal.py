@@ -21,7 +21,7 @@ class Journal(Protocol):
         ...
 
     def wait(self, position: int) -> None:
-        """Until that position is durable. Errors: `QueueUnavailable`, nobody knows then whether it will be."""
+        """Wait until that position is durable. Errors: `QueueUnavailable`; nobody knows then whether it will be."""
         ...
 
 

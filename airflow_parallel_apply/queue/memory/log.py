@@ -52,7 +52,7 @@ def sync_directory(directory: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentLimits:
-    """When a segment is full: the next change begins another one."""
+    """Limits at which a segment is full: the next change begins another one."""
 
     max_bytes: int = 16 * 2**20
     max_items: int = 100_000

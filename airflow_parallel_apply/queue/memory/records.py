@@ -1,4 +1,5 @@
-"""How tasks and changes of tasks are written down: fixed fields, then texts. Little-endian; times in microseconds.
+"""The format in which tasks and changes of tasks are written down: fixed fields, then texts. Little-endian; times in
+microseconds.
 
 ```
 task    id 16 · version · sequence · at · created · modified (8 each) · claims · attempt (4 each) · flags 1

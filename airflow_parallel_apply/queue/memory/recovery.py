@@ -1,4 +1,4 @@
-"""From a directory to the tasks that were acknowledged: the newest good snapshot, then the log from there on.
+"""Recovers the acknowledged tasks from a directory: the newest good snapshot, then the log from there on.
 
 - A damaged snapshot is passed over for the one before it: the log goes back that far.
 - The end of the last segment may be torn, by a crash in the middle of a write that nobody was told of: it is dropped.

@@ -133,8 +133,8 @@ class TaskQueue:
         )
 
     def page(self, after: Task | None, count: int) -> list[Task]:
-        """Up to `count` tasks that stand behind where one stands, or stood. When the queue has become one of the other
-        kind meanwhile, everything is behind.
+        """Return up to `count` tasks that stand behind where one stands, or stood. When the queue has become one of the
+        other kind meanwhile, everything is behind.
         """
         behind = None if after is None or (after.sequence is not None) is not self.is_strict else place_of(after)
         found = self._order.irange(behind, inclusive=(False, True))
@@ -153,7 +153,7 @@ class TaskQueue:
                 del self._claims[task.claims]
 
     def _arrived(self, now: datetime) -> int:
-        """How many tasks of a spread queue have arrived: they come first."""
+        """The number of tasks of a spread queue that have arrived: they come first."""
         count: int = self._order.bisect_left((microseconds(now) + 1) << _ID_BITS)
         return count
 

@@ -1,4 +1,4 @@
-"""Which queues there are, and which task is in which: the seed's one system-wide lock, held only to look up.
+"""Knows which queues there are, and which task is in which, under one system-wide lock that is held only to look up.
 
 Lock order: task queues' locks by name, then the directory's. Whoever holds the directory's lock takes no other one, so
 nobody waits in a circle, and nobody waits for it longer than a look-up takes.

@@ -1,4 +1,4 @@
-"""Who waits for which queues to change: told by name, at once, in the thread that changed them."""
+"""Wakes those who wait for queues to change: by name, at once, in the thread that changed them."""
 
 from __future__ import annotations
 

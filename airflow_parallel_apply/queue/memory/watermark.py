@@ -35,7 +35,7 @@ _CHECKSUM: Final = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """How far the log is durable: all segments before this one, and so much of it."""
+    """The extent to which the log is durable: all segments before this one, and so much of it."""
 
     segment: int
     size_bytes: int

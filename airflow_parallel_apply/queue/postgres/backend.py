@@ -206,7 +206,9 @@ class PostgresQueue(Queue):
         return None if row is None else row[0]
 
     def _wait(self, connection: Connection, queues: Sequence[str] | None, seconds: float) -> frozenset[str]:
-        """Until a modify of one of the queues (None: of any) was announced: those that were; or the time is over."""
+        """Wait until a modify of one of the queues (None: of any) is announced, or the time is over; return those
+        announced.
+        """
         until = self._clock() + seconds
         while (left := until - self._clock()) > 0:
             self._connections.check_open()

@@ -1,4 +1,4 @@
-"""From a row of the table to a task, or to as much of it as is judged."""
+"""Turns a row of the table into a task, or into as much of it as is judged."""
 
 from __future__ import annotations
 

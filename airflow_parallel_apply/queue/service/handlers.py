@@ -1,4 +1,4 @@
-"""How calls reach the queue's service over gRPC: bytes become messages, tokens are checked, errors become statuses.
+"""Handles calls of the queue's service over gRPC: bytes become messages, tokens are checked, errors become statuses.
 
 ```
 status               means

@@ -76,7 +76,7 @@ class Serving:
 
 
 async def serve(serving: Serving) -> None:
-    """Until SIGTERM or SIGINT. Errors: `QueueMisconfigured`, `QueueCorrupt`; nothing is served then."""
+    """Serve until SIGTERM or SIGINT. Errors: `QueueMisconfigured`, `QueueCorrupt`; nothing is served then."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     # In a thread: recovery may take a while, and a signal meanwhile ends the process by itself.
     data = await asyncio.to_thread(_opened, serving)
@@ -194,7 +194,7 @@ def _tls_context(serving: Serving) -> ssl.SSLContext | None:
 
 
 def _say_ready(serving: Serving, ready: dict[str, object]) -> None:
-    """Into the file, whole or not at all: whoever waits for it reads where to connect."""
+    """Write the file, whole or not at all: whoever waits for it reads where to connect."""
     _logger.info("serving %s on %s", serving.data, ready["address"])
     if serving.ready_file is None:
         return

@@ -272,7 +272,7 @@ _STRICT: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def _check_json(text: str) -> None:
-    """Whoever reads the task must be able to read its value."""
+    """Raise unless the text is JSON: whoever reads the task must be able to read its value."""
     try:
         parsed(_STRICT, text)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""How coroutines wait for the log: one thread syncs for all who came since it began its last sync."""
+"""Lets coroutines wait for the log: one thread syncs for all who came since it began its last sync."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Syncs:
         self._running = False
 
     async def wait(self, position: int) -> None:
-        """Until that position of the log is durable. Errors: `QueueUnavailable`."""
+        """Wait until that position of the log is durable. Errors: `QueueUnavailable`."""
         if self._log.synced_position >= position:
             return
         done = self._loop.create_future()

@@ -1,4 +1,4 @@
-"""Between the queue's words and the messages of `queue.proto`, in both directions.
+"""Translates between the queue's words and the messages of `queue.proto`, in both directions.
 
 Values are JSON text, but where a function says otherwise. Errors of what reads messages: `ValueError`, for what no
 client of ours would send. What many of go into one message are made as `Fields`: a message that is put into another

@@ -81,7 +81,7 @@ class SubmittedLane:
 
 
 def run_lane(work: LaneWork, link: TaskLink, access: ClassicAccess) -> LaneReport:
-    """Until every channel is stopped, as `pipeline.run.apply` says."""
+    """Run the lane until every channel is stopped, as `pipeline.run.apply` says."""
     report = LaneReport(lane=work.lane, generation=work.opened.generation)
     stage = SparkStage(access=access, config=work.config, target=work.target)
     link.on_cancel(stage.cancel)

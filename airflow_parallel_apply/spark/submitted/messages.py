@@ -50,7 +50,7 @@ class LookWork:
 
 
 class Signal(Enum):
-    """From the task, at any time."""
+    """A signal from the task, at any time."""
 
     STOP = "stop"
     """Somebody asked the run to stop all its channels."""
@@ -76,7 +76,7 @@ class Logged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """How far the lane is."""
+    """The lane's progress."""
 
     report: LaneReport
 

@@ -31,7 +31,7 @@ CHUNK_BYTES: Final = 64 * 2**10
 """Bytes sent to the target at once: few calls, and no more than the processor's cache takes."""
 _MESSAGE_BYTES: Final = 2**20
 _LOCK_TIMEOUT: Final = "10s"
-"""Who waits for an exclusive lock at the source waits for the copy, and the copy's next part would wait for him."""
+"""A session that waits for an exclusive lock at the source waits for the copy, and the next part would wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ def send(connection: Connection, command: sql.Composed, pieces: Iterator[tuple[i
 
 
 def _begin(connection: psycopg.Connection[Any], query: sql.Composed, status: ExecStatus) -> None:
-    """From here on calls of libpq wait, and until `_end` the connection is used for them alone."""
+    """Let calls of libpq wait from here on; until `_end` the connection is used for them alone."""
     link = connection.pgconn
     link.nonblocking = 0
     result = link.exec_(query.as_bytes(connection))

@@ -1,4 +1,4 @@
-"""How far the copy of one table is, told while its rows pass."""
+"""Reports the progress of one table's copy while its rows pass."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class Recopy:
         self._require_no_renaming(relations)
 
     def keep_runs_out(self) -> None:
-        """From here to the end of the session; what is left of a former run is ended."""
+        """Keep runs out until the session ends; end what is left of a former run."""
         self._holding.migrate()
         self._holding.ledger.keep_runs_out()
         former = self._registered()
@@ -220,7 +220,9 @@ class Recopy:
         return state
 
     def _require_no_renaming(self, relations: Sequence[Relation]) -> None:
-        """On its way to the target: it would rename the copy instead of the table that had the name before."""
+        """Require that no rename is on its way to the target: it would rename the copy instead of the table that had
+        the name.
+        """
         log = open_reader(self._config.log_url)
         copied = {relation.oid: (relation.schema, relation.table) for relation in relations}
         renaming = [

@@ -95,7 +95,7 @@ class CopyRecord:
             return self._run("is_held").fetchone() == (True,)
 
     def begin(self, copy_id: str, log_id: str) -> None:
-        """From here on this is the pipeline's copy, and sessions of another one are gone."""
+        """Make this the pipeline's copy from here on, and end the sessions of any other."""
         with self._session.errors("copy"):
             # Before, since one of them may hold the record's row; and after, since one may have come in between.
             self._end_others(copy_id)

@@ -1,4 +1,4 @@
-"""How often channels were in each other's way, by reason and table: counted once for each merge point."""
+"""Counts how often channels were in each other's way, by reason and table: once for each merge point."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class SourceTable:
 
 
 class Typing(NamedTuple):
-    """How a column is typed and compared now; None: a type that is gone."""
+    """The type of a column now, and how it is compared; None: a type that is gone."""
 
     type_name: str | None
     base_type: str | None

@@ -31,7 +31,7 @@ _COMMENT: Final = re.compile(r"parallel_apply: log ([0-9a-f]{32})(, being prepar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Which server and database this is, and who we are there."""
+    """The server and database that this is, and who we are there."""
 
     system_identifier: str
     database: str

@@ -164,7 +164,7 @@ class Recopying:
                 )
 
     def _publish(self, tables: Sequence[SourceTable]) -> None:
-        """Without conditions and column lists. What is so already needs no right of ours.
+        """Publish the tables without conditions and column lists. What is so already needs no right of ours.
 
         The record, which says that an alteration is ours, is not written with the tables: after a crash they must be in
         doubt, since their rows are not copied.

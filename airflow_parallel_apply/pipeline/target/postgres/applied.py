@@ -1,4 +1,4 @@
-"""Which logs are applied to a database, by whatever pipeline."""
+"""Reads which logs are applied to a database, by whatever pipeline."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def needs_care(table: TargetTable, *, as_replica: bool) -> bool:
 
 
 class Copying:
-    """Into one table, inside the caller's transaction: `begin`, the COPY `command`, `finish`."""
+    """Copies into one table, inside the caller's transaction: `begin`, the COPY `command`, `finish`."""
 
     def __init__(self, connection: Connection, table: TargetTable) -> None:
         self._connection = connection

@@ -106,7 +106,7 @@ def is_cast_by_text(old: str, new: str) -> bool:
 
 
 def fit(source: str, target: str) -> Fit:
-    """How the target's type takes values of the source's."""
+    """Tell how the target's type takes values of the source's."""
     if source == target:
         return Fit.EXACT
     is_array = source.endswith("[]")

@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moving:
-    """Which rows a merge may move. `as_replica`: what `be_replica` said. `alone`: no other way is left."""
+    """The rows that a merge may move. `as_replica`: what `be_replica` said. `alone`: no other way is left."""
 
     as_replica: bool
     alone: bool = False

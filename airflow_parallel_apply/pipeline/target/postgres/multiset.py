@@ -41,8 +41,8 @@ class Multiset:
     as_replica: bool
 
     def delete(self, connection: Connection) -> int:
-        """How many rows went. Errors: `TargetError` that names rows which are not there, or what turns rows away;
-        `StagingLost` when staging lost rows.
+        """Delete rows; return how many went. Errors: `TargetError` that names rows which are not there, or what turns
+        rows away; `StagingLost` when staging lost rows.
         """
         expected = sum(one.inserts + one.deletes for one in self.staged)
         (counted,) = connection.execute(self._sql("staged")).fetchone() or (0,)

@@ -1,4 +1,4 @@
-"""Which of the target's tables the role could not alter: only an owner may, whatever is granted."""
+"""Finds tables of the target that the role could not alter: only an owner may, whatever is granted."""
 
 from __future__ import annotations
 

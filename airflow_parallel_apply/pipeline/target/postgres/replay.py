@@ -137,7 +137,7 @@ class Replayer:
                 raise _odd(found[odd[0]], index, *odd)
 
     def _unlike(self, one: Sent) -> ParallelApplyError:
-        """Why a statement changed another number of rows than one."""
+        """Say why a statement did not change exactly one row."""
         table = self._table(one.relation.relation_id)
         event = _EVENTS.get(one.operation, UPDATE)
         # A row with a fixed column is looked for by that, too: it may be there and have another value in it.

@@ -20,7 +20,7 @@ def is_installed(session: Session) -> bool:
 
 
 def read_identity(session: Session) -> TargetIdentity:
-    """Which server and database the session is on."""
+    """Read which server and database the session is on."""
     with session.errors("identify"):
         row = session.connection().execute(session.sql("schema", "identity")).fetchone()
     if row is None:
