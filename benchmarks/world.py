@@ -21,11 +21,11 @@ from psycopg import sql
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply.capture_turn import READ_CHANGES, STEP_CHANGES
+from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.source.open import open_source
 from benchmarks.histories import History
 
 PUBLICATION: Final = "native"
@@ -161,8 +161,8 @@ def _make_slots(world: World) -> None:
 
 def _capture(world: World) -> None:
     """All of the history, without anything beside it."""
-    with closing(open_source(world.source, world.log)) as reading:
-        until = reading.offset()
+    with closing(open_capture(world.source, world.log)) as reading:
+        until = reading.source.offset()
         began = monotonic()
         is_done = False
         while not is_done:

@@ -30,12 +30,14 @@ def adopt_source(
     was committed, as pg_upgrade demands, and records that in the log. A standby that was promoted keeps the identity:
     its first run proves by itself that nothing is lost.
     """
-    from airflow_parallel_apply.pipeline.source.open import adopt_at_source, release_at_source, source_connector
+    from airflow_parallel_apply.pipeline.capture.adoption import adopt_source as adopt
+    from airflow_parallel_apply.pipeline.capture.adoption import release_source
+    from airflow_parallel_apply.pipeline.source.open import source_connector
 
     with reporting_errors():
         config = PipelineConfig(pipeline=pipeline, log_url=log_url)
         endpoint = database_at(source, "source")
-        done = (release_at_source if before_upgrade else adopt_at_source)(endpoint, config)
+        done = (release_source if before_upgrade else adopt)(endpoint, config)
     offset = source_connector(endpoint).show_offset(done.offset)
     if as_json:
         typer.echo(json.dumps({**asdict(done), "offset": offset}))

@@ -14,8 +14,8 @@ from airflow_parallel_apply.spark.endpoint import copier_on
 from airflow_parallel_apply.task import run_identity
 
 if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.capture.values import CaptureStep
     from airflow_parallel_apply.pipeline.copy.protocol import Copier, CopyProgress
-    from airflow_parallel_apply.pipeline.source.protocol import CaptureStep
 
 
 _LINE_SECONDS: Final = 5.0

@@ -88,7 +88,7 @@ def require_whole(scene: Scene) -> None:
     "fault",
     [
         Fault(at=f"{COPY}.initial:InitialCopy.rehearse", when="after"),
-        Fault(at="airflow_parallel_apply.pipeline.source.postgres.first_run:FirstRun._create_slot", when="before"),
+        Fault(at="airflow_parallel_apply.pipeline.source.postgres.first_run:FirstRun._new_stream", when="before"),
         Fault(at=f"{COPY}.record:CopyRecord.begin", when="before"),
         Fault(at=f"{COPY}.record:CopyRecord.begin", when="after"),
         Fault(at=f"{COPY}.record:CopyRecord.add_parts", when="before"),
@@ -98,7 +98,7 @@ def require_whole(scene: Scene) -> None:
         Fault(at=f"{COPY}.making:_add_all", when="after"),
         Fault(at=f"{COPY}.record:CopyRecord.finish", when="before"),
         Fault(at=f"{COPY}.record:CopyRecord.finish", when="after"),
-        Fault(at="airflow_parallel_apply.pipeline.source.postgres.first_run:create_log", when="after"),
+        Fault(at="airflow_parallel_apply.pipeline.capture.first_run:create_log", when="after"),
         Fault(at="airflow_parallel_apply.pipeline.run.preparing:register_reader", when="before"),
         Fault(at=f"{COPY}.record:CopyRecord.register", when="before"),
     ],

@@ -23,10 +23,10 @@ LANE: Final[dict[str, Place]] = {
 CAPTURE: Final[dict[str, Place]] = {
     "behind the run's bound": ("pipeline.source.postgres.source:PostgresSource.offset", "after"),
     "before the slot moves": ("pipeline.source.postgres.slot:Slot.advance", "before"),
-    "before the catalog is compared": ("pipeline.source.postgres.source:PostgresSource._prove", "before"),
-    "behind the catalog's comparison": ("pipeline.source.postgres.source:PostgresSource._prove", "after"),
+    "before the catalog is compared": ("pipeline.source.postgres.source:PostgresSource.look", "before"),
+    "behind the catalog's comparison": ("pipeline.source.postgres.source:PostgresSource.look", "after"),
     "before the slot is read": ("pipeline.source.postgres.slot:Slot.peek", "before"),
-    "before a table is described": ("pipeline.source.postgres.source:PostgresSource._followed", "before"),
+    "before a table is described": ("pipeline.source.postgres.reading:SlotRead._followed", "before"),
     "before the log": ("pipeline.log.writer:DirectoryLogWriter.commit", "before"),
     "between the log and the slot": ("pipeline.log.writer:DirectoryLogWriter.commit", "after"),
     "between capture and plan": ("pipeline.apply.capture_turn:extend_plan", "before"),
@@ -40,8 +40,8 @@ FIRST: Final[dict[str, Place]] = {
     "behind the snapshot": ("pipeline.source.postgres.first_run:FirstRun._definitions", "before"),
     "before the copy": ("pipeline.copy.postgres.initial:InitialCopy.run", "before"),
     "before the copy's indexes": ("pipeline.copy.postgres.initial:InitialCopy._make_rest", "before"),
-    "before the first log": ("pipeline.source.postgres.first_run:FirstRun._begin_log", "before"),
-    "behind the first log": ("pipeline.source.postgres.first_run:FirstRun._begin_log", "after"),
+    "before the first log": ("pipeline.capture.first_run:begin_log", "before"),
+    "behind the first log": ("pipeline.capture.first_run:begin_log", "after"),
     "before the copy is registered": ("pipeline.copy.postgres.initial:InitialCopy.register", "before"),
 }
 RECOPY: Final[dict[str, Place]] = {

@@ -13,9 +13,9 @@ from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.admin import watch
 from airflow_parallel_apply.pipeline.admin.watch import LeaseView, Look
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.capture.values import Prepared
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 from airflow_parallel_apply.pipeline.run import CaptureReport, ClosedRun, OpenedRun
-from airflow_parallel_apply.pipeline.source.protocol import Prepared
 from airflow_parallel_apply.router import plan as router
 from airflow_parallel_apply.router.plan import PlanReport
 

@@ -13,11 +13,11 @@ import psycopg
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.capture.values import Prepared
 from airflow_parallel_apply.pipeline.compare import Comparison, compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying, CopyProgress
 from airflow_parallel_apply.pipeline.model.interval import Interval
-from airflow_parallel_apply.pipeline.source.protocol import Prepared
 from airflow_parallel_apply.router.plan import plan
 from tests.support.ddl_messages import ddl, install
 from tests.support.local_copier import LocalCopier

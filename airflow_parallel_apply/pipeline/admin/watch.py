@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.open import is_copying
 from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION
@@ -80,7 +81,7 @@ def look_for_changes(
     if captured.last_seqno > applied:
         return Look(reason=f"captured transactions wait to be applied, from seqno {applied + 1}")
     found = Look(generation=state.generation, captured_offset=captured.captured_offset, resume=captured.resume)
-    with closing(open_source(source, config)) as looking:
+    with closing(open_capture(source, config)) as looking:
         return replace(found, reason=_CHANGES) if looking.has_changes(captured.place) else found
 
 
@@ -93,7 +94,7 @@ def changes_since(config: PipelineConfig, source: Endpoint, target: Endpoint, be
         state = reading.ledger.state()
         if state is None or state.generation != before.generation or state.clean_stop_seqno is None:
             return "the pipeline was run, or changed"
-    with closing(open_source(source, config)) as looking:
+    with closing(open_capture(source, config)) as looking:
         try:
             return _CHANGES if looking.has_changes(before.place) else None
         except (SourceError, LogError):

@@ -17,6 +17,8 @@ from typing import Final
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.retry import retrying
+from airflow_parallel_apply.pipeline.capture.capture import Capture
+from airflow_parallel_apply.pipeline.capture.values import CaptureStep
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import Phase, UnitFailure
@@ -26,7 +28,6 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_of_run
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
-from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Source
 from airflow_parallel_apply.queue.model import Change, DependencyError, Task
 
 _logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ _WAIT: Final = timedelta(seconds=1)
 
 
 class CaptureTurns:
-    """A lane's capture thread. Owns its own source, session and coordinator (one instance, one thread)."""
+    """A lane's capture thread. Owns its own capture, session and coordinator (one instance, one thread)."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class CaptureTurns:
         config: PipelineConfig,
         bounds: RunBounds,
         claimant: str,
-        source: Callable[[], Source],
+        capture: Callable[[], Capture],
         session: PipelineSession,
         log: LogReader,
         coordinator: Coordinator,
@@ -56,8 +57,8 @@ class CaptureTurns:
         self._config = config
         self._bounds = bounds
         self._claimant = claimant
-        self._open_source = source
-        self._source: Source | None = None
+        self._open_capture = capture
+        self._capture: Capture | None = None
         self._session = session
         self._log = log
         self._coordinator = coordinator
@@ -98,8 +99,8 @@ class CaptureTurns:
             self._failure = ParallelApplyError(f"capture failed: {error}", op=CAPTURE_ROLE)
         finally:
             self._renewer.hold(CAPTURE_ROLE, None)
-            if self._source is not None:
-                self._source.close()
+            if self._capture is not None:
+                self._capture.close()
 
     def _is_done(self) -> bool:
         """True if the task is gone: it goes when its last step is planned, before which that step's lane may die."""
@@ -126,10 +127,10 @@ class CaptureTurns:
             self._renewer.hold(CAPTURE_ROLE, None)
 
     def _read(self) -> None:
-        if self._source is None:
-            self._source = self._open_source()
+        if self._capture is None:
+            self._capture = self._open_capture()
         is_done = False
-        steps = self._source.capture(
+        steps = self._capture.capture(
             self._bounds.until_offset,
             max_changes=READ_CHANGES,
             step_changes=STEP_CHANGES,

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.check.open import type_findings
@@ -23,7 +24,6 @@ from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, errors
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
-from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 from airflow_parallel_apply.queue.open import is_service, look_at_queue
 
@@ -65,9 +65,9 @@ def check_pipeline(
     findings: list[Finding] = []
     relations: tuple[Relation, ...] = ()
     try:
-        with closing(open_source(source, config)) as reading:
+        with closing(open_capture(source, config)) as reading:
             findings += reading.findings()
-            relations = reading.relations()
+            relations = reading.source.relations()
     except ParallelApplyError as error:
         findings.append(_unasked(Side.SOURCE, source, error))
     findings += _routing_findings(config, relations)

@@ -72,6 +72,11 @@ def open_reader(url: str) -> DirectoryLogReader:
     return DirectoryLogReader(LogDirectory.from_url(url))
 
 
+def reader_if_there(url: str) -> DirectoryLogReader | None:
+    """A reader, or None where there is no log; `LogError` when its manifests are damaged."""
+    return open_reader(url) if log_exists(url) else None
+
+
 def open_writer(
     url: str,
     *,

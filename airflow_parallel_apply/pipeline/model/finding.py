@@ -14,6 +14,7 @@ from typing import Any, Final
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
 _SHOWN_COMMANDS: Final = 3
+_LISTED: Final = 10
 
 
 class Severity(StrEnum):
@@ -133,3 +134,9 @@ def hint_of(findings: Sequence[Finding]) -> str:
 def sentence(text: str) -> str:
     """With an end: what a server said may bring its own."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some of them, for a sentence."""
+    shown = ", ".join(names[:_LISTED])
+    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"

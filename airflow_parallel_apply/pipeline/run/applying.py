@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
@@ -24,7 +25,7 @@ from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, op
 from airflow_parallel_apply.pipeline.run.seeding import feed_limits, replanner, reviver
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
-from airflow_parallel_apply.pipeline.source.open import open_source, source_connector
+from airflow_parallel_apply.pipeline.source.open import source_connector
 
 
 def apply(
@@ -76,7 +77,7 @@ def apply(
             config=config,
             bounds=_bounds(opened, sessions[1]),
             claimant=claimant,
-            source=lambda: open_source(source, config),
+            capture=lambda: open_capture(source, config),
             session=sessions[1],
             log=open_reader(config.log_url),
             coordinator=coordinator(sessions[1]),

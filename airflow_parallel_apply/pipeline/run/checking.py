@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.check.directory import directory_findings
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
@@ -13,18 +14,17 @@ from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.model.finding import Finding, refuse
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
-from airflow_parallel_apply.pipeline.source.protocol import Source
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _logger = logging.getLogger(__name__)
 
 
-def check_run(config: PipelineConfig, source: Source, target: Target, *, source_place: str) -> None:
+def check_run(config: PipelineConfig, capture: Capture, target: Target, *, source_place: str) -> None:
     """Both sides, as `open` finds them. Errors: `ConfigurationError`, `TargetError`, with all that are."""
     pipeline = config.pipeline
     require_recopied(config, target)
-    warnings = refuse(source.findings(), place=f"the source {source_place}", op="open", pipeline=pipeline)
-    relations = source.relations()
+    warnings = refuse(capture.findings(), place=f"the source {source_place}", op="open", pipeline=pipeline)
+    relations = capture.source.relations()
     expected = expected_at_target(config, relations)
     placed = target.place_findings(relations, alters=config.ddl is DdlPolicy.APPLY)
     warnings += refuse(placed, place="the target", op="open", pipeline=pipeline)

@@ -11,6 +11,8 @@ from datetime import timedelta
 import pendulum
 
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
+from airflow_parallel_apply.pipeline.capture.capture import Capture
+from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
@@ -30,8 +32,7 @@ from airflow_parallel_apply.pipeline.run.seeding import feed_limits, seeded_stat
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, OWNER_PATIENCE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.shared_session import keep_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
-from airflow_parallel_apply.pipeline.source.open import open_source, source_connector
-from airflow_parallel_apply.pipeline.source.protocol import Source
+from airflow_parallel_apply.pipeline.source.open import source_connector
 from airflow_parallel_apply.queue.protocol import Queue
 
 _logger = logging.getLogger(__name__)
@@ -83,12 +84,12 @@ def open_run(
             raise
         try:
             with (
-                closing(open_source(source, config)) as reading,
+                closing(open_capture(source, config)) as reading,
                 _kept_lease(tasks.queue, target, config, taken.generation, lease),
             ):
                 # What `capture` froze stands, also where it was an `until`.
                 bounds = writing.ledger.run_bounds(run_id) or freeze(
-                    reading, writing.ledger, run_id=run_id, interval=interval
+                    reading.source, writing.ledger, run_id=run_id, interval=interval
                 )
                 if not catch_up:
                     _bring_next(log, writing, reading, bounds)
@@ -165,13 +166,13 @@ def _goes_first(log: LogReader, session: PipelineSession, run_id: str) -> int | 
     return None if gap is None else gap.last_seqno
 
 
-def _bring_next(log: LogReader, session: PipelineSession, source: Source, bounds: RunBounds) -> None:
+def _bring_next(log: LogReader, session: PipelineSession, capture: Capture, bounds: RunBounds) -> None:
     """Capture the next transaction, which tells whether there is a gap, where an owner kept `capture` from doing so."""
     if bounds.from_time is None or bounds.until_seqno is not None:
         return
     state = log.state()
     if state.last_seqno <= low_watermark(session.target.positions()) and state.captured_offset < bounds.until_offset:
-        for _ in source.capture(bounds.until_offset, max_changes=FIRST_CAPTURE_CHANGES, cancelled=lambda: False):
+        for _ in capture.capture(bounds.until_offset, max_changes=FIRST_CAPTURE_CHANGES, cancelled=lambda: False):
             continue
 
 

@@ -10,6 +10,9 @@ from time import monotonic
 from typing import Final
 
 from airflow_parallel_apply.pipeline.apply.retry import retrying
+from airflow_parallel_apply.pipeline.capture.capture import Capture
+from airflow_parallel_apply.pipeline.capture.open import open_capture
+from airflow_parallel_apply.pipeline.capture.values import CaptureStep, Prepared
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
@@ -28,8 +31,8 @@ from airflow_parallel_apply.pipeline.run.bounds import asked_until, freeze, sett
 from airflow_parallel_apply.pipeline.run.checking import require_place_for_log, tell
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
-from airflow_parallel_apply.pipeline.source.open import open_source, source_connector
-from airflow_parallel_apply.pipeline.source.protocol import CaptureStep, Prepared, Source, SourceChanged
+from airflow_parallel_apply.pipeline.source.open import source_connector
+from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
 from airflow_parallel_apply.queue.open import prepare_queue
 
 _logger = logging.getLogger(__name__)
@@ -67,13 +70,13 @@ class _Ends:
 
     source: Endpoint
     target: Endpoint
-    reading: Source
+    reading: Capture
     writing: PipelineSession
 
 
 @contextmanager
 def _both(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Iterator[_Ends]:
-    with closing(open_source(source, config)) as reading, closing(open_session(target, config)) as writing:
+    with closing(open_capture(source, config)) as reading, closing(open_session(target, config)) as writing:
         yield _Ends(source=source, target=target, reading=reading, writing=writing)
 
 
@@ -95,7 +98,7 @@ def _try_to_prepare(
     source, target, reading, writing = ends.source, ends.target, ends.reading, ends.writing
     with ExitStack() as stack:
         state = writing.state()
-        relations = at_source = reading.relations()
+        relations = at_source = reading.source.relations()
         refuse(
             loop_findings(source, target, relations),
             place=f"the target {target.place}",
@@ -170,7 +173,7 @@ def capture(
         tell(prepared.warnings)
         log = open_reader(config.log_url)
         bounds = settle(
-            log, writing.ledger, freeze(reading, writing.ledger, run_id=run_id, until=asked, interval=interval)
+            log, writing.ledger, freeze(reading.source, writing.ledger, run_id=run_id, until=asked, interval=interval)
         )
         rows = 0
         owner = writing.state()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_parallel_apply.pipeline.capture.values import Prepared
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
-from airflow_parallel_apply.pipeline.source.protocol import Prepared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

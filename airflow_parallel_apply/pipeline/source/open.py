@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from contextlib import AbstractContextManager
+from typing import Final
 
 from airflow_parallel_apply.pipeline.config import POSTGRESQL, Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.schemes import Schemes
-from airflow_parallel_apply.pipeline.source.protocol import Source, SourceConnector
-
-if TYPE_CHECKING:
-    from airflow_parallel_apply.pipeline.source.postgres.adoption import Adoption
+from airflow_parallel_apply.pipeline.source.protocol import (
+    Adoptable,
+    Adopting,
+    OpenLog,
+    SendsDdl,
+    Source,
+    SourceConnector,
+)
 
 SOURCES: Final = Schemes(
     thing="source",
@@ -39,33 +44,22 @@ def published_at(endpoint: Endpoint) -> dict[str, frozenset[str]]:
 
 
 def install_ddl_capture_at(endpoint: Endpoint, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:
-    """Let DDL messages of a database prove who sent them. Errors: `Unavailable`, `ConfigurationError`."""
-    _require_postgres(endpoint, "install-ddl-capture")
-    from airflow_parallel_apply.pipeline.source.postgres.connector import install_ddl_capture_at as install
-
-    return install(endpoint, grant_to=grant_to)
-
-
-def adopt_at_source(endpoint: Endpoint, config: PipelineConfig) -> Adoption:
-    """Record another server as the log's source. Errors: those of `adopt_source`."""
-    _require_postgres(endpoint, "adopt-source")
-    from airflow_parallel_apply.pipeline.source.postgres.adoption import adopt_source
-
-    return adopt_source(endpoint, config)
+    """See `SendsDdl`. Errors: `Unavailable`, `ConfigurationError`."""
+    connector = source_connector(endpoint)
+    if not isinstance(connector, SendsDdl):
+        raise _unable(endpoint, "install-ddl-capture")
+    return connector.install_ddl_capture(endpoint, grant_to=grant_to)
 
 
-def release_at_source(endpoint: Endpoint, config: PipelineConfig) -> Adoption:
-    """Move the slot behind all that was committed, before an upgrade. Errors: those of `release_slot`."""
-    _require_postgres(endpoint, "adopt-source")
-    from airflow_parallel_apply.pipeline.source.postgres.adoption import release_slot
+def open_adopting(endpoint: Endpoint, config: PipelineConfig, log: OpenLog) -> AbstractContextManager[Adopting]:
+    """See `Adoptable`. Errors: `ConfigurationError` for a source that offers no such thing."""
+    connector = source_connector(endpoint)
+    if not isinstance(connector, Adoptable):
+        raise _unable(endpoint, "adopt-source")
+    return connector.adopting(endpoint, config, log)
 
-    return release_slot(endpoint, config)
 
-
-def _require_postgres(endpoint: Endpoint, op: str) -> None:
-    if endpoint.scheme != POSTGRESQL:
-        raise ConfigurationError(
-            f"{op} is for a source in PostgreSQL; this one is {endpoint.scheme}://",
-            op=op,
-            hint=f"Give a {POSTGRESQL}:// address.",
-        )
+def _unable(endpoint: Endpoint, op: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{op} is not for a source at {endpoint.scheme}://", op=op, hint="Its connector offers nothing of the kind."
+    )

@@ -1,81 +1,171 @@
-"""A source: something that fills a log with what it committed, in commit order."""
+"""A source: tells what it committed, in commit order, and lets go of what it is told to.
+
+It keeps a place in its stream for the pipeline, and reads from there. It writes no log: what becomes durable, and when
+the source may let go, is the affair of `pipeline/capture` (law 7). What it has to ask of the log it is given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import Unavailable
-from airflow_parallel_apply.pipeline.log.protocol import LogPlace
+from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogReader, LogState, ResumePoint
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import Finding
+from airflow_parallel_apply.pipeline.model.finding import Finding, listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.removal import Removal
+from airflow_parallel_apply.pipeline.model.sighting import Sighting
+
+OpenLog = Callable[[], LogReader | None]
+"""Opens the log of a pipeline; None where there is none yet. Errors: `LogError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureStep:
-    """The result of one step of `capture`, durable. `done`: everything at or below the asked offset is in the log."""
+class Stream:
+    """The stream that a source keeps for a pipeline. `place`: where the source is, for people; `server`, `database`: which one it
+    is. `name`: of the pipeline's place in its stream. `selection`: of what says which tables are sent; empty for a
+    source that has none. `tables`: those that are followed.
 
-    captured_offset: Offset
-    first_seqno: int | None
-    last_seqno: int
-    row_count: int
-    transaction_count: int
-    done: bool
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """The result of `prepare`: what there is, and what was created, in sentences for the user. `warnings`: findings
-    that a run can live with.
+    `has_begun`: whether a first run came to its end: else it begins anew.
     """
 
-    log_id: str
-    slot: str
-    publication: str
+    place: str
+    server: str
+    database: str
+    name: str
+    selection: str
     tables: tuple[str, ...]
-    created: tuple[str, ...]
+    has_begun: bool
     warnings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A look at the followed tables in the catalog, as far as the log is to keep it. `registration` (None: none, or as
+    the log has it) holds up to `registered_offset`; only the source reads it.
+    """
+
+    registration: str | None = None
+    registered_offset: Offset = 0
+    sightings: tuple[Sighting, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A view of the source at the beginning of a new slot's stream. Other sessions see it by its name, as long as the
-    call that hands it out lasts; meanwhile the followed tables keep their definitions. `log_id`: the id of the log to
-    be.
+    """The source's rows where the stream of a first run begins: everything that committed below `offset` is in it,
+    everything else comes through the stream. By its name other sessions see it, as long as the block that hands it out
+    lasts; the followed tables keep their definition meanwhile. `log_id`: of the log to be. `made`: what was made, in
+    sentences for the user.
     """
 
     name: str
     log_id: str
+    offset: Offset
+    relations: tuple[Relation, ...]
+    look: Look = Look()
+    made: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """The place that a read has come to, between two transactions: everything that committed at or below `offset` was given.
+
+    `resume` (None: as the log has it): where the next read begins. `is_last`: the read is over, and holds nothing of
+    the source any more.
+    """
+
+    offset: Offset
+    resume: ResumePoint | None = None
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some rows of a read, and the transactions that end among them, as a log's writer takes them."""
+
+    rows: pa.RecordBatch
+    transactions: pa.RecordBatch
 
 
 class SourceChanged(Unavailable):
     """The tables are not those any more that were checked: look at them again and begin anew."""
 
+    @classmethod
+    def in_first_run(cls, names: Iterable[str], *, place: str, pipeline: str) -> SourceChanged:
+        """Of tables that changed between a first run's look at them and its stream."""
+        return cls(
+            f"tables of the source {place} were made, dropped or redefined while the first run began: "
+            f"{listed(sorted(names))}",
+            op="prepare",
+            pipeline=pipeline,
+            hint="It begins anew by itself at the next try; let migrations end first.",
+        )
 
-class Source(Protocol):
-    """Errors: `Unavailable`, `SourceError`, `LogError`, `ConfigurationError`; nothing moved after any of them."""
 
-    def prepare(
-        self, copy: Callable[[Snapshot], None] | None = None, *, checked: Sequence[Relation] | None = None
-    ) -> Prepared:
-        """Check the source, create publication, slot and log on the first run; check that they still fit on others.
+class Definitions(Protocol):
+    """The definitions of tables that the log knows, and is told of while a read goes on: see `LogWriter`."""
 
-        `copy` is called after the slot and before the log, so on a first run only; nothing is captured unless it
-        returns. When it raises the slot is gone, and the next call begins anew.
+    def latest_relation(self, schema: str, table: str, oid: int | None = None) -> Relation | None: ...
 
-        `checked`: the definitions that the caller has compared with the target. A first run whose stream begins with
-        others is a `SourceChanged`, before anything is copied.
+    def latest_relations(self) -> tuple[Relation, ...]: ...
+
+    def relation_id(self, relation: Relation) -> tuple[int, bool]: ...
+
+    def see(self, sightings: Iterable[Sighting]) -> None: ...
+
+    def sightings(self) -> tuple[Sighting, ...]: ...
+
+
+class Preparing(Protocol):
+    """A run looks at what the source keeps for its pipeline, and makes what is missing. No other one does meanwhile."""
+
+    def stream(self, log: OpenLog) -> Stream:
+        """Look at what there is, with all that stands in the way as errors. Idempotent; changes nothing.
+
+        Errors: `ConfigurationError` with every finding; `SourceError`, `LogError` where log and stream do not belong
+        together, or changes are missing.
         """
         ...
 
-    def findings(self) -> tuple[Finding, ...]:
-        """Find what would stand in the way of `prepare`, and what should be known; reads only."""
+    def begin(self, log_id: str) -> AbstractContextManager[Snapshot]:
+        """Make the stream of a first run, for a log of this id, in place of whatever an earlier attempt left.
+
+        Lists, describes and registers the tables under one hold, which lasts as long as the block. Inside it the rows
+        are copied, and then the log begins at the snapshot's offset. On leaving it the source records that the stream
+        has begun. When the block raises, the stream goes: it must hold nothing back for nobody.
+
+        Errors: `ConfigurationError`, `SourceChanged`, `Unavailable`.
+        """
+        ...
+
+    def settle(self, log: LogState) -> Look:
+        """Prove of a stream that has begun that the log gets all that happened to the tables; say what they are now.
+        Errors: `SourceError` that names each table of which it may not.
+        """
+        ...
+
+    def follow(self, log: LogState) -> tuple[str, ...]:
+        """Take tables into the stream that are new, without rows; says what was done, in sentences for the user.
+        Errors: `ConfigurationError` for new tables with rows, and for those that are sent and no longer wanted.
+        """
+        ...
+
+
+class Source(Protocol):
+    """One instance for one thread; connects when first used.
+
+    Errors: `Unavailable`, `SourceError`, `LogError`, `ConfigurationError`; nothing moved after any of them.
+    """
+
+    def findings(self, log: OpenLog) -> tuple[Finding, ...]:
+        """Find what would stand in the way of the next run, and what should be known. Reads only, waits for nobody."""
         ...
 
     def relations(self) -> tuple[Relation, ...]:
@@ -90,23 +180,54 @@ class Source(Protocol):
 
     def is_past(self, time: datetime) -> bool:
         """True if every transaction with an earlier commit time has committed, as far as the source's clock goes
-        forward. Asks nothing of the slot. At any `offset` that is read later, the source was past that time.
+        forward. Asks nothing of the stream. A later `offset` is then one at which the source was past that time.
         """
         ...
 
-    def has_changes(self, log: LogPlace) -> bool:
-        """True if the source holds a followed change that the log lacks; cheap. `SourceError`, here and in `capture`,
-        if the source lacks what the log has.
+    def has_changes(self, log: LogPlace, registration: str | None) -> bool:
+        """True if the source, released up to there, holds a followed change that the log has not, or its tables are not
+        as registered (None: not asked); cheap. `SourceError` where it lacks what the log has.
         """
         ...
 
-    def capture(
-        self, until_offset: Offset, *, max_changes: int, step_changes: int | None = None, cancelled: Callable[[], bool]
-    ) -> Generator[CaptureStep, None, None]:
-        """Read about `max_changes` of the next changes, at least one, whole transactions, into the log; then let the
-        slot advance to what is durable. About `step_changes` (None: all that is read) become durable with each step.
-        Call again until a step is `done`. A crash, an error or `close` at any line repeats, loses nothing, duplicates
-        nothing.
+    def preparing(self) -> AbstractContextManager[Preparing]:
+        """Prepare alone: a second run waits, bounded. Errors: `Unavailable` after that."""
+        ...
+
+    def release(self, log: LogPlace) -> None:
+        """Let go of what the log has, but for what the source needs to prove itself with. Does nothing where that is
+        done already. `SourceError` where the source, or its place in the stream, lacks what the log has.
+        """
+        ...
+
+    def reach(self, log: LogPlace, until: Offset) -> Offset:
+        """The offset up to which to read so that everything up to another one is read. Errors: `SourceError` where the source ends below
+        it; `Unavailable` where it ends below what the log has, and may still come to that.
+        """
+        ...
+
+    def look(self, log: LogState, through: Offset) -> Look:
+        """Look at the tables before a read up to an offset. Errors: `SourceError` unless everything that happened to
+        them is in the stream.
+        """
+        ...
+
+    def read(
+        self,
+        log: LogState,
+        look: Look,
+        definitions: Definitions,
+        *,
+        through: Offset,
+        max_changes: int,
+        step_changes: int,
+    ) -> Generator[Part | Reached, None, None]:
+        """Read the next changes behind what the log has: about `max_changes`, at least one, whole transactions in commit
+        order, numbered from the log's next seqno on. `Reached` behind each about `step_changes`, and at last.
+
+        Moves nothing: whatever was not released is given again. It begins with what the log says of its end, and raises
+        `SourceError`, before anything is given, where that is not what the source has there. Memory is bounded, however
+        large a transaction is. Closing it early ends it.
         """
         ...
 
@@ -114,8 +235,8 @@ class Source(Protocol):
 
 
 class SourceConnector(Protocol):
-    """Opens the sources of one scheme, and does what no run needs. Made without arguments; each call has a session of
-    its own. Errors: `Unavailable`, `ConfigurationError`.
+    """What a source's scheme names: opens sources, and does what no run needs. Made without arguments; each call has a
+    session of its own. Errors: `Unavailable`, `ConfigurationError`.
     """
 
     def open(self, endpoint: Endpoint, config: PipelineConfig) -> Source:
@@ -135,9 +256,7 @@ class SourceConnector(Protocol):
         ...
 
     def warnings(self, endpoint: Endpoint, pipeline: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
-        """Find harm that the pipeline's stream does to its source. `much_wal_bytes`: retained bytes that count as
-        much.
-        """
+        """What the pipeline's stream does to its source; `much_wal_bytes`: how much that it keeps is much."""
         ...
 
     def published(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:
@@ -150,4 +269,67 @@ class SourceConnector(Protocol):
 
     def parse_offset(self, text: str) -> Offset:
         """Inverse of `show_offset`, of what a person typed. Errors: `ConfigurationError` that shows the form."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """The server that is the log's source now. `former`: the one that the log had; equal to `server` where nothing changed.
+    `offset`: where the source's place in its stream is; `proof`: why nothing is lost, for people.
+    """
+
+    pipeline: str
+    former: str
+    server: str
+    offset: Offset
+    proof: str
+
+    @property
+    def is_new(self) -> bool:
+        """True if the log has another source now."""
+        return self.former != self.server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """An adoption, and what the log is to record of it. `released`: see `LogWriter.release`."""
+
+    adoption: Adoption
+    look: Look
+    released: tuple[Offset, ...]
+
+
+class Adopting(Protocol):
+    """Proves that a server may take the place of a log's source. Errors: `SourceError`, `ConfigurationError`,
+    `LogError`, `Unavailable`.
+    """
+
+    def adopt(self, log: LogState) -> Adopted:
+        """Prove that this server holds everything that the log lacks."""
+        ...
+
+    def release(self, log: LogState) -> Adopted:
+        """Prove that the log has everything, before this server is replaced. Moves nothing."""
+        ...
+
+    def move(self, adopted: Adopted) -> Adoption:
+        """Let go up to where `release` said, once the log has recorded it."""
+        ...
+
+
+@runtime_checkable
+class Adoptable(Protocol):
+    """A connector whose servers can take one another's place."""
+
+    def adopting(
+        self, endpoint: Endpoint, config: PipelineConfig, log: OpenLog
+    ) -> AbstractContextManager[Adopting]: ...
+
+
+@runtime_checkable
+class SendsDdl(Protocol):
+    """A connector whose databases can be taught to send their DDL."""
+
+    def install_ddl_capture(self, endpoint: Endpoint, *, grant_to: Sequence[str]) -> tuple[str, ...]:
+        """Let DDL messages of a database prove who sent them; says what was done. `grant_to`: who may send."""
         ...

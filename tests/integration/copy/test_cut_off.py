@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_parallel_apply.pipeline.capture import first_run
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
     OwnershipLost,
     TargetError,
 )
 from airflow_parallel_apply.pipeline.run import preparing
-from airflow_parallel_apply.pipeline.source.postgres import first_run
 from tests.support.copying import AWKWARD, FILLED, Breaking, copying_rig, killed, left_at_source, require_equal
 from tests.support.rig import Rig, execute
 

@@ -16,6 +16,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.admin.watch import lease_view, look_for_changes, source_is_past
+from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import GapAhead, LeaseBusy, Unavailable
 from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
@@ -23,7 +24,6 @@ from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.run import preparing
-from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig
 
@@ -192,8 +192,8 @@ def test_a_run_that_catches_up_leaves_covered_no_ops(rig: Rig) -> None:
 
 def test_a_run_with_an_interval_ends_inside_what_was_planned_as_one_epoch(rig: Rig) -> None:
     first, second, third = history(rig, intervals=3)
-    with closing(open_source(rig.source, rig.config)) as other:
-        list(other.capture(other.offset(), max_changes=1000, cancelled=lambda: False))
+    with closing(open_capture(rig.source, rig.config)) as other:
+        list(other.capture(other.source.offset(), max_changes=1000, cancelled=lambda: False))
     plan(rig.config, rig.target)
     assert rig.rows("SELECT last_seqno FROM parallel_apply.epoch") == [(14,)]
     for number, interval in enumerate((first, second, third)):
@@ -262,10 +262,10 @@ def freeze(rig: Rig, run_id: str, interval: Interval) -> None:
     from airflow_parallel_apply.pipeline.run.sessions import open_session
 
     with (
-        closing(open_source(rig.source, rig.config)) as source,
+        closing(open_capture(rig.source, rig.config)) as reading,
         closing(open_session(rig.target, rig.config)) as session,
     ):
-        session.ledger.freeze_run(run_id, source.offset(), interval)
+        session.ledger.freeze_run(run_id, reading.source.offset(), interval)
 
 
 def test_an_interval_that_is_not_past_yet_is_waited_for(rig: Rig) -> None:

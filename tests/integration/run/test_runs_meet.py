@@ -10,12 +10,12 @@ import pytest
 
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.admin.status import read_status
+from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.run import preparing
-from airflow_parallel_apply.pipeline.source.open import open_source
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig, execute
 from tests.support.variants import variants
@@ -53,8 +53,8 @@ def test_a_run_ends_at_its_own_bound_when_another_capture_went_further(
     first = opened(rig, "a")
     assert first.until_seqno is None
     insert(rig, 9, 12)
-    with closing(open_source(rig.source, rig.config)) as other:
-        list(other.capture(other.offset(), max_changes=1000, cancelled=lambda: False))
+    with closing(open_capture(rig.source, rig.config)) as other:
+        list(other.capture(other.source.offset(), max_changes=1000, cancelled=lambda: False))
     closed = run.close_run(first, rig.config, rig.target, rig.apply(first))
     assert (closed.stop_seqno, closed.stopped_early) == (7, False)
     assert seqnos(rig) == {7}
@@ -71,8 +71,8 @@ def test_while_a_run_is_under_way_nobody_else_plans_for_it(rig: Rig, monkeypatch
     assert first.until_seqno is None
     planned = first.coordinator_state["fed_seqno"]
     insert(rig, 9, 12)
-    with closing(open_source(rig.source, rig.config)) as other:
-        list(other.capture(other.offset(), max_changes=1000, cancelled=lambda: False))
+    with closing(open_capture(rig.source, rig.config)) as other:
+        list(other.capture(other.source.offset(), max_changes=1000, cancelled=lambda: False))
     told = plan(rig.config, rig.target)
     assert (told.left_to_open, told.planned_seqno) == (True, planned)
     closed = run.close_run(first, rig.config, rig.target, rig.apply(first))
@@ -88,8 +88,8 @@ def test_what_another_route_plans_while_a_run_opens_does_not_carry_it_beyond_its
     insert(rig, 1, 8)
     rig.capture("a")
     insert(rig, 9, 12)
-    with closing(open_source(rig.source, rig.config)) as other:
-        list(other.capture(other.offset(), max_changes=1000, cancelled=lambda: False))
+    with closing(open_capture(rig.source, rig.config)) as other:
+        list(other.capture(other.source.offset(), max_changes=1000, cancelled=lambda: False))
     monkeypatch.setattr(PostgresLedger, "run_cuts", lambda ledger, above_seqno: ())
     if place == "before it opens":
         plan(rig.config, rig.target)

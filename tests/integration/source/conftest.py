@@ -11,11 +11,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from airflow_parallel_apply.pipeline.capture.capture import Capture
+from airflow_parallel_apply.pipeline.capture.values import CaptureStep
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
-from airflow_parallel_apply.pipeline.source.protocol import CaptureStep
 from tests.log_batches import spelled
 
 EVERYTHING = 2**31 - 2
@@ -25,6 +26,13 @@ def never() -> bool:
     return False
 
 
+class Capturing(Capture):
+    """What captures in a scene; what it does not know itself is asked of its source."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+
 class Scene:
     """One database, one pipeline. Sources are made anew by `source`, as each process of a pipeline makes its own."""
 
@@ -32,7 +40,7 @@ class Scene:
         self.dsn = dsn
         self.config = config
         self.slot = f"parallel_apply_{config.pipeline}"
-        self.opened: list[PostgresSource] = []
+        self.opened: list[Capturing] = []
 
     def execute(self, *statements: str) -> None:
         """Each in a transaction of its own."""
@@ -51,11 +59,11 @@ class Scene:
             row = connection.execute(query).fetchone()
         return None if row is None else row[0]
 
-    def source(self, *, batch_bytes: int = 8 * 2**20, **changed: Any) -> PostgresSource:
+    def source(self, *, batch_bytes: int = 8 * 2**20, **changed: Any) -> Capturing:
         config = replace(self.config, **changed)
         source = PostgresSource(Endpoint(conn_id="source", url=self.dsn), config, batch_bytes=batch_bytes)
-        self.opened.append(source)
-        return source
+        self.opened.append(Capturing(source, config))
+        return self.opened[-1]
 
     def capture(self, *, max_changes: int = EVERYTHING, batch_bytes: int = 8 * 2**20) -> list[CaptureStep]:
         """All that is committed now, in as many steps as it takes."""

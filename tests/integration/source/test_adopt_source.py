@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
+from airflow_parallel_apply.pipeline.capture.adoption import adopt_source, release_source
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError
 from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
 from airflow_parallel_apply.pipeline.model.finding import Side
-from airflow_parallel_apply.pipeline.source.postgres.adoption import adopt_source, release_slot
 from tests.support.rig import Rig, execute
 
 SETTINGS = {"shared_buffers": "16MB", "max_wal_size": "64MB", "autovacuum": "off", "wal_level": "logical"}
@@ -137,7 +137,7 @@ def test_an_upgraded_source_is_adopted_and_goes_on(
 def test_an_upgraded_source_whose_slot_was_made_by_hand_is_not_adopted(
     servers: ExitStack, source: PostgresServer, rig: Rig, tmp_path: Path
 ) -> None:
-    release_slot(rig.source, rig.config)
+    release_source(rig.source, rig.config)
     rig.write("INSERT INTO t VALUES (2, 'lost')", "SELECT pg_drop_replication_slot('parallel_apply_p')")
     source.stop()
     new, trouble = upgraded(servers, source, tmp_path)
@@ -186,14 +186,14 @@ def test_another_server_with_another_history_is_refused_by_what_it_lacks(rig: Ri
 def test_the_slot_is_moved_only_behind_what_the_log_has(rig: Rig) -> None:
     rig.write("INSERT INTO t VALUES (2, 'b')")
     with pytest.raises(SourceError, match="lacks changes") as refused:
-        release_slot(rig.source, rig.config)
+        release_source(rig.source, rig.config)
     assert "run the pipeline once more" in str(refused.value.hint)
     rig.run()
     with psycopg.connect(f"{rig.source_dsn} replication=database", autocommit=True) as old:
         old.execute("ALTER_REPLICATION_SLOT parallel_apply_p (FAILOVER false)")
     with psycopg.connect(rig.source_dsn) as slow:
         slow.execute("INSERT INTO t VALUES (10, 'began before')")
-        released = release_slot(rig.source, rig.config)
+        released = release_source(rig.source, rig.config)
     confirmed = "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots"
     assert rig.rows(confirmed, side="source") == [(released.offset,)]
     assert rig.rows("SELECT failover FROM pg_replication_slots", side="source") == [(True,)]
@@ -208,11 +208,11 @@ def test_a_slot_that_was_to_move_and_did_not_proves_itself_as_ever(
         raise KeyboardInterrupt
 
     for _ in range(former_releases):
-        release_slot(rig.source, rig.config)
+        release_source(rig.source, rig.config)
         rig.write("CREATE TABLE IF NOT EXISTS elsewhere (id int)", "DROP TABLE elsewhere")
     monkeypatch.setattr("airflow_parallel_apply.pipeline.source.postgres.adoption.lsn_text", killed)
     with pytest.raises(KeyboardInterrupt):
-        release_slot(rig.source, rig.config)
+        release_source(rig.source, rig.config)
     monkeypatch.undo()
     assert len(open_reader(rig.config.log_url).state().released) == 1 + former_releases
     goes_on(rig)

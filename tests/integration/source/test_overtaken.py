@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_parallel_apply.pipeline.capture import loop as module
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
-from airflow_parallel_apply.pipeline.source.postgres import source as module
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder
 from tests.integration.source.conftest import EVERYTHING, Scene, never
 

@@ -9,9 +9,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.capture import first_run
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
-from airflow_parallel_apply.pipeline.source.postgres import PostgresSource, first_run
+from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
 from airflow_parallel_apply.pipeline.source.postgres.first_run import FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
@@ -62,7 +63,7 @@ def test_relations_are_described_before_anything_is_captured(scene: Scene) -> No
     assert captured == {relation.table: relation.columns for relation in described}
 
 
-@pytest.mark.parametrize("point", ["set_record 1", "_create_slot", "create_log", "commit", "set_record 2"])
+@pytest.mark.parametrize("point", ["set_record 1", "_new_stream", "create_log", "commit", "set_record 2"])
 def test_a_first_run_that_died_anywhere_is_taken_up_by_the_next(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -84,8 +85,8 @@ def test_a_first_run_that_died_anywhere_is_taken_up_by_the_next(
     with monkeypatch.context() as patch:
         if point.startswith("set_record"):
             patch.setattr(PipelineObjects, "set_record", crash_at_record)
-        elif point == "_create_slot":
-            patch.setattr(FirstRun, "_create_slot", crash)
+        elif point == "_new_stream":
+            patch.setattr(FirstRun, "_new_stream", crash)
         elif point == "create_log":
             patch.setattr(first_run, "create_log", crash)
         else:
@@ -111,13 +112,13 @@ def test_tables_with_rows_are_refused_by_name_unless_the_user_says_that_both_sid
 
 def test_a_row_that_came_before_the_slot_is_noticed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    create = FirstRun._create_slot
+    create = FirstRun._new_stream
 
     def insert_first(self: FirstRun, *arguments: object) -> int:
         scene.execute("INSERT INTO t VALUES (1)")
         return create(self, *arguments)
 
-    monkeypatch.setattr(FirstRun, "_create_slot", insert_first)
+    monkeypatch.setattr(FirstRun, "_new_stream", insert_first)
     with pytest.raises(ConfigurationError, match=r"public\.t"):
         scene.source().prepare()
     assert scene.value(f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{scene.slot}'") == 0

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.cli.addresses import database_at
+from airflow_parallel_apply.pipeline.capture.adoption import adopt_source
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.open import copy_findings, is_copying, read_progress, recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.source.open import adopt_at_source, open_source, published_at
+from airflow_parallel_apply.pipeline.source.open import install_ddl_capture_at, open_source, published_at
 from airflow_parallel_apply.pipeline.target.open import logs_applied_at, open_target
 from tests.support.installed import installed
 
@@ -87,9 +88,14 @@ def test_a_database_that_can_be_no_source_publishes_nothing() -> None:
     assert logs_applied_at(MEMO) == {}
 
 
-def test_a_command_for_postgresql_refuses_another_source() -> None:
-    with pytest.raises(ConfigurationError, match="adopt-source is for a source in PostgreSQL; this one is memo://"):
-        adopt_at_source(MEMO, CONFIG)
+@pytest.mark.parametrize("op", ["install-ddl-capture", "adopt-source"])
+def test_a_command_is_refused_for_a_source_that_offers_no_such_thing(tmp_path: Path, op: str) -> None:
+    brings = {"airflow_parallel_apply.sources": f"memo = {__name__}:{MemoConnector.__name__}"}
+    with (
+        installed(tmp_path, "memo", brings),
+        pytest.raises(ConfigurationError, match=f"{op} is not for a source at memo://"),
+    ):
+        install_ddl_capture_at(MEMO) if op == "install-ddl-capture" else adopt_source(MEMO, CONFIG)
 
 
 @pytest.mark.parametrize(

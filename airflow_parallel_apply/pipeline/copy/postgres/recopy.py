@@ -23,6 +23,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -43,7 +44,7 @@ from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
-from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer, reader_if_there
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver, WriterFenced
 from airflow_parallel_apply.pipeline.log.readers import read_readers
 from airflow_parallel_apply.pipeline.model.change import Mark, Relation, latest_names
@@ -95,7 +96,8 @@ def recopy_tables(
         writing = Session(target.url, pipeline=config.pipeline, schema=DEFAULT_SCHEMA)
         stack.callback(holding.close)
         stack.callback(writing.close)
-        recopy = Recopy(config, reading, holding, writing, Recopying(looking, config, names), report)
+        recopying = Recopying(looking, config, names, partial(reader_if_there, config.log_url))
+        recopy = Recopy(config, reading, holding, writing, recopying, report)
         recopy.require_ready()
         recopy.keep_runs_out()
         tries = 0

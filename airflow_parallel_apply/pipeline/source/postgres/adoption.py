@@ -4,7 +4,7 @@ Two proofs are accepted, since a system identifier alone proves nothing::
 
     resume point    the slot stands in front of the last commit that the log has, and sends that transaction again:
                     physically the same server
-    release         `release_slot` moved the slot behind everything, under the former identity, and recorded the place.
+    release         `release` moved the slot behind everything, under the former identity, and recorded the place.
                     pg_upgrade (17 and later) migrates a slot only if nothing at all was committed behind it; one that
                     was made by hand instead is told by its FAILOVER, which pg_upgrade keeps
 
@@ -13,22 +13,22 @@ Everything else is refused, with what is missing.
 
 from __future__ import annotations
 
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
-from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogState
-from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
-from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Server
+from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
-from airflow_parallel_apply.pipeline.source.postgres.proof import prove
+from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
+from airflow_parallel_apply.pipeline.source.protocol import Adopted, Adoption, Look, OpenLog
 
 _START_ANEW: Final = (
     "Start anew: parallel-apply drop, empty the target's tables, a new log_url, start=copy; or start=equal, if nobody "
@@ -38,168 +38,132 @@ _START_ANEW: Final = (
 _FIRST_TO_MIGRATE_SLOTS: Final = 170000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adoption:
-    """The result of an adoption. `former`: the system identifier that the log had; equal to `server` if nothing
-    changed. `offset`: where the slot stands.
-    """
-
-    pipeline: str
-    former: str
-    server: str
-    offset: Offset
-    proof: str
-
-    @property
-    def is_new(self) -> bool:
-        """True if the log has another source now."""
-        return self.former != self.server
-
-
-def adopt_source(endpoint: Endpoint, config: PipelineConfig) -> Adoption:
-    """Record the server as the log's source. Does nothing where it is that already, but for the proof.
-
-    Errors: `SourceError` for what the server lacks, `LogError`, `ConfigurationError`, `Unavailable`; `WriterFenced`
-    when a capture went on meanwhile. Nothing is changed by any of them.
-    """
-    with _session(endpoint, config) as session, session.errors("adopt-source"):
-        return _Adopting(session, config).adopt()
-
-
-def release_slot(endpoint: Endpoint, config: PipelineConfig) -> Adoption:
-    """Move the slot behind all that was committed, before the server is upgraded, and record the place in the log: the
-    log first, so that a crash in between leaves a slot that still proves itself by the resume point.
-
-    Errors: `SourceError` while the log lacks a followed change; those of `adopt_source`.
-    """
-    with _session(endpoint, config) as session, session.errors("adopt-source"):
-        return _Adopting(session, config).release()
-
-
-def _session(endpoint: Endpoint, config: PipelineConfig) -> closing[Session]:
-    return closing(Session(endpoint, application_name=f"parallel_apply {config.pipeline} adopt-source"))
-
-
-class _Adopting:
-    def __init__(self, session: Session, config: PipelineConfig) -> None:
-        self._session = session
-        self._config = config
+@contextmanager
+def adopting(endpoint: Endpoint, config: PipelineConfig, log: OpenLog) -> Iterator[PostgresAdopting]:
+    """See `Adoptable`. No run prepares meanwhile."""
+    session = Session(endpoint, application_name=f"parallel_apply {config.pipeline} adopt-source")
+    with closing(session), session.errors("adopt-source"):
         name = slot_name(config.pipeline)
-        self._slot = Slot(session, name=name, publication=name)
-        self._mine = PipelineObjects(
-            session=session, slot=self._slot, publication=name, pipeline=config.pipeline, log_url=config.log_url
-        )
+        slot = Slot(session, name=name, publication=name)
+        with Preparation(session, slot, name, config).locked(session.catalog()):
+            yield PostgresAdopting(session, slot, config, log)
 
-    def adopt(self) -> Adoption:
-        with Preparation(self._session, self._slot, self._mine.publication, self._config).locked(
-            self._session.catalog()
-        ):
-            server, former = self._belonging()
-            writer = open_writer(self._config.log_url)
-            state = writer.state()
-            slot = self._standing(server)
-            registration = None if state.registration is None else Registration.from_text(state.registration)
-            if slot.confirmed_lsn <= state.place.release_offset and slot.confirmed_lsn not in state.released:
-                self._require_resume(state)
-                proof = "it sends the last transaction that the log has of its source"
-                if registration is not None:
-                    # Physically the same server: its oids and transaction ids mean what they meant.
-                    registration = replace(registration, server=server.system_identifier)
-            else:
-                self._require_released(state, slot, is_same=former == server.system_identifier)
-                proof = "its slot was moved behind all that was committed, and nothing was committed before it was kept"
-                writer.release(slot.confirmed_lsn)
-            if former != server.system_identifier:
-                writer.adopt(server.system_identifier)
-                if registration is not None:
-                    found = prove(self._session, self._slot.name, self._mine.publication, self._config, registration)
-                    # What is in doubt stays as it was registered: the next run tells it, and copies can be made then.
-                    writer.register(found.registration.to_text(), 0)
-                writer.commit(state.captured_offset)
+
+class PostgresAdopting:
+    """Implements `Adopting`."""
+
+    def __init__(self, session: Session, slot: Slot, config: PipelineConfig, log: OpenLog) -> None:
+        self._session = session
+        self._slot = slot
+        self._config = config
+        self._mine = PipelineObjects(
+            session=session,
+            slot=slot,
+            publication=slot.name,
+            pipeline=config.pipeline,
+            log_url=config.log_url,
+            log=log,
+        )
+        self._server = self._mine.server()
+        self._former = self._belonging()
+
+    def adopt(self, log: LogState) -> Adopted:
+        slot, server = self._standing(), self._server.system_identifier
+        registration = None if log.registration is None else Registration.from_text(log.registration)
+        released: tuple[int, ...] = ()
+        if slot.confirmed_lsn <= log.place.release_offset and slot.confirmed_lsn not in log.released:
+            self._require_resume(log)
+            proof = "it sends the last transaction that the log has of its source"
+            if registration is not None:
+                # Physically the same server: its oids and transaction ids mean what they meant.
+                registration = replace(registration, server=server)
+        else:
+            self._require_released(log, slot, is_same=self._former == server)
+            proof = "its slot was moved behind all that was committed, and nothing was committed before it was kept"
+            released = (slot.confirmed_lsn,)
+        look = Look()
+        if self._former != server and registration is not None:
+            # What is in doubt stays as it was registered: the next run tells it, and copies can be made then.
+            look = Look(registration=self._proof(registration).registration.to_text())
+        return Adopted(adoption=self._adoption(slot.confirmed_lsn, proof), look=look, released=released)
+
+    def release(self, log: LogState) -> Adopted:
+        server = self._server.system_identifier
+        if self._former != server:
+            raise ConfigurationError(
+                f"the log's source is server {self._former}, and this is server {server}",
+                op="adopt-source",
+                pipeline=self._config.pipeline,
+                hint="Upgraded already? Leave --before-upgrade out.",
+            )
+        if self._session.catalog().info.server_version < _FIRST_TO_MIGRATE_SLOTS:
+            raise self._refused(
+                f"the source {self._session.place} is older than PostgreSQL 17: pg_upgrade would drop its slot",
+                "Keep writers out, run the pipeline once more, then parallel-apply drop, upgrade, a new log_url, "
+                "start=equal, and let writers in once that run has begun.",
+            )
+        standing = self._standing()
+        if not self._slot.is_kept_by_standbys():
+            self._slot.keep_by_standbys()
+        self._slot.advance(log.place)
+        # Read before anything is looked at: what commits meanwhile commits behind it, and stays in the slot.
+        end_lsn = self._slot.flushed_lsn()
+        if self._slot.has_changes(log.place):
+            raise SourceError(
+                f"the log lacks changes of the source {self._session.place}",
+                op="adopt-source",
+                pipeline=self._config.pipeline,
+                hint="Keep writers out, run the pipeline once more, and run this again.",
+            )
+        look = Look()
+        if log.registration is not None:
+            proven = self._proof(Registration.from_text(log.registration)).require(self._config, "adopt-source")
+            look = Look(registration=proven.to_text(), registered_offset=end_lsn)
+        # Released for the second time, the slot stands at the former place until it has moved.
+        released = (*(lsn for lsn in log.released if lsn == standing.confirmed_lsn), end_lsn)
+        adoption = self._adoption(end_lsn, "the log has all that was committed")
+        return Adopted(adoption=adoption, look=look, released=released)
+
+    def move(self, adopted: Adopted) -> Adoption:
+        self._session.catalog().execute(
+            "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self._slot.name, lsn_text(adopted.adoption.offset)]
+        )
+        return replace(adopted.adoption, offset=self._standing().confirmed_lsn)
+
+    def _adoption(self, lsn: int, proof: str) -> Adoption:
         return Adoption(
             pipeline=self._config.pipeline,
-            former=former,
-            server=server.system_identifier,
-            offset=slot.confirmed_lsn,
+            former=self._former,
+            server=self._server.system_identifier,
+            offset=lsn,
             proof=proof,
         )
 
-    def release(self) -> Adoption:
-        with Preparation(self._session, self._slot, self._mine.publication, self._config).locked(
-            self._session.catalog()
-        ):
-            server, former = self._belonging()
-            if former != server.system_identifier:
-                raise ConfigurationError(
-                    f"the log's source is server {former}, and this is server {server.system_identifier}",
-                    op="adopt-source",
-                    pipeline=self._config.pipeline,
-                    hint="Upgraded already? Leave --before-upgrade out.",
-                )
-            if self._session.catalog().info.server_version < _FIRST_TO_MIGRATE_SLOTS:
-                raise self._refused(
-                    f"the source {self._session.place} is older than PostgreSQL 17: pg_upgrade would drop its slot",
-                    "Keep writers out, run the pipeline once more, then parallel-apply drop, upgrade, a new log_url, "
-                    "start=equal, and let writers in once that run has begun.",
-                )
-            writer = open_writer(self._config.log_url)
-            state = writer.state()
-            standing = self._standing(server)
-            if not self._slot.is_kept_by_standbys():
-                self._slot.keep_by_standbys()
-            self._slot.advance(state.place)
-            # Read before anything is looked at: what commits meanwhile commits behind it, and stays in the slot.
-            end_lsn = self._slot.flushed_lsn()
-            if self._slot.has_changes(state.place):
-                raise SourceError(
-                    f"the log lacks changes of the source {self._session.place}",
-                    op="adopt-source",
-                    pipeline=self._config.pipeline,
-                    hint="Keep writers out, run the pipeline once more, and run this again.",
-                )
-            if state.registration is not None:
-                registration = Registration.from_text(state.registration)
-                found = prove(self._session, self._slot.name, self._mine.publication, self._config, registration)
-                writer.register(found.require(self._config, "adopt-source").to_text(), end_lsn)
-            # Released for the second time, the slot stands at the former place until it has moved.
-            writer.release(*(lsn for lsn in state.released if lsn == standing.confirmed_lsn), end_lsn)
-            writer.commit(state.captured_offset)
-            self._session.catalog().execute(
-                "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self._slot.name, lsn_text(end_lsn)]
-            )
-            slot = self._standing(server)
-        return Adoption(
-            pipeline=self._config.pipeline,
-            former=former,
-            server=server.system_identifier,
-            offset=slot.confirmed_lsn,
-            proof="the log has all that was committed",
-        )
+    def _proof(self, registration: Registration) -> Proof:
+        return prove(self._session, self._slot.name, self._mine.publication, self._config, registration)
 
-    def _belonging(self) -> tuple[Server, str]:
-        """The server, and the system identifier that the log has. Errors: `SourceError`, `ConfigurationError`."""
-        server = self._mine.server()
-        url = self._config.log_url
+    def _belonging(self) -> str:
+        """The system identifier that the log has. Errors: `SourceError`, `ConfigurationError`."""
         in_recovery = self._session.catalog().execute("SELECT pg_is_in_recovery()").fetchone()
         if in_recovery and in_recovery[0]:
             raise self._refused(f"the source {self._session.place} is a standby", "Promote it first.")
-        if not log_exists(url):
-            raise self._refused(f"there is no log at {url}", "Give the pipeline's log_url.")
-        reader = open_reader(url)
-        former = reader.state().adopted_server or reader.identity.system_identifier
+        log = self._mine.log()
+        if log is None:
+            raise self._refused(f"there is no log at {self._config.log_url}", "Give the pipeline's log_url.")
+        former = log.state().adopted_server or log.identity.system_identifier
         record = self._mine.ready_record()
         if record is None:
             raise self._refused(
                 f"publication {self._mine.publication} is not in {self._session.place}",
                 f"pg_upgrade and standbys keep it. Is this the right database? If it is: {_START_ANEW}",
             )
-        self._mine.require_log(server, record)
-        return server, former
+        self._mine.require_log(self._server, record)
+        return former
 
-    def _standing(self, server: Server) -> SlotState:
+    def _standing(self) -> SlotState:
         """The slot, valid and free. Errors: `SourceError`, `Unavailable`."""
         slot = self._slot.state()
-        if slot is None or slot.database not in (None, server.database):
+        if slot is None or slot.database not in (None, self._server.database):
             raise SourceError(
                 f"slot {self._slot.name} is not at {self._session.place}: what was committed since is missing",
                 op="adopt-source",

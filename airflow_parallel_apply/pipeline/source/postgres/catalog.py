@@ -33,7 +33,6 @@ _IDENTITIES: Final = {
     "n": ReplicaIdentity.NONE,
 }
 """By the letter that the catalog and relation messages have."""
-_LISTED: Final = 10
 _KEPT_COLUMNS: Final = 4096
 
 
@@ -212,12 +211,6 @@ def describe(
 def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:
     """The same with its id in the log."""
     return replace(table, relation=replace(table.relation, relation_id=relation_id))
-
-
-def listed(names: Sequence[str]) -> str:
-    """Some of them, for a sentence."""
-    shown = ", ".join(names[:_LISTED])
-    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"
 
 
 class _SentColumn(NamedTuple):

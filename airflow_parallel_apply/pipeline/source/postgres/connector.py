@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.removal import Removal
+from airflow_parallel_apply.pipeline.source.postgres.adoption import PostgresAdopting, adopting
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import install_ddl_capture
 from airflow_parallel_apply.pipeline.source.postgres.drop import drop_commands, drop_source
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text, parse_lsn
@@ -16,7 +17,7 @@ from airflow_parallel_apply.pipeline.source.postgres.prepare import slot_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot_watch import slot_trouble
 from airflow_parallel_apply.pipeline.source.postgres.source import PostgresSource
-from airflow_parallel_apply.pipeline.source.protocol import Source
+from airflow_parallel_apply.pipeline.source.protocol import OpenLog, Source
 
 
 class PostgresConnector:
@@ -50,11 +51,14 @@ class PostgresConnector:
     def parse_offset(self, text: str) -> Offset:
         return parse_lsn(text)
 
+    def adopting(
+        self, endpoint: Endpoint, config: PipelineConfig, log: OpenLog
+    ) -> AbstractContextManager[PostgresAdopting]:
+        return adopting(endpoint, config, log)
 
-def install_ddl_capture_at(endpoint: Endpoint, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:
-    """Let DDL messages of a database prove who sent them. Errors: `Unavailable`, `ConfigurationError`."""
-    with _session(endpoint, "install-ddl-capture", op="install-ddl-capture") as session:
-        return install_ddl_capture(session, grant_to=grant_to)
+    def install_ddl_capture(self, endpoint: Endpoint, *, grant_to: Sequence[str]) -> tuple[str, ...]:
+        with _session(endpoint, "install-ddl-capture", op="install-ddl-capture") as session:
+            return install_ddl_capture(session, grant_to=grant_to)
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""The first run's work at a PostgreSQL source: publication, slot, copy, log, in the order of `objects`."""
+"""The first run's work at a PostgreSQL source: publication, slot and snapshot, in the order of `objects`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,29 +12,25 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_writer
-from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, ResumePoint
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.sighting import Sighting
+from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
     describe_now,
     list_tables,
-    listed,
     matching,
     with_rows,
 )
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
-from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
-from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record, Server
+from airflow_parallel_apply.pipeline.source.postgres.moment import Moment, held, new_slot, seen
+from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
-from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.shape import look_then, published
 from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatch, watch
-from airflow_parallel_apply.pipeline.source.protocol import Snapshot, SourceChanged
+from airflow_parallel_apply.pipeline.source.protocol import Look, Snapshot, SourceChanged
 
 WITH_GENERATED: Final = "publish_generated_columns = stored"
-"""Option of a publication with a table that needs it, see `SourceTable.generated`; it holds for all its tables."""
+"""Where a table needs it, see `SourceTable.generated`; it holds for all tables of a publication."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +40,6 @@ class FirstRun:
     objects: PipelineObjects
     config: PipelineConfig
     followed: Sequence[SourceTable]
-    copy: Callable[[Snapshot], None] | None
-    checked: Sequence[Relation] | None
 
     def require_rows(self) -> None:
         """Require of the tables' rows what the pipeline's start demands. Errors: `ConfigurationError`."""
@@ -57,37 +51,19 @@ class FirstRun:
         if self.config.start is Start.EMPTY:
             self._require_empty(self._catalog())
 
-    def begin(self, server: Server, record: Record | None) -> tuple[LogIdentity, list[str]]:
-        """Make all of it; says what was made. Errors: `ConfigurationError`, `SourceError`, `LogError`; those of
-        `copy`.
-        """
-        if self.config.start is Start.COPY and self.copy is None:
-            raise self._wrong(
-                "is to be copied, and this step cannot copy", "Run the task capture, or use another start."
-            )
+    @contextmanager
+    def begin(self, log_id: str) -> Iterator[Snapshot]:
+        """See `Preparing.begin`. The publication's comment is the record."""
         self.require_rows()
         mine = self.objects
-        identity = mine.first_log(server, record)
         if mine.slot.state() is not None:
             mine.slot.drop()
-        self._publish(identity)
-        start_lsn = self._create_slot(identity)
-        mine.set_record(Record(log_id=identity.log_id, is_ready=True))
-        created = [
-            f"Created publication {mine.publication} for {len(self.followed)} tables at {mine.session.place}.",
-            f"Created slot {mine.slot.name} at {lsn_text(start_lsn)}; from now on the server keeps WAL for it.",
-            f"Created log {identity.log_id} at {mine.log_url}.",
-        ]
-        keyless = [
-            table.name for table in self.followed if table.replica_identity in "dn" and not table.has_primary_key
-        ]
-        if keyless:
-            created.append(
-                f"Tables without a key take inserts only; the server now refuses their updates: {listed(keyless)}."
-            )
-        return identity, created
+        self._publish(log_id)
+        with self._new_stream(log_id) as snapshot:
+            yield snapshot
+        mine.set_record(Record(log_id=log_id, is_ready=True))
 
-    def _publish(self, identity: LogIdentity) -> None:
+    def _publish(self, log_id: str) -> None:
         """In one transaction, so that a publication without our comment is always somebody else's."""
         connection, publication = self._catalog(), sql.Identifier(self.objects.publication)
         with connection.transaction():
@@ -99,7 +75,7 @@ class FirstRun:
                     sql.SQL(", " + WITH_GENERATED if any(table.generated for table in self.followed) else ""),
                 )
             )
-            self.objects.set_record(Record(log_id=identity.log_id, is_ready=False))
+            self.objects.set_record(Record(log_id=log_id, is_ready=False))
             self._watch_partitions(connection)
 
     def _watch_partitions(self, connection: psycopg.Connection[Any]) -> None:
@@ -108,8 +84,9 @@ class FirstRun:
         unwatch(connection, publication)
         watch(connection, publication, observe(connection, publication).registered())
 
-    def _create_slot(self, identity: LogIdentity) -> int:
-        """The slot, what it does not bring, and a log that begins with it; the LSN from which on it holds everything.
+    @contextmanager
+    def _new_stream(self, log_id: str) -> Iterator[Snapshot]:
+        """The slot, and what it does not bring.
 
         Its snapshot shows the tables exactly as they were then: a row in there is never captured, so either there is
         none, or it is copied. So do the definitions come from there, which its first changes are read with.
@@ -119,61 +96,58 @@ class FirstRun:
         held_tables = [] if self.config.start is Start.EQUAL else self.followed
         with held(session, held_tables), new_slot(session, slot.name) as moment:
             try:
-                with seen(session, moment.snapshot) as connection:
-                    relations = self._definitions(connection)
-                    registration = observe(connection, self.objects.publication).registration()
-                    oids = published(connection, self.objects.publication)
-                    sightings = look_then(connection, oids, moment.lsn)
-                    if self.config.start is Start.EMPTY:
-                        self._require_empty(connection)
-                if self.copy is not None:
-                    self.copy(Snapshot(name=moment.snapshot, log_id=identity.log_id))
-                self._begin_log(identity, relations, registration, sightings, moment.lsn)
+                yield self._seen(moment, log_id)
+                if slot.state() is None:
+                    raise self.objects.missing(f"slot {slot.name} went while it was made")
             except BaseException as error:
                 self._withdraw(error)
                 raise
-        return moment.lsn
+
+    def _seen(self, moment: Moment, log_id: str) -> Snapshot:
+        publication = self.objects.publication
+        with seen(self.objects.session, moment.snapshot) as connection:
+            relations = self._definitions(connection)
+            seen_then = Look(
+                registration=observe(connection, publication).registration().to_text(),
+                registered_offset=moment.lsn,
+                sightings=tuple(look_then(connection, published(connection, publication), moment.lsn)),
+            )
+            if self.config.start is Start.EMPTY:
+                self._require_empty(connection)
+        return Snapshot(
+            name=moment.snapshot,
+            log_id=log_id,
+            offset=moment.lsn,
+            relations=relations,
+            look=seen_then,
+            made=self._made(moment),
+        )
+
+    def _made(self, moment: Moment) -> tuple[str, ...]:
+        mine = self.objects
+        made = [
+            f"Created publication {mine.publication} for {len(self.followed)} tables at {mine.session.place}.",
+            f"Created slot {mine.slot.name} at {lsn_text(moment.lsn)}; from now on the server keeps WAL for it.",
+        ]
+        keyless = [
+            table.name for table in self.followed if table.replica_identity in "dn" and not table.has_primary_key
+        ]
+        if keyless:
+            made.append(
+                f"Tables without a key take inserts only; the server now refuses their updates: {listed(keyless)}."
+            )
+        return tuple(made)
 
     def _definitions(self, connection: psycopg.Connection[Any]) -> tuple[Relation, ...]:
-        """The definitions with which the stream begins. `SourceChanged` if they are not what was listed and checked."""
+        """The definitions with which the stream begins. `SourceChanged` if they are not of the tables that were listed."""
         mine = self.objects
         listed_then = matching(list_tables(connection, mine.publication), self.config.tables)
         relations = describe_now(connection, mine.publication, listed_then)
         then, now = {table.oid: table.name for table in listed_then}, {table.oid: table.name for table in self.followed}
         changed = {name for oid, name in {*then.items()} ^ {*now.items()}}
-        if self.checked is not None:
-            known = {relation.name: relation for relation in self.checked}
-            found = {relation.name: relation for relation in relations}
-            changed |= {name for name in {*known, *found} if known.get(name) != found.get(name)}
         if changed:
-            raise SourceChanged(
-                f"tables of the source {mine.session.place} were made, dropped or redefined while the first run "
-                f"began: {listed(sorted(changed))}",
-                op="prepare",
-                pipeline=self.config.pipeline,
-                hint="The next try begins anew by itself; let migrations end first.",
-            )
+            raise SourceChanged.in_first_run(changed, place=mine.session.place, pipeline=self.config.pipeline)
         return relations
-
-    def _begin_log(
-        self,
-        identity: LogIdentity,
-        relations: Sequence[Relation],
-        registration: Registration,
-        sightings: Sequence[Sighting],
-        start_lsn: int,
-    ) -> None:
-        mine = self.objects
-        if mine.slot.state() is None:
-            raise mine.missing(f"slot {mine.slot.name} went while it was made")
-        if not log_exists(mine.log_url):
-            create_log(mine.log_url, identity)
-        writer = open_writer(mine.log_url, expected=identity)
-        for relation in relations:
-            writer.relation_id(relation)
-        writer.register(registration.to_text(), start_lsn)
-        writer.see(sightings)
-        writer.commit(start_lsn, ResumePoint(offset=start_lsn))
 
     def _withdraw(self, error: BaseException) -> None:
         """A slot that nobody will read must not hold back the source's WAL. Where even that fails, the next run does

@@ -11,20 +11,18 @@ log's id if there is one already; and a slot whose comment names a log is never 
 from __future__ import annotations
 
 import re
-import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
-from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
-from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
-from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT, NO_SEQNO
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
+from airflow_parallel_apply.pipeline.source.protocol import OpenLog
 
 _COMMENT: Final = re.compile(r"parallel_apply: log ([0-9a-f]{32})(, being prepared)?")
 
@@ -48,13 +46,16 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineObjects:
-    """The objects of one pipeline at its source. The methods raise the drivers' errors, too."""
+    """The objects of one pipeline at its source. `log`: opens its log, which is at `log_url`. The methods raise the drivers'
+    errors, too.
+    """
 
     session: Session
     slot: Slot
     publication: str
     pipeline: str
     log_url: str
+    log: OpenLog
 
     def server(self) -> Server:
         """Errors: `Unavailable`."""
@@ -83,8 +84,9 @@ class PipelineObjects:
             )
         found = self._commented()
         if found is None:
-            if log_exists(self.log_url):
-                self._require_log_of(server)
+            log = self.log()
+            if log is not None:
+                self._require_log_of(log, server)
                 raise self.missing(f"publication {self.publication} is gone")
             if slot is not None:
                 raise self.missing(f"publication {self.publication} is gone, though slot {self.slot.name} is there")
@@ -108,48 +110,28 @@ class PipelineObjects:
 
     def require_log(self, server: Server, record: Record) -> None:
         """That the log is that of the record, this database, slot and publication, of whatever server. `LogError`."""
-        identity = open_reader(self.log_url).identity
-        self._require_same("log", identity.log_id, record.log_id)
-        self._require_same_names(identity, server)
+        log = self._opened(record)
+        self._require_same("log", log.identity.log_id, record.log_id)
+        self._require_same_names(log, server)
 
-    def known_log(self, server: Server, record: Record) -> LogIdentity:
-        """The identity of the log of a pipeline that has one. Errors: `SourceError`, `LogError` if log, server and slot
-        do not fit.
-        """
-        url = self.log_url
-        if not log_exists(url):
-            raise SourceError(
-                f"slot {self.slot.name} feeds log {record.log_id}, which is not at {url}",
-                op="prepare",
-                hint="Give the log_url of that log. To start anew instead, drop the slot and the publication, and "
-                "empty the target's tables.",
-            )
-        reader = open_reader(url)
-        self._require_same("log", reader.identity.log_id, record.log_id)
-        self._require_log_of(server)
-        self.slot.checked(lambda: reader.state().place)
-        return reader.identity
+    def known_log(self, server: Server, record: Record) -> LogReader:
+        """The log of a pipeline that has one. Errors: `SourceError`, `LogError` if log, server and slot do not fit."""
+        log = self._opened(record)
+        self._require_same("log", log.identity.log_id, record.log_id)
+        self._require_log_of(log, server)
+        self.slot.checked(lambda: log.state().place)
+        return log
 
-    def first_log(self, server: Server, record: Record | None) -> LogIdentity:
-        """A new one, or that of the log which an earlier attempt made. `LogError` when the log is another's."""
-        url = self.log_url
-        if not log_exists(url):
-            return LogIdentity(
-                log_id=uuid.uuid4().hex,
-                system_identifier=server.system_identifier,
-                database=server.database,
-                slot=self.slot.name,
-                publication=self.publication,
-                bucket_count=BUCKET_COUNT,
-                created=datetime.now(UTC),
-            )
-        reader = open_reader(url)
+    def require_new_log(self, server: Server, record: Record | None) -> None:
+        """That there is no log, or that which an earlier attempt made. `LogError` when the log is another's."""
+        log = self.log()
+        if log is None:
+            return
         if record is not None:
-            self._require_same("log", reader.identity.log_id, record.log_id)
-        self._require_log_of(server)
-        if reader.state().last_seqno != NO_SEQNO:
-            raise self.missing(f"slot {self.slot.name} of log {reader.identity.log_id} was made anew")
-        return reader.identity
+            self._require_same("log", log.identity.log_id, record.log_id)
+        self._require_log_of(log, server)
+        if log.state().last_seqno != NO_SEQNO:
+            raise self.missing(f"slot {self.slot.name} of log {log.identity.log_id} was made anew")
 
     def missing(self, what: str) -> SourceError:
         """Changes that nobody has any more."""
@@ -173,11 +155,21 @@ class PipelineObjects:
         )
         return None if found is None else str(found[0])
 
-    def _require_log_of(self, server: Server) -> None:
+    def _opened(self, record: Record) -> LogReader:
+        log = self.log()
+        if log is None:
+            raise SourceError(
+                f"slot {self.slot.name} feeds log {record.log_id}, which is not at {self.log_url}",
+                op="prepare",
+                hint="Give the log_url of that log. To start anew instead, drop the slot and the publication, and "
+                "empty the target's tables.",
+            )
+        return log
+
+    def _require_log_of(self, log: LogReader, server: Server) -> None:
         """That the log is one of this server, database, slot and publication."""
-        reader = open_reader(self.log_url)
-        identity = reader.identity
-        logged = reader.state().adopted_server or identity.system_identifier
+        identity = log.identity
+        logged = log.state().adopted_server or identity.system_identifier
         if logged != server.system_identifier and identity.database == server.database:
             raise LogError(
                 f"{self.log_url} is another source's log: its server is {logged}, while server "
@@ -188,9 +180,10 @@ class PipelineObjects:
                 f"pg_upgrade, run parallel-apply adopt-source --pipeline {self.pipeline}.",
             )
         self._require_same("server", logged, server.system_identifier)
-        self._require_same_names(identity, server)
+        self._require_same_names(log, server)
 
-    def _require_same_names(self, identity: LogIdentity, server: Server) -> None:
+    def _require_same_names(self, log: LogReader, server: Server) -> None:
+        identity = log.identity
         self._require_same("database", identity.database, server.database)
         self._require_same("slot", identity.slot, self.slot.name)
         self._require_same("publication", identity.publication, self.publication)

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.source.postgres.catalog import listed
+from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.observed import unborn
 from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, RegisteredTable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +12,12 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
-from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
-from airflow_parallel_apply.pipeline.log.protocol import WriterFenced
-from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, errors, new_finding, refuse
+from airflow_parallel_apply.pipeline.log.protocol import LogState
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, errors, listed, new_finding, refuse
+from airflow_parallel_apply.pipeline.model.sighting import in_order
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
     list_tables,
-    listed,
     matching,
     tables_now,
     with_rows,
@@ -37,12 +35,10 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
-from airflow_parallel_apply.pipeline.source.protocol import Prepared, Snapshot
+from airflow_parallel_apply.pipeline.source.protocol import Look, OpenLog, Snapshot, Stream
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.settings import POOLER_HINT
-
-_ATTEMPTS = 20
 
 
 def slot_name(pipeline: str) -> str:
@@ -50,128 +46,138 @@ def slot_name(pipeline: str) -> str:
     return f"parallel_apply_{pipeline}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Preparation:
-    """One call of `Source.prepare`, or of `Source.check`. Its methods raise the drivers' errors, too."""
+    """Implements `Preparing`, and `Source.findings`. Its methods raise the drivers' errors, too.
+
+    `stream` comes first: it finds what the others go on from.
+    """
 
     session: Session
     slot: Slot
     publication: str
     config: PipelineConfig
-    copy: Callable[[Snapshot], None] | None = None
-    checked: Sequence[Relation] | None = None
+    _tables: tuple[SourceTable, ...] = ()
+    _followed: tuple[SourceTable, ...] = ()
+    _record: Record | None = None
+    _mine: PipelineObjects | None = None
 
-    def run(self) -> Prepared:
-        """Idempotent, from wherever an earlier one ended. Two at once: the second waits, bounded."""
+    def stream(self, log: OpenLog) -> Stream:
         connection = self.session.catalog()
-        mine = self._objects()
+        mine = self._mine = self._objects(log)
         server = mine.server()
-        with self.locked(connection):
-            tables = tables_now(self.session, self.publication)
-            followed = matching(tables, self.config.tables)
-            warnings = refuse(
-                self._findings(connection, mine, server, followed),
-                place=f"the source {self.session.place}",
-                op="prepare",
-                pipeline=self.config.pipeline,
-            )
-            record = mine.record(server)
-            if record is not None and record.is_ready:
-                identity = mine.known_log(server, record)
-                self._prove(mine, record)
-                self._refuse_unmatched(tables, followed)
-                created = self._follow(connection, mine, record, [one for one in followed if not one.is_published])
-                if created:
-                    self._prove(mine, record)
-            else:
-                identity, created = self._first_run(mine, followed).begin(server, record)
-        return Prepared(
-            log_id=identity.log_id,
-            slot=self.slot.name,
-            publication=self.publication,
-            tables=tuple(table.name for table in followed),
-            created=tuple(created),
+        self._look_up_tables()
+        warnings = refuse(
+            self._findings(connection, mine, server, self._followed),
+            place=f"the source {self.session.place}",
+            op="prepare",
+            pipeline=self.config.pipeline,
+        )
+        record = self._record = mine.record(server)
+        has_begun = record is not None and record.is_ready
+        if record is not None and has_begun:
+            mine.known_log(server, record)
+        else:
+            mine.require_new_log(server, record)
+        return Stream(
+            place=self.session.place,
+            server=server.system_identifier,
+            database=server.database,
+            name=self.slot.name,
+            selection=self.publication,
+            tables=tuple(table.name for table in self._followed),
+            has_begun=has_begun,
             warnings=warnings,
         )
 
-    def findings(self) -> tuple[Finding, ...]:
-        """Find what would stand in the way of `run` now. Reads only, takes no lock."""
+    @contextmanager
+    def begin(self, log_id: str) -> Iterator[Snapshot]:
+        with self._first_run(self._known).begin(log_id) as snapshot:
+            yield snapshot
+
+    def settle(self, log: LogState) -> Look:
+        registration = self._proof(log).require(self.config, "prepare")
+        self._tell_renamed(log, registration)
+        if any(table.kind == PARTITIONED and table.watched is None for table in registration.tables):
+            # Without the right to make it, the slot tells less, and a rewritten partition counts as truncated.
+            with suppress(psycopg.errors.InsufficientPrivilege):
+                watch(self.session.catalog(), self.publication, registration.tables)
+                registration = self._proof(log).require(self.config, "prepare")
+        followed = published(self.session.catalog(), self.publication)
+        sightings = look_again(self.session, followed, in_order(log.sightings))
+        return Look(registration=registration.to_text(), sightings=sightings)
+
+    def follow(self, log: LogState) -> tuple[str, ...]:
+        self._refuse_unmatched(self._tables, self._followed)
+        return self._follow(log, [one for one in self._followed if not one.is_published])
+
+    def findings(self, log: OpenLog) -> tuple[Finding, ...]:
+        """See `Source.findings`. Takes no lock."""
         connection = self.session.catalog()
-        mine = self._objects()
+        mine = self._objects(log)
         server = mine.server()
-        tables = tables_now(self.session, self.publication)
-        followed = matching(tables, self.config.tables)
-        findings = self._findings(connection, mine, server, followed)
+        self._look_up_tables()
+        findings = self._findings(connection, mine, server, self._followed)
         if errors(findings):
             return findings
         try:
             record = mine.record(server)
             if record is not None and record.is_ready:
-                mine.known_log(server, record)
-                self.slot.require_resumable(open_reader(self.config.log_url).state().place)
-                findings += self._proof(mine).findings(self.config)
-                self._refuse_unmatched(tables, followed)
+                state = mine.known_log(server, record).state()
+                self.slot.require_resumable(state.place)
+                findings += self._proof(state).findings(self.config)
+                self._refuse_unmatched(self._tables, self._followed)
             else:
-                self._first_run(mine, followed).require_rows()
+                self._first_run(mine).require_rows()
         except FatalError as error:
             return (*findings, self._as_finding(error))
         return findings
 
-    def _prove(self, mine: PipelineObjects, record: Record) -> None:
-        """That the log gets all that happened to the tables; register them as they are. Errors: `SourceError`."""
-        registration = self._proof(mine).require(self.config, "prepare")
-        self._tell_renamed(mine, record, registration)
-        if any(table.kind == PARTITIONED and table.watched is None for table in registration.tables):
-            # Without the right to make it, the slot tells less, and a rewritten partition counts as truncated.
-            with suppress(psycopg.errors.InsufficientPrivilege):
-                watch(self.session.catalog(), self.publication, registration.tables)
-                registration = self._proof(mine).require(self.config, "prepare")
-        for _ in range(_ATTEMPTS):
-            writer = open_writer(self.config.log_url)
-            writer.register(registration.to_text(), 0)
-            followed = published(self.session.catalog(), self.publication)
-            writer.see(look_again(self.session, followed, writer.sightings()))
-            with suppress(WriterFenced):
-                writer.commit(writer.state().captured_offset)
-                return
-        raise Unavailable("other captures go on with the log all the time", op="prepare", hint="It is tried again.")
+    def _look_up_tables(self) -> None:
+        self._tables = tables_now(self.session, self.publication)
+        self._followed = matching(self._tables, self.config.tables)
 
-    def _tell_renamed(self, mine: PipelineObjects, record: Record, registration: Registration) -> None:
+    @property
+    def _known(self) -> PipelineObjects:
+        if self._mine is None:
+            raise ConfigurationError("the stream was not looked at before it was prepared", op="prepare")
+        return self._mine
+
+    def _tell_renamed(self, log: LogState, registration: Registration) -> None:
         """Before they are registered as they are now: what a crash leaves untold is told by the next run. A table may
         have its former name again, and a row in the log under another.
         """
-        registered = open_reader(self.config.log_url).state().registration
-        before = () if registered is None else Registration.from_text(registered).tables
+        before = () if log.registration is None else Registration.from_text(log.registration).tables
         touched = {table.oid: table.touched for table in before}
         oids = [table.oid for table in registration.tables if touched.get(table.oid, table.touched) != table.touched]
-        if oids:
+        if oids and self._record is not None:
             connection = self.session.catalog()
             with connection.transaction():
-                mine.set_record(record)
+                self._known.set_record(self._record)
                 tell_renamed(connection, oids)
 
-    def _proof(self, mine: PipelineObjects) -> Proof:
-        registered = open_reader(self.config.log_url).state().registration
+    def _proof(self, log: LogState) -> Proof:
         connection = self.session.catalog()
         registration = (
             # A log of an older version: what was done before cannot be told any more.
             observe(connection, self.publication).registration()
-            if registered is None
-            else Registration.from_text(registered)
+            if log.registration is None
+            else Registration.from_text(log.registration)
         )
-        return prove(self.session, mine.slot.name, self.publication, self.config, registration)
+        return prove(self.session, self.slot.name, self.publication, self.config, registration)
 
-    def _objects(self) -> PipelineObjects:
+    def _objects(self, log: OpenLog) -> PipelineObjects:
         return PipelineObjects(
             session=self.session,
             slot=self.slot,
             publication=self.publication,
             pipeline=self.config.pipeline,
             log_url=self.config.log_url,
+            log=log,
         )
 
-    def _first_run(self, mine: PipelineObjects, followed: Sequence[SourceTable]) -> FirstRun:
-        return FirstRun(objects=mine, config=self.config, followed=followed, copy=self.copy, checked=self.checked)
+    def _first_run(self, mine: PipelineObjects) -> FirstRun:
+        return FirstRun(objects=mine, config=self.config, followed=self._followed)
 
     def _as_finding(self, error: FatalError) -> Finding:
         """Turn an error into a finding: one that only the publication's record, the slot or the log can show."""
@@ -216,17 +222,15 @@ class Preparation:
             if not connection.broken:
                 connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [key])
 
-    def _follow(
-        self, connection: psycopg.Connection[Any], mine: PipelineObjects, record: Record, tables: Sequence[SourceTable]
-    ) -> list[str]:
+    def _follow(self, log: LogState, tables: Sequence[SourceTable]) -> tuple[str, ...]:
         """Tables that are new. Writers are held off for the moment, so that no row falls between. The comment is
         written in the same transaction: what a crash leaves unregistered is known as ours by that.
         """
-        if not tables:
-            return []
-        publication = sql.Identifier(self.publication)
+        if not tables or self._record is None:
+            return ()
+        connection, publication = self.session.catalog(), sql.Identifier(self.publication)
         with connection.transaction():
-            mine.set_record(record)
+            self._known.set_record(self._record)
             if any(table.generated for table in tables):
                 connection.execute(
                     sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, sql.SQL(WITH_GENERATED))
@@ -236,9 +240,8 @@ class Preparation:
             )
             names = with_rows(connection, tables)
             if names:
-                relations = open_reader(self.config.log_url).state().relations
                 known = list_tables(connection, self.publication)
-                waiting = [table.name for table in tables if still_under(relations, known, table) is not None]
+                waiting = [table.name for table in tables if still_under(log.relations, known, table) is not None]
                 if waiting:
                     raise self._wrong(
                         f"has new tables with rows under names that others had, which the target has not renamed yet: "
@@ -254,7 +257,7 @@ class Preparation:
                 )
             added = sql.SQL(", ").join(sql.SQL("ONLY {}").format(table.identifier) for table in tables)
             connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, added))
-        return [f"Added {table.name} to publication {self.publication}." for table in tables]
+        return tuple(f"Added {table.name} to publication {self.publication}." for table in tables)
 
     def _refuse_unmatched(self, tables: Sequence[SourceTable], followed: Sequence[SourceTable]) -> None:
         known = {table.oid for table in followed}

@@ -15,8 +15,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
-from airflow_parallel_apply.pipeline.source.postgres.catalog import listed
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, listed, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.labels import renamed_labels
 from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe_now

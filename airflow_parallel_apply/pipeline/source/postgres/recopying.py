@@ -12,14 +12,13 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import errors, hint_of
+from airflow_parallel_apply.pipeline.model.finding import errors, hint_of, listed
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
     describe_now,
     list_tables,
-    listed,
     sends_generated,
 )
 from airflow_parallel_apply.pipeline.source.postgres.check import table_findings
@@ -31,7 +30,7 @@ from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation,
 from airflow_parallel_apply.pipeline.source.postgres.renaming import still_under
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
-from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
+from airflow_parallel_apply.pipeline.source.protocol import OpenLog, SourceChanged
 
 Name = tuple[str, str]
 _SLOT_LETTERS: Final = 12
@@ -55,7 +54,7 @@ class TablesThen:
 class Recopying:
     """Through a session of the source; its methods raise the pipeline's errors."""
 
-    def __init__(self, session: Session, config: PipelineConfig, names: Sequence[Name]) -> None:
+    def __init__(self, session: Session, config: PipelineConfig, names: Sequence[Name], log: OpenLog) -> None:
         self._session = session
         self._config = config
         self._names = tuple(dict.fromkeys(names))
@@ -67,15 +66,16 @@ class Recopying:
             publication=self._publication,
             pipeline=config.pipeline,
             log_url=config.log_url,
+            log=log,
         )
 
     def require_copyable(self) -> tuple[Relation, ...]:
         """The tables' definitions of now. Errors: `ConfigurationError` for what is in the way."""
         with self._session.errors("recopy"):
             server = self._mine.server()
-            self._require_stream(server)
+            log = self._require_stream(server)
             tables = self._find()
-            self._require_own_names(tables)
+            self._require_own_names(tables, log.state().relations)
             found = errors(table_findings(self._session.catalog(), tables, self._config.tables, server.user))
             if found:
                 what = "; ".join(finding.what for finding in found)
@@ -128,14 +128,14 @@ class Recopying:
                         names={oid: table.name for oid, table in found.items()},
                     )
 
-    def _require_stream(self, server: Server) -> None:
+    def _require_stream(self, server: Server) -> LogReader:
         record = self._mine.record(server)
         if record is None or not record.is_ready:
             raise self._wrong(
                 f"pipeline {self._config.pipeline} has no stream yet at the source {self._session.place}",
                 "Its first run copies its tables.",
             )
-        self._mine.known_log(server, record)
+        return self._mine.known_log(server, record)
 
     def _find(self) -> tuple[SourceTable, ...]:
         there = {
@@ -150,9 +150,8 @@ class Recopying:
             )
         return tuple(there[name] for name in self._names)
 
-    def _require_own_names(self, tables: Sequence[SourceTable]) -> None:
+    def _require_own_names(self, tables: Sequence[SourceTable], relations: Sequence[Relation]) -> None:
         """The copy of a table would replace, and later be renamed as, the one that had its name before."""
-        relations = open_reader(self._config.log_url).state().relations
         known = list_tables(self._session.catalog(), self._publication)
         for table in tables:
             former = None if table.is_published else still_under(relations, known, table)

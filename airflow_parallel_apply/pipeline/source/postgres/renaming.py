@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import psycopg
 
-from airflow_parallel_apply.pipeline.log.protocol import LogWriter
 from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.protocol import Definitions
 
 RENAMED_PREFIX: Final = "parallel_apply.renamed"
 _COMMENTED_BY: Final = 2
@@ -46,7 +46,7 @@ def still_under(relations: Iterable[Relation], tables: Iterable[SourceTable], ta
 
 
 def renamed_by(
-    connection: psycopg.Connection[Any], writer: LogWriter, publication: str, xid: int, content: bytes
+    connection: psycopg.Connection[Any], definitions: Definitions, publication: str, xid: int, content: bytes
 ) -> tuple[int, ...]:
     """The ids of the definitions under new names that such a message brings; none where it is not ours, or late.
 
@@ -59,26 +59,28 @@ def renamed_by(
     now = _names_now(connection, oids)
     ids = []
     for oid in oids:
-        known = writer.latest_relation("", "", oid)
+        known = definitions.latest_relation("", "", oid)
         if known is None or oid not in now or (known.schema, known.table) == now[oid]:
             continue
         schema, table = now[oid]
-        relation = renamed(connection, writer, replace(known, schema=schema, table=table, renaming=None))
-        ids.append(writer.relation_id(relation)[0])
+        relation = renamed(connection, definitions, replace(known, schema=schema, table=table, renaming=None))
+        ids.append(definitions.relation_id(relation)[0])
     return tuple(ids)
 
 
-def renamed(connection: psycopg.Connection[Any], writer: LogWriter, relation: Relation) -> Relation:
+def renamed(connection: psycopg.Connection[Any], definitions: Definitions, relation: Relation) -> Relation:
     """The definition with the renaming that it brings; the log gets the new names of the other tables.
 
     Errors: psycopg's own.
     """
     name = relation.schema, relation.table
-    known = writer.latest_relation(*name, relation.oid)
+    known = definitions.latest_relation(*name, relation.oid)
     if known is None or known.oid != relation.oid or (known.schema, known.table) == name:
         return relation
     moves = [((known.schema, known.table), name)]
-    by_name = {(other.schema, other.table): other for other in writer.latest_relations() if other.oid != relation.oid}
+    by_name = {
+        (other.schema, other.table): other for other in definitions.latest_relations() if other.oid != relation.oid
+    }
     now = _names_now(connection, [other.oid for other in by_name.values() if other.oid is not None])
     while (other := by_name.pop(moves[-1][1], None)) is not None and other.oid is not None:
         taken = now.get(other.oid)
@@ -86,7 +88,7 @@ def renamed(connection: psycopg.Connection[Any], writer: LogWriter, relation: Re
             # Dropped, or named so again meanwhile: the target's table in the way is a person's to judge.
             break
         moves.append((moves[-1][1], taken))
-        writer.relation_id(replace(other, schema=taken[0], table=taken[1], renaming=None))
+        definitions.relation_id(replace(other, schema=taken[0], table=taken[1], renaming=None))
     # With messages, the target may have been told already.
     is_certain = not can_verify(ddl_objects(connection))
     return replace(relation, renaming=Renaming(moves=tuple(moves), is_certain=is_certain))

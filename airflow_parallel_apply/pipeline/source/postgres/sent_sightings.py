@@ -11,10 +11,10 @@ import json
 from dataclasses import replace
 from typing import Final
 
-from airflow_parallel_apply.pipeline.log.protocol import LogWriter
 from airflow_parallel_apply.pipeline.model.sighting import Sighting, last_before
 from airflow_parallel_apply.pipeline.source.postgres.history import fills_of_rows, new_numbers, with_proven
 from airflow_parallel_apply.pipeline.source.postgres.shape import shape_of_row
+from airflow_parallel_apply.pipeline.source.protocol import Definitions
 
 VERSION: Final = 1
 """Version of a message's contents; messages of others are skipped, since they prove no more than their absence does."""
@@ -23,8 +23,8 @@ VERSION: Final = 1
 class SentSightings:
     """Those of one read of the slot, kept in the log. Not thread-safe."""
 
-    def __init__(self, writer: LogWriter) -> None:
-        self._writer = writer
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
         self._commit_lsn = -1
         self._here: dict[int, Sighting] = {}
         """Of the transaction that commits there, by table."""
@@ -47,8 +47,8 @@ class SentSightings:
         later = [
             replace(other, fills=_merged(made, other)) for other in self._of(shape.oid) if other.offset > made.offset
         ]
-        self._writer.see([made])
-        self._writer.see(later)
+        self._definitions.see([made])
+        self._definitions.see(later)
 
     def before(self, oid: int, commit_lsn: int) -> Sighting | None:
         """The last sighting of a table before what comes next in the transaction that commits at an LSN."""
@@ -57,7 +57,7 @@ class SentSightings:
         return last_before(self._of(oid), oid, commit_lsn)
 
     def _of(self, oid: int) -> list[Sighting]:
-        known = self._writer.sightings()
+        known = self._definitions.sightings()
         if known is not self._known:
             self._known, self._of_table = known, {}
             for sighting in known:

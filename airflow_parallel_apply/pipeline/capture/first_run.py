@@ -1,0 +1,76 @@
+"""The order of a first run, for any source: `begin`.
+
+::
+
+    tables held ─▶ stream ─▶ listed, described, registered ─▶ copy ─▶ log, captured to the snapshot ─▶ recorded as begun
+
+Nothing is captured before the log is there, and a stream that was not recorded as begun is made anew with whatever it
+holds: so a crash, or a copy that fails, leaves nothing that a later run would take for the beginning of a history.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from airflow_parallel_apply.pipeline.capture.loop import note
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, ResumePoint
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT, Relation
+from airflow_parallel_apply.pipeline.source.protocol import Preparing, Snapshot, SourceChanged, Stream
+
+
+def begin(
+    preparing: Preparing,
+    stream: Stream,
+    config: PipelineConfig,
+    *,
+    copy: Callable[[Snapshot], None] | None,
+    checked: Sequence[Relation] | None,
+) -> tuple[str, tuple[str, ...]]:
+    """The log's id, and what was made, in sentences for the user. Errors: the source's, the log's, those of `copy`."""
+    url = config.log_url
+    identity = open_reader(url).identity if log_exists(url) else _new_identity(stream)
+    with preparing.begin(identity.log_id) as snapshot:
+        if checked is not None:
+            _require_as_checked(snapshot, checked, stream, config)
+        if copy is not None:
+            copy(snapshot)
+        begin_log(url, identity, snapshot)
+    return identity.log_id, (*snapshot.made, f"Created log {identity.log_id} at {url}.")
+
+
+def begin_log(url: str, identity: LogIdentity, snapshot: Snapshot) -> None:
+    """The log goes on from the snapshot, with its definitions. Errors: `LogError`."""
+    if not log_exists(url):
+        create_log(url, identity)
+    writer = open_writer(url, expected=identity)
+    for relation in snapshot.relations:
+        writer.relation_id(relation)
+    note(writer, snapshot.look)
+    writer.commit(snapshot.offset, ResumePoint(offset=snapshot.offset))
+
+
+def _new_identity(stream: Stream) -> LogIdentity:
+    return LogIdentity(
+        log_id=uuid.uuid4().hex,
+        system_identifier=stream.server,
+        database=stream.database,
+        slot=stream.name,
+        publication=stream.selection,
+        bucket_count=BUCKET_COUNT,
+        created=datetime.now(UTC),
+    )
+
+
+def _require_as_checked(
+    snapshot: Snapshot, checked: Sequence[Relation], stream: Stream, config: PipelineConfig
+) -> None:
+    """That the stream begins with the definitions that the target was compared with. Errors: `SourceChanged`."""
+    known = {relation.name: relation for relation in checked}
+    found = {relation.name: relation for relation in snapshot.relations}
+    changed = {name for name in {*known, *found} if known.get(name) != found.get(name)}
+    if changed:
+        raise SourceChanged.in_first_run(changed, place=stream.place, pipeline=config.pipeline)

@@ -1,0 +1,75 @@
+"""Checks, and makes what is missing, before a run captures: `prepare`, for any source.
+
+The first run begins stream and log together (`first_run`). Every other one finds them there: the source proves that the
+log gets all that happened to its tables, the log keeps what they are now, and tables that are new are followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from airflow_parallel_apply.pipeline.capture.first_run import begin
+from airflow_parallel_apply.pipeline.capture.loop import note
+from airflow_parallel_apply.pipeline.capture.values import Prepared
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer, reader_if_there
+from airflow_parallel_apply.pipeline.log.protocol import WriterFenced
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.source.protocol import Preparing, Snapshot, Source
+
+_ATTEMPTS: Final = 20
+
+
+def prepare(
+    source: Source,
+    config: PipelineConfig,
+    copy: Callable[[Snapshot], None] | None = None,
+    *,
+    checked: Sequence[Relation] | None = None,
+) -> Prepared:
+    """See `Capture.prepare`. Idempotent, from wherever an earlier one ended."""
+    url = config.log_url
+    with source.preparing() as preparing:
+        stream = preparing.stream(partial(reader_if_there, url))
+        if stream.has_begun:
+            log_id, created = open_reader(url).identity.log_id, _go_on(preparing, url)
+        else:
+            if config.start is Start.COPY and copy is None:
+                raise ConfigurationError(
+                    f"the source {stream.place} is to be copied, and this step cannot copy",
+                    op="prepare",
+                    pipeline=config.pipeline,
+                    hint="Run the task capture, or use another start.",
+                )
+            log_id, created = begin(preparing, stream, config, copy=copy, checked=checked)
+    return Prepared(
+        log_id=log_id,
+        slot=stream.name,
+        publication=stream.selection,
+        tables=stream.tables,
+        created=created,
+        warnings=stream.warnings,
+    )
+
+
+def _go_on(preparing: Preparing, url: str) -> tuple[str, ...]:
+    _settle(preparing, url)
+    made = preparing.follow(open_reader(url).state())
+    if made:
+        _settle(preparing, url)
+    return made
+
+
+def _settle(preparing: Preparing, url: str) -> None:
+    """The log keeps what the tables are now. Captures go on meanwhile, which need not prepare."""
+    for _ in range(_ATTEMPTS):
+        writer = open_writer(url)
+        note(writer, preparing.settle(writer.state()))
+        with suppress(WriterFenced):
+            writer.commit(writer.state().captured_offset)
+            return
+    raise Unavailable("other captures go on with the log all the time", op="prepare", hint="It is tried again.")
