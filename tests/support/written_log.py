@@ -56,6 +56,17 @@ def make_log(url: str) -> None:
     )
 
 
+@dataclass(frozen=True)
+class Committed:
+    """A transaction as a source gives it: where its commit begins and ends."""
+
+    xid: int
+    offset: int
+    end_offset: int
+    changes: Sequence[Change]
+    time: datetime = _NOW
+
+
 def append(
     url: str,
     first_seqno: int,
@@ -66,9 +77,28 @@ def append(
     """Append and commit; the last seqno. `times`: when each transaction committed."""
     writer = open_writer(url)
     relation_id, _ = writer.relation_id(T)
+    committed = [
+        Committed(
+            xid=seqno + 1000,
+            offset=seqno * 10 + 5,
+            end_offset=seqno * 10 + 9,
+            changes=changes,
+            time=times[number] if times else _NOW,
+        )
+        for number, (seqno, changes) in enumerate(enumerate(transactions, first_seqno))
+    ]
+    writer.append(*batches(committed, first_seqno=first_seqno, relation_id=relation_id))
+    writer.commit(committed[-1].end_offset)
+    return first_seqno + len(transactions) - 1
+
+
+def batches(
+    transactions: Sequence[Committed], *, first_seqno: int, relation_id: int
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The rows of whole transactions of `T`, and the transactions, as a log's writer takes them."""
     rows: dict[str, list[object]] = {name: [] for name in ROWS.names}
-    for seqno, changes in enumerate(transactions, first_seqno):
-        for fragno, change in enumerate(changes):
+    for seqno, committed in enumerate(transactions, first_seqno):
+        for fragno, change in enumerate(committed.changes):
             statement = change.operation == "T"
             values = [] if statement else [str(change.id), None if change.operation == "D" else change.v]
             row = {
@@ -87,23 +117,24 @@ def append(
             }
             for name, value in row.items():
                 rows[name].append(value)
-    last = first_seqno + len(transactions) - 1
-    seqnos = np.arange(first_seqno, last + 1)
-    counts = [len(changes) for changes in transactions]
-    marks = [[Mark.TRUNCATE] if any(change.operation == "T" for change in changes) else [] for changes in transactions]
+    counts = [len(committed.changes) for committed in transactions]
     ended = pa.record_batch(
         {
-            "seqno": seqnos,
-            "xid": seqnos + 1000,
-            "commit_offset": seqnos * 10 + 5,
-            "end_offset": seqnos * 10 + 9,
-            "commit_time": pa.array(times or [_NOW] * len(transactions), TRANSACTIONS.field("commit_time").type),
+            "seqno": np.arange(first_seqno, first_seqno + len(transactions)),
+            "xid": [committed.xid for committed in transactions],
+            "commit_offset": [committed.offset for committed in transactions],
+            "end_offset": [committed.end_offset for committed in transactions],
+            "commit_time": pa.array(
+                [committed.time for committed in transactions], TRANSACTIONS.field("commit_time").type
+            ),
             "row_count": pa.array(counts, pa.int64()),
             "byte_count": pa.array([count * 10 for count in counts], pa.int64()),
-            "marks": pa.array(marks, pa.list_(pa.string())),
+            "marks": pa.array([_marks(committed) for committed in transactions], pa.list_(pa.string())),
         },
         schema=TRANSACTIONS,
     )
-    writer.append(pa.record_batch(rows, schema=ROWS), ended)
-    writer.commit(last * 10 + 9)
-    return last
+    return pa.record_batch(rows, schema=ROWS), ended
+
+
+def _marks(committed: Committed) -> list[Mark]:
+    return [Mark.TRUNCATE] if any(change.operation == "T" for change in committed.changes) else []

@@ -68,7 +68,7 @@ def _new_identity(stream: Stream) -> LogIdentity:
 def _require_as_checked(
     snapshot: Snapshot, checked: Sequence[Relation], stream: Stream, config: PipelineConfig
 ) -> None:
-    """That the stream begins with the definitions that the target was compared with. Errors: `SourceChanged`."""
+    """Require the definitions that the target was compared with. Errors: `SourceChanged`."""
     known = {relation.name: relation for relation in checked}
     found = {relation.name: relation for relation in snapshot.relations}
     changed = {name for name in {*known, *found} if known.get(name) != found.get(name)}

@@ -10,7 +10,9 @@ from airflow_parallel_apply.pipeline.model.offset import Offset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureStep:
-    """The changes that one step of `capture` made durable. `done`: everything at or below the asked offset is in the log."""
+    """The changes that one step of `capture` made durable. `done`: everything at or below the asked offset is in the
+    log.
+    """
 
     captured_offset: Offset
     first_seqno: int | None
@@ -23,8 +25,8 @@ class CaptureStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A prepared pipeline: what there is, and what was made for it, in sentences for the user. `warnings`: what was found that a run lives
-    with.
+    """A prepared pipeline: what there is, and what was made for it, in sentences for the user. `warnings`: what was
+    found that a run lives with.
     """
 
     log_id: str

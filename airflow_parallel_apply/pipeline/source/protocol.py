@@ -29,9 +29,9 @@ OpenLog = Callable[[], LogReader | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """The stream that a source keeps for a pipeline. `place`: where the source is, for people; `server`, `database`: which one it
-    is. `name`: of the pipeline's place in its stream. `selection`: of what says which tables are sent; empty for a
-    source that has none. `tables`: those that are followed.
+    """The stream that a source keeps for a pipeline. `place`: where the source is, for people; `server`, `database`:
+    which one it is. `name`: of the pipeline's place in its stream. `selection`: of what says which tables are sent;
+    empty for a source that has none. `tables`: those that are followed.
 
     `has_begun`: whether a first run came to its end: else it begins anew.
     """
@@ -75,7 +75,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """The place that a read has come to, between two transactions: everything that committed at or below `offset` was given.
+    """The place that a read has come to, between two transactions: everything that committed at or below `offset` was
+    given.
 
     `resume` (None: as the log has it): where the next read begins. `is_last`: the read is over, and holds nothing of
     the source any more.
@@ -99,13 +100,13 @@ class SourceChanged(Unavailable):
 
     @classmethod
     def in_first_run(cls, names: Iterable[str], *, place: str, pipeline: str) -> SourceChanged:
-        """Of tables that changed between a first run's look at them and its stream."""
+        """Name tables that changed between a first run's look at them and its stream."""
         return cls(
             f"tables of the source {place} were made, dropped or redefined while the first run began: "
             f"{listed(sorted(names))}",
             op="prepare",
             pipeline=pipeline,
-            hint="It begins anew by itself at the next try; let migrations end first.",
+            hint="The next try begins anew by itself; let migrations end first.",
         )
 
 
@@ -201,8 +202,8 @@ class Source(Protocol):
         ...
 
     def reach(self, log: LogPlace, until: Offset) -> Offset:
-        """The offset up to which to read so that everything up to another one is read. Errors: `SourceError` where the source ends below
-        it; `Unavailable` where it ends below what the log has, and may still come to that.
+        """The offset up to which to read so that everything up to another one is read. Errors: `SourceError` where the
+        source ends below it; `Unavailable` where it ends below what the log has, and may still come to that.
         """
         ...
 
@@ -222,8 +223,8 @@ class Source(Protocol):
         max_changes: int,
         step_changes: int,
     ) -> Generator[Part | Reached, None, None]:
-        """Read the next changes behind what the log has: about `max_changes`, at least one, whole transactions in commit
-        order, numbered from the log's next seqno on. `Reached` behind each about `step_changes`, and at last.
+        """Read the next changes behind what the log has: about `max_changes`, at least one, whole transactions in
+        commit order, numbered from the log's next seqno on. `Reached` behind each about `step_changes`, and at last.
 
         Moves nothing: whatever was not released is given again. It begins with what the log says of its end, and raises
         `SourceError`, before anything is given, where that is not what the source has there. Memory is bounded, however
@@ -235,8 +236,8 @@ class Source(Protocol):
 
 
 class SourceConnector(Protocol):
-    """What a source's scheme names: opens sources, and does what no run needs. Made without arguments; each call has a
-    session of its own. Errors: `Unavailable`, `ConfigurationError`.
+    """Opens the sources of one scheme, and does what no run needs. Made without arguments; each call has a session of
+    its own. Errors: `Unavailable`, `ConfigurationError`.
     """
 
     def open(self, endpoint: Endpoint, config: PipelineConfig) -> Source:
@@ -256,7 +257,9 @@ class SourceConnector(Protocol):
         ...
 
     def warnings(self, endpoint: Endpoint, pipeline: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
-        """What the pipeline's stream does to its source; `much_wal_bytes`: how much that it keeps is much."""
+        """Find harm that the pipeline's stream does to its source. `much_wal_bytes`: retained bytes that count as
+        much.
+        """
         ...
 
     def published(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:
@@ -274,8 +277,8 @@ class SourceConnector(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """The server that is the log's source now. `former`: the one that the log had; equal to `server` where nothing changed.
-    `offset`: where the source's place in its stream is; `proof`: why nothing is lost, for people.
+    """The server that is the log's source now. `former`: the one that the log had; equal to `server` where nothing
+    changed. `offset`: where the source's place in its stream is; `proof`: why nothing is lost, for people.
     """
 
     pipeline: str

@@ -10,6 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.capture import first_run
+from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
@@ -25,8 +26,8 @@ def test_the_first_run_says_what_it_made_and_the_next_makes_nothing(scene: Scene
     )
     first = scene.source().prepare()
     assert first.tables == ("public.keyless", "public.t")
-    assert [sentence.split()[1] for sentence in first.created] == ["publication", "slot", "log", "without"]
-    assert "public.keyless" in first.created[3]
+    assert [sentence.split()[1] for sentence in first.created] == ["publication", "slot", "without", "log"]
+    assert "public.keyless" in first.created[2]
     second = scene.source().prepare()
     assert second.created == ()
     assert second.log_id == first.log_id
@@ -244,7 +245,7 @@ def _replace_dsn(scene: Scene, dsn: str) -> Scene:
 def test_an_unreachable_server_is_named_without_its_password(tmp_path: Path) -> None:
     config = PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log"))
     endpoint = Endpoint(conn_id="source", url="host=127.0.0.1 port=1 user=me password=hunter2 dbname=shop")
-    source = PostgresSource(endpoint, config)
+    source = Capture(PostgresSource(endpoint, config), config)
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1/shop") as refused:
         source.prepare()
     assert "hunter2" not in str(refused.value)

@@ -30,7 +30,7 @@ from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatch,
 from airflow_parallel_apply.pipeline.source.protocol import Look, Snapshot, SourceChanged
 
 WITH_GENERATED: Final = "publish_generated_columns = stored"
-"""Where a table needs it, see `SourceTable.generated`; it holds for all tables of a publication."""
+"""Option of a publication with a table that needs it, see `SourceTable.generated`; it holds for all its tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class FirstRun:
         return tuple(made)
 
     def _definitions(self, connection: psycopg.Connection[Any]) -> tuple[Relation, ...]:
-        """The definitions with which the stream begins. `SourceChanged` if they are not of the tables that were listed."""
+        """The definitions with which the stream begins. `SourceChanged` if other tables were listed."""
         mine = self.objects
         listed_then = matching(list_tables(connection, mine.publication), self.config.tables)
         relations = describe_now(connection, mine.publication, listed_then)

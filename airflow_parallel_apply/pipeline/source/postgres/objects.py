@@ -46,8 +46,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineObjects:
-    """The objects of one pipeline at its source. `log`: opens its log, which is at `log_url`. The methods raise the drivers'
-    errors, too.
+    """The objects of one pipeline at its source. `log`: opens its log, which is at `log_url`. The methods raise the
+    drivers' errors, too.
     """
 
     session: Session

@@ -35,7 +35,7 @@ from airflow_parallel_apply.pipeline.source.postgres.written_parts import Writte
 from airflow_parallel_apply.pipeline.source.protocol import Definitions, Look, Part, Reached
 
 _READ_BYTES: Final = 384 * 2**20
-"""Of messages, about, that one read of several steps makes the server keep in its temporary files."""
+"""About how many bytes of messages one read of several steps makes the server keep in its temporary files."""
 
 
 class SlotRead:
@@ -100,7 +100,7 @@ class SlotRead:
         yield Reached(offset=reached, resume=last.point, is_last=True)
 
     def _bounded_changes(self, max_changes: int, wal_bytes: int) -> int:
-        """How many changes have about `_READ_BYTES`, by those of the last read; 0 where nothing tells."""
+        """The number of changes that have about `_READ_BYTES`, by those of the last read; 0 where nothing tells."""
         if self.message_bytes is not None:
             return int(_READ_BYTES / self.message_bytes)
         return max_changes if wal_bytes <= _READ_BYTES else 0
