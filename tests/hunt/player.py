@@ -207,9 +207,10 @@ class Player:
         run_each(self.world.servers["source"].dsn("hunt") if is_superuser else self.rig.source_dsn, step.sql)
 
     def _touch(self, step: Step) -> None:
-        """A row of a table's last definition: from here on the pipeline can know it."""
-        if not run_each(self.rig.source_dsn, step.sql):
-            self._touched.add(str(step.options["table"]))
+        """A row of a table's last definition: from here on the pipeline can know it, if one was written."""
+        with psycopg.connect(self.rig.source_dsn, autocommit=True) as connection, suppress(psycopg.Error):
+            if sum(_patient(connection, statement) for statement in step.sql):
+                self._touched.add(str(step.options["table"]))
 
     def _target(self, step: Step) -> None:
         run_each(self.rig_of_owner.target_dsn, step.sql)
@@ -250,10 +251,10 @@ def run_each(dsn: str, statements: tuple[str, ...]) -> list[str]:
     return failed
 
 
-def _patient(connection: psycopg.Connection[Any], statement: str) -> None:
-    """But not for ever: a session that the trial itself holds open may be in the way."""
+def _patient(connection: psycopg.Connection[Any], statement: str) -> int:
+    """But not for ever: a session that the trial itself holds open may be in the way. How many rows it wrote."""
     connection.execute("SET lock_timeout = '3s'")
-    connection.execute(statement)
+    return connection.execute(statement).rowcount
 
 
 def _stem(told: str) -> str:

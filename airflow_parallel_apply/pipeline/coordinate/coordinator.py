@@ -100,15 +100,15 @@ class Coordinator:
         return self._state_task.move(stop)
 
     def acknowledge(self, marker: Task, channel: int) -> CoordinatorState:
-        """A channel stands at its stop marker. `OwnershipLost` where another one does not any more, though it was
-        acknowledged: the target has lost commits.
+        """A channel stands at its stop marker. `OwnershipLost` where all have acknowledged, and not all are there: the
+        target has lost commits, before the stop was put or since.
         """
         seqno = ChannelWork.of_task(marker).last_seqno
 
         def step(state: CoordinatorState) -> tuple[CoordinatorState, list[Insert]]:
             after = state.acknowledge(channel)
-            if after.phase is Phase.DRAINED and any(at.seqno < seqno for at in self._session.target.positions()):
-                raise OwnershipLost(f"the target has lost commits: not all channels are at seqno {seqno} any more")
+            if after.phase is Phase.DRAINED and any(at.seqno != seqno for at in self._session.target.positions()):
+                raise OwnershipLost(f"the target has lost commits: not all channels are at seqno {seqno}")
             return after, []
 
         return self._state_task.move(step, delete=[marker.ref])

@@ -5,8 +5,9 @@ and plan together. A queue elsewhere does not. So the tasks of a channel may beg
 epochs that are planned no more. Positions and plan decide (law 8): whatever of the generation's tasks is free is
 deleted, and the state goes back to what the positions say; feeding then begins at the low watermark.
 
-What another lane holds meanwhile stays. Its holder cannot commit (its position is not where it was) and comes here
-itself, or the lane after it does.
+What another lane holds meanwhile stays. Where its channel lost something its holder cannot commit (the position is not
+where it was) and comes here itself, or the lane after it does. Where it lost nothing the unit is committed, perhaps
+beyond a stop that was put anew meanwhile: the channels then meet where it is.
 """
 
 from __future__ import annotations
@@ -145,6 +146,8 @@ def _channel_misfit(
     state: CoordinatorState, position: Position, works: Sequence[ChannelWork], planned: Mapping[int, Epoch]
 ) -> str | None:
     reached = position.seqno
+    if state.stop_seqno is not None and reached > state.stop_seqno:
+        return f"and its stop at {state.stop_seqno}"
     for work in works:
         if work.kind is Kind.STOP:
             if state.stop_seqno != work.last_seqno:

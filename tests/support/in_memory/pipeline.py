@@ -6,22 +6,14 @@ target, and Spark's part; time is a number that a test moves on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
-import pytest
-import tenacity
-
-from airflow_parallel_apply.pipeline.apply import channel_apply as branches_module
-from airflow_parallel_apply.pipeline.apply import retry as retry_module
 from airflow_parallel_apply.pipeline.apply.lane import Lane
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
-from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig
@@ -30,100 +22,33 @@ from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
-from airflow_parallel_apply.pipeline.model.epoch import EpochKind, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue
-from airflow_parallel_apply.pipeline.run.seeding import seeded_state
-from airflow_parallel_apply.pipeline.target.steps import Step
+from airflow_parallel_apply.pipeline.run.seeding import replanner, reviver, seeded_state
+from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.queue.memory.backend import MemoryQueue
 from airflow_parallel_apply.queue.memory.engine import Engine
-from airflow_parallel_apply.queue.model import Change, QueueError, Task
+from airflow_parallel_apply.queue.model import Task
+from tests.support.in_memory.checked import Checked, MemoryStage, TakenWhenProved
 from tests.support.in_memory.history import History
+from tests.support.in_memory.laws import Begun, Laws, failed_seqno
 from tests.support.in_memory.ledger import LedgerData, MemoryLedger
+from tests.support.in_memory.stepped import Claims, Queue, StillRenewer
 from tests.support.in_memory.target import MemoryTarget, TargetData
-from tests.support.in_memory.turns import Actor, Stepped, pause
+from tests.support.in_memory.turns import Actor, Stepped
 
 LEASE: Final = timedelta(seconds=30)
-_RUN: Final = "run"
 _TARGET_CALLS: Final = ("positions", "own", "lay_out", "take", "take_part", "leave", "discard")
 _LEDGER_CALLS: Final = ("state", "acquire", "route", "add_epochs", "epochs", "cut_plan", "count_conflict")
 
 
-class Queue(MemoryQueue):
-    """The product's queue; whoever would wait lets others have their turns instead. `on_hold` is called in the moment
-    in which a task is claimed, or held after another one.
-    """
-
-    def __init__(self, engine: Engine, on_hold: Callable[[], None] = lambda: None) -> None:
-        super().__init__(engine)
-        self._on_hold = on_hold
-
-    def claim_many(self, queues: Sequence[str], *, timeout: timedelta = timedelta(0), **options: Any) -> Any:
-        pause("claim")
-        found = super().claim_many(queues, timeout=timedelta(0), **options)
-        if found:
-            self._on_hold()
-        pause("behind claim" if found or not timeout else "idle")
-        return found
-
-    def modify(self, *, change: Sequence[Change] = (), **options: Any) -> tuple[Task, ...]:
-        pause("modify")
-        done = super().modify(change=change, **options)
-        if any(isinstance(entry.at, timedelta) for entry in change):
-            self._on_hold()
-        pause("behind modify")
-        return done
-
-    def renew(self, task: Task, **options: Any) -> Task:
-        pause("renew")
-        return super().renew(task, **options)
-
-    def tasks(self, queue: str, **options: Any) -> tuple[Task, ...]:
-        pause("tasks")
-        return super().tasks(queue, **options)
-
-
-class StillRenewer(LeaseRenewer):
-    """Renews when it is told to. A renewal waits while the lane is inside an exchange, as that of a thread does."""
-
-    is_exchanging = False
-
-    def exchange(self, role: str, step: Callable[[Task], Task | None]) -> Task | None:
-        self.is_exchanging = True
-        try:
-            return super().exchange(role, step)
-        finally:
-            self.is_exchanging = False
-
-    def renew(self) -> None:
-        if not self.is_exchanging:
-            super().renew()
-
-
-class AtOnce:
-    """An executor whose calls are done when they are submitted."""
-
-    def __init__(self, **options: object) -> None:
-        """As `ThreadPoolExecutor`."""
-
-    def submit(self, call: Callable[..., Any], *arguments: object) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(call(*arguments))
-        except (ParallelApplyError, QueueError) as error:
-            done.set_exception(error)
-        return done
-
-    def shutdown(self, **options: object) -> None:
-        """Nothing is under way."""
-
-
 class MemoryPipeline:
-    """One pipeline over a finished history. `laws` are looked at by `check`, at any moment."""
+    """One pipeline over a finished history. `laws` are looked at by `check`, and behind each commit."""
 
     def __init__(
         self,
@@ -132,6 +57,7 @@ class MemoryPipeline:
         channels: int,
         unit_bytes: int,
         in_one_database: bool,
+        fed_epochs: int = 3,
         consistency: Consistency = Consistency.CHANNEL,
         rows_at_once: int = 0,
     ) -> None:
@@ -153,21 +79,42 @@ class MemoryPipeline:
         self._in_groups: dict[int, bool] = {}
         """By generation, whose number may come again after both databases went back."""
         self.in_one_database = in_one_database
+        self._fed_epochs = fed_epochs
         self.generation = 0
         """Of the last run that opened."""
         self.actors: list[Actor] = []
         self.renewers: dict[Actor, StillRenewer] = {}
         self.is_stop_asked = False
+        self.is_calm = True
+        """Whether nothing has happened that may cost a lane its claim."""
         self.commits = 0
         self.groups = 0
-        self._reached: dict[int, int] = {}
+        self.bounds: dict[str, int] = {}
+        """By run."""
+        self._owners: dict[int, str] = {}
+        """By generation."""
+        self.laws = Laws(history, self.target, self.ledger)
 
     # --- what a test does ---
 
-    def open(self, owner: str, consistency: Consistency | None = None) -> Actor:
-        """A run's task `open` begins. `consistency`: from now on."""
+    def open(self, owner: str, *, until_seqno: int | None = None, consistency: Consistency | None = None) -> Actor:
+        """A run's task `open` begins. `until_seqno`: the run's bound, which is frozen; None: the history's end.
+        `consistency`: from now on.
+        """
         self.config = replace(self.config, consistency=consistency or self.config.consistency)
+        bound = self.history.last_seqno if until_seqno is None else until_seqno
+        self.bounds.setdefault(owner, bound)
         return self._begin(f"open of {owner}", lambda: self._open(owner))
+
+    def ask_to_stop(self) -> Actor:
+        """A person stops the last generation by command."""
+        generation = self.generation
+
+        def stop() -> None:
+            with closing(self._session()) as session:
+                self._coordinator(session, Queue(self.engine), generation, "stop").request_stop()
+
+        return self._begin("stop", stop)
 
     def lane(self, number: int) -> Actor:
         """A lane of the last run that opened begins."""
@@ -177,6 +124,9 @@ class MemoryPipeline:
 
     def move_time(self, seconds: float, *, stalled: Actor | None = None) -> None:
         """Time goes by; all but a stalled actor's leases are renewed meanwhile, every third of a lease."""
+        running = [(actor, renewer) for actor, renewer in self.renewers.items() if actor.is_running]
+        if any(actor is stalled or renewer.is_exchanging for actor, renewer in running):
+            self.is_calm = False
         third = LEASE.total_seconds() / 3
         while seconds > 0:
             self.now += timedelta(seconds=min(seconds, third))
@@ -190,7 +140,7 @@ class MemoryPipeline:
         self.target.restore(backup[0])
         if self.in_one_database:
             self.restore_ledger(backup)
-        self._reached.clear()
+        self.laws.forget_positions()
 
     def restore_ledger(self, backup: tuple[TargetData, LedgerData]) -> None:
         """The ledger's database goes back to an earlier state of itself."""
@@ -198,6 +148,14 @@ class MemoryPipeline:
 
     def backup(self) -> tuple[TargetData, LedgerData]:
         return self.target.copy(), self.ledger.copy()
+
+    def lose_the_queue(self) -> None:
+        """As a queue does that is started anew without its files."""
+        queue = MemoryQueue(self.engine)
+        for found in queue.queue_stats():
+            for task in queue.tasks(found.queue):
+                queue.modify(claimant=task.claimant or "nobody", delete=[task.ref])
+        self.laws.forget_states()
 
     def state(self) -> CoordinatorState | None:
         """Of the last generation; None where its tasks are gone."""
@@ -207,32 +165,36 @@ class MemoryPipeline:
     def seqnos(self) -> list[int]:
         return [at.seqno for at in self.target.positions]
 
-    # --- the laws ---
+    def next_keys(self, channel: int) -> list[int]:
+        """Those that the log changes in a channel behind its position, in order."""
+        positions = self.target.positions
+        at = positions[channel % len(positions)]
+        rows = (row for row in self.history.rows if row.seqno > at.seqno)
+        return list(dict.fromkeys(row.id for row in rows if row.bucket * len(positions) // BUCKET_COUNT == at.channel))
+
+    @property
+    def is_merging(self) -> bool:
+        state = self.state()
+        return state is not None and state.merging is not None
 
     def check(self) -> None:
-        """What is true at every moment."""
-        assert self.target.rows == self.history.rows_at(self.seqnos), "rows are not those of the positions (law 3)"
-        for at in self.target.positions:
-            assert at.seqno >= self._reached.get(at.channel, at.seqno), "a position went back (law 3)"
-            self._reached[at.channel] = at.seqno
-        low, high = min(self.seqnos, default=-1), max(self.seqnos, default=-1)
-        for epoch in self.ledger.plan:
-            if epoch.kind is EpochKind.SERIAL:
-                is_passed_by_all = low >= epoch.first_seqno or high < epoch.first_seqno
-                assert is_passed_by_all, f"a channel is past the serial epoch {epoch.number}, another before (law 2)"
-        assert high <= self.history.last_seqno, "a channel is beyond the run's bound (law 11)"
+        """The laws of every moment."""
+        self.laws.require(self.generation, self.state(), bound=max(self.bounds.values(), default=-1))
 
-    def check_commit(self, unit: Unit, began: CoordinatorState | None) -> None:
-        """What is true of each commit. `began`: the state when its first task was claimed."""
+    def check_commit(self, unit: Unit, begun: Begun) -> None:
+        """The laws of a commit, and of the moment behind it."""
         self.commits += 1
-        failure = None if began is None else began.failure
-        assert failure is None or unit.after_seqno < failure.seqno, (
-            f"seqno {unit.after_seqno + 1} was begun behind a failure at {failure and failure.seqno} (law 4)"
-        )
-        if self._in_groups[unit.generation]:
-            assert len(set(self.seqnos)) == 1, "a transaction of the source is visible in part (law 4, epoch)"
-            self.groups += 1
+        in_groups = self._in_groups[unit.generation]
+        self.groups += in_groups
         self.check()
+        self.laws.require_of_commit(
+            unit, begun, self._state_of(unit.generation), self._heads(unit.generation), in_groups=in_groups
+        )
+
+    def begun(self, generation: int) -> Begun:
+        """As it is in this moment."""
+        failed = failed_seqno(self._heads(generation), self.seqnos)
+        return Begun(state=self._state_of(generation), failed_seqno=failed)
 
     # --- what actors run ---
 
@@ -241,20 +203,26 @@ class MemoryPipeline:
         self.actors.append(actor)
         return actor
 
+    def _heads(self, generation: int) -> list[Task]:
+        queue, names = MemoryQueue(self.engine), self._names(generation)
+        return [head for number in range(self.config.channels) for head in queue.tasks(names.channel(number), limit=1)]
+
     def _state_of(self, generation: int) -> CoordinatorState | None:
         names = self._names(generation)
         found = MemoryQueue(self.engine).tasks(names.coordinator, ids=[names.coordinator_id])
         return CoordinatorState.from_json(found[0].value) if found else None
 
-    def _session(self, began: Callable[[], CoordinatorState | None] = lambda: None) -> PipelineSession:
+    def _session(self, claims: Claims | None = None) -> PipelineSession:
         ledger = MemoryLedger(self.ledger, pipeline="p", clock=lambda: self.now)
         planned = ledger.is_planned if self.in_one_database else (lambda unit: True)
-        target = _Checked(MemoryTarget(self.target, require_planned=planned), self, began)
+        target = Stepped(
+            Checked(MemoryTarget(self.target, require_planned=planned), self.check_commit, claims),
+            before=(*_TARGET_CALLS, "commit"),
+            behind=("own", "lay_out", "take", "take_part", "commit"),
+        )
         return PipelineSession(
             ledger=Stepped(ledger, before=_LEDGER_CALLS, behind=("acquire", "route", "add_epochs")),
-            target=Stepped(
-                target, before=(*_TARGET_CALLS, "commit"), behind=("own", "lay_out", "take", "take_part", "commit")
-            ),
+            target=TakenWhenProved(target, claims),
             is_one_database=self.in_one_database,
         )
 
@@ -262,16 +230,17 @@ class MemoryPipeline:
         return Names(pipeline="p", generation=generation)
 
     def _open(self, owner: str) -> None:
-        log, last = self.history.log, self.history.last_seqno
+        log, last = self.history.log, self.bounds[owner]
         with closing(self._session()) as session:
             tasks = PipelineQueue(Queue(self.engine), pipeline="p")
             taken = session.acquire(log_id="log", owner=owner, lease=LEASE, above=tasks.highest_generation())
             session.route(taken.generation, log_id="log", routing=Routing(channels=self.config.channels))
-            session.ledger.freeze_run(_RUN, until_offset=last * 10 + 9)
-            session.ledger.settle_run(_RUN, last)
+            session.ledger.freeze_run(owner, until_offset=_offset(last))
+            session.ledger.settle_run(owner, last)
             session.ledger.cut_plan(last, session.target.positions(), generation=taken.generation)
             extend_plan(log, session, self.config, generation=taken.generation)
             state = seeded_state(session, self.config, last)
+            self._owners[taken.generation] = owner
             self._in_groups[taken.generation] = state.in_groups
             if low_watermark(session.target.positions()) < last:
                 coordinator = self._coordinator(session, tasks.queue, taken.generation, owner)
@@ -281,25 +250,32 @@ class MemoryPipeline:
             self.generation, self.is_stop_asked = taken.generation, False
 
     def _coordinator(self, session: PipelineSession, queue: Any, generation: int, claimant: str) -> Coordinator:
+        owner = self._owners[generation]
+        opened = OpenedRun(
+            pipeline="p", run_id=owner, generation=generation, log_id="log",
+            until_offset=str(_offset(self.bounds[owner])),
+            until_seqno=self.bounds[owner], nothing_to_do=False, lanes=2, coordinator_state={},
+        )  # fmt: skip
+
         def replan(until_seqno: int | None) -> None:
-            if session.ledger.run_bounds(_RUN) is None:
-                session.ledger.freeze_run(_RUN, until_offset=self.history.last_seqno * 10 + 9)
-            session.ledger.settle_run(_RUN, self.history.last_seqno)
-            extend_plan(self.history.log, session, self.config, generation=generation)
+            if session.ledger.run_bounds(owner) is None:
+                session.ledger.freeze_run(owner, until_offset=_offset(self.bounds[owner]))
+            replanner(opened, session, self.config, self.history.log)(until_seqno)
 
         return Coordinator(
             queue,
             session,
             self._names(generation),
             claimant=claimant,
-            limits=FeedLimits(epochs=3, groups=self._groups),
+            limits=FeedLimits(epochs=self._fed_epochs, groups=self._groups),
+            revive=reviver(opened, session, self.config, PipelineQueue(queue, pipeline="p"), replan),
             replan=replan,
         )
 
     def _lane(self, actor: Actor, number: int, generation: int) -> LaneReport:
         claimant = f"{actor.name} {id(actor)}"
-        began: dict[str, CoordinatorState | None] = {}
-        queue = Queue(self.engine, lambda: began.update(claim=self._state_of(generation)))
+        claims = Claims(begun=lambda: self.begun(generation), clock=lambda: self.now)
+        queue = Queue(self.engine, claims)
         report = LaneReport(lane=number, generation=generation)
         lost: list[str] = []
         renewing = MemoryLedger(self.ledger, pipeline="p", clock=lambda: self.now)
@@ -311,7 +287,7 @@ class MemoryPipeline:
             on_lost=lost.append,
         )
         self.renewers[actor] = renewer
-        with closing(self._session(lambda: began.get("claim"))) as session:
+        with closing(self._session(claims)) as session:
             context = LaneContext(
                 config=self.config,
                 routing=session.ledger.routing(),
@@ -319,7 +295,7 @@ class MemoryPipeline:
                 coordinator=self._coordinator(session, queue, generation, claimant),
                 session=session,
                 log=self.history.log,
-                stage=_Stage(session.target, self),
+                stage=MemoryStage(session.target, self.history),
                 renewer=renewer,
                 signals=LaneSignals(
                     stop_requested=lambda: self.is_stop_asked, cancelled=lambda: False, report=lambda report: None
@@ -331,44 +307,5 @@ class MemoryPipeline:
         return report
 
 
-class _Checked:
-    """A target after each of whose commits the laws are looked at."""
-
-    def __init__(
-        self, inner: MemoryTarget, pipeline: MemoryPipeline, began: Callable[[], CoordinatorState | None]
-    ) -> None:
-        self._inner = inner
-        self._pipeline = pipeline
-        self._began = began
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
-        self._inner.commit(unit, steps)
-        self._pipeline.check_commit(unit, self._began())
-
-
-class _Stage:
-    """Staging by the target itself."""
-
-    def __init__(self, target: Any, pipeline: MemoryPipeline) -> None:
-        self._target = target
-        self._pipeline = pipeline
-
-    def stage(self, unit: Unit) -> StagedUnit:
-        pause("stage")
-        staged: StagedUnit = self._target.stage(unit, self._pipeline.history.rows)
-        return staged
-
-    def cancel(self) -> None:
-        """Stages run in one piece."""
-
-    def close(self) -> None:
-        """Holds nothing."""
-
-
-def without_threads(patch: pytest.MonkeyPatch) -> None:
-    """Lanes of this process stage at once, and where they would sleep others have their turns."""
-    patch.setattr(branches_module, "ThreadPoolExecutor", AtOnce)
-    patch.setattr(retry_module, "Retrying", partial(tenacity.Retrying, sleep=lambda seconds: pause("retry")))
+def _offset(seqno: int) -> int:
+    return seqno * 10 + 9

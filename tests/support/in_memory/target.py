@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Final
 
 import pyarrow as pa
 
@@ -34,6 +35,9 @@ from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Step, Tr
 
 Rows = dict[int, str | None]
 """By key."""
+
+REFUSED: Final = "is refused by the target"
+"""What the error of a poisoned key says."""
 
 _names = count()
 
@@ -318,7 +322,7 @@ class MemoryTarget:
 
     def _require_row(self, rows: Rows, key: int, operation: str) -> None:
         if key in self._data.poison:
-            raise TargetError(f"key {key} is refused", table="public.t")
+            raise TargetError(f"key {key} {REFUSED}", table="public.t")
         if (key in rows) is (operation == Operation.INSERT):
             raise AssertionError(f"{operation} of key {key}, which is {'there' if key in rows else 'not there'}")
 

@@ -73,8 +73,6 @@ class ChannelCommitter:
     def complete(self, done: Batch, staged: StagedUnit | None, following: Batch | None) -> Batch | None:
         if staged is not None:
             self._commit(staged)
-        if following is not None and self._is_held_up(following):
-            following = None
         return self._finish(done, following)
 
     def meet(self, batch: Batch, error: FatalError) -> bool:
@@ -90,11 +88,6 @@ class ChannelCommitter:
     def _behind(self, task: Task, limit: int) -> list[Task]:
         waiting = self._context.queue.tasks(self._context.names.channel(self._claim.channel), limit=limit)
         return [found for found in waiting if (found.sequence or 0) > (task.sequence or 0)]
-
-    def _is_held_up(self, batch: Batch) -> bool:
-        """True if branches that are taken together may not begin now: behind a failure, or while channels merge."""
-        first = (ChannelWork.of_task(task).first_seqno for task in batch.tasks)
-        return self._context.coordinator.state().holds_up(first)
 
     def _commit(self, staged: StagedUnit) -> None:
         with self._context.report.time("commit"):
@@ -133,6 +126,6 @@ class ChannelCommitter:
         if self._context.exchange(finish) is not None:
             return following
         if following is not None:
-            # A failure was recorded just before.
+            # It is held up: behind a failure, or while the channels merge.
             self._context.retrying(self._context.target.leave)
         return None
