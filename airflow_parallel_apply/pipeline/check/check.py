@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_parallel_apply.pipeline.capture.open import open_capture
+from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.check.open import type_findings
@@ -24,6 +25,7 @@ from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, errors
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
+from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 from airflow_parallel_apply.queue.open import is_service, look_at_queue
 
@@ -107,7 +109,7 @@ def _target_findings(
     with closing(open_pipeline(target, config.pipeline)) as session:
         writing = session.target
         # Who may not look into the schema cannot be told either whether the pipeline is in it.
-        general = errors(writing.findings((), channels=config.channels, require_empty=False))
+        general = errors(writing.findings(Expectation(channels=config.channels)))
         is_closed = any(finding.where.startswith("schema ") for finding in general)
         state = session.ledger.state() if not is_closed else None
         is_new = state is None and not is_closed
@@ -118,19 +120,21 @@ def _target_findings(
         makes_tables = copies and config.create_tables
         findings = (
             *(() if is_closed or makes_tables else type_findings(config, source, target, relations, expected=expected)),
-            *writing.findings(
-                expected,
-                channels=config.channels,
-                require_empty=is_to_be_empty,
-                may_lack_tables=makes_tables,
+            *findings_at(
+                writing,
+                config,
+                Expectation(
+                    channels=config.channels,
+                    tables=tuple(expected),
+                    settled=() if state is None else settled_at_target(config, relations, writing.positions()),
+                    altered=tuple(relations) if config.ddl is DdlPolicy.APPLY else (),
+                    followed=names_of(relations),
+                    renames=config.ddl is DdlPolicy.APPLY,
+                    are_empty=is_to_be_empty,
+                    may_lack_tables=makes_tables,
+                ),
             ),
         )
-        if not is_closed:
-            findings += writing.place_findings(relations, alters=config.ddl is DdlPolicy.APPLY)
-        if state is not None:
-            findings += writing.computation_findings(settled_at_target(config, relations, writing.positions()))
-        if config.ddl is DdlPolicy.APPLY and not is_closed:
-            findings += writing.ddl_findings(relations)
         if copies:
             findings += copy_findings(config, source, target, relations)
         if state is None or not log_exists(config.log_url):

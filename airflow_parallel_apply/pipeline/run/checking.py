@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from airflow_parallel_apply.pipeline.capture.capture import Capture
+from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.directory import directory_findings
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
@@ -14,6 +15,7 @@ from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.model.finding import Finding, refuse
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
+from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of, require_applicable
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _logger = logging.getLogger(__name__)
@@ -26,11 +28,14 @@ def check_run(config: PipelineConfig, capture: Capture, target: Target, *, sourc
     warnings = refuse(capture.findings(), place=f"the source {source_place}", op="open", pipeline=pipeline)
     relations = capture.source.relations()
     expected = expected_at_target(config, relations)
-    placed = target.place_findings(relations, alters=config.ddl is DdlPolicy.APPLY)
-    warnings += refuse(placed, place="the target", op="open", pipeline=pipeline)
-    settled = settled_at_target(config, relations, target.positions())
-    warnings += refuse(target.computation_findings(settled), place="the target", op="open", pipeline=pipeline)
-    warnings += target.require_applicable(expected, channels=config.channels, require_empty=False)
+    looked_for = Expectation(
+        channels=config.channels,
+        tables=expected,
+        settled=settled_at_target(config, relations, target.positions()),
+        followed=names_of(relations),
+        renames=config.ddl is DdlPolicy.APPLY,
+    )
+    warnings += require_applicable(findings_at(target, config, looked_for), op="open", pipeline=pipeline)
     check_routing(routing_of(config, target.colocation(config.tables)), expected)
     tell(warnings)
 

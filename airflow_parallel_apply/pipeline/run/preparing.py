@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.capture.values import CaptureStep, Prepared
+from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
@@ -33,6 +34,7 @@ from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_en
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
 from airflow_parallel_apply.pipeline.source.open import source_connector
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
+from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
 from airflow_parallel_apply.queue.open import prepare_queue
 
 _logger = logging.getLogger(__name__)
@@ -120,8 +122,9 @@ def _try_to_prepare(
         else:
             require_empty = first and config.start is Start.EMPTY
             relations = relations if first else expected_at_target(config, relations)
-            warnings = writing.target.require_applicable(
-                relations, channels=config.channels, require_empty=require_empty
+            looked_for = Expectation(channels=config.channels, tables=tuple(relations), are_empty=require_empty)
+            warnings = require_applicable(
+                findings_at(writing.target, config, looked_for), op="prepare", pipeline=config.pipeline
             )
         routing = routing_of(config, writing.target.colocation(config.tables))
         check_routing(routing, relations)

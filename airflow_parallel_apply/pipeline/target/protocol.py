@@ -19,9 +19,10 @@ from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.loading import Loader
 from airflow_parallel_apply.pipeline.target.relations import Relations
-from airflow_parallel_apply.pipeline.target.steps import Step
+from airflow_parallel_apply.pipeline.target.steps import Capability, Step
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
@@ -52,6 +53,11 @@ class TargetIdentity:
 class Target(Protocol):
     """One pipeline's target. One instance serves one thread; sessions are named after pipeline, channel and token."""
 
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """The steps that `commit` takes, beside `Merge`."""
+        ...
+
     # --- set-up ---
     def is_installed(self) -> bool:
         """Whether the schema `parallel_apply` with this pipeline's tables is there; reads only."""
@@ -69,32 +75,10 @@ class Target(Protocol):
         """
         ...
 
-    def require_applicable(
-        self, relations: Sequence[Relation], *, channels: int, require_empty: bool
-    ) -> tuple[Finding, ...]:
-        """Refuse by name what cannot be applied: missing table, column or privilege; rows where `require_empty`. All in
-        one `TargetError`. Returns what should be known all the same.
+    def findings(self, expected: Expectation) -> tuple[Finding, ...]:
+        """Everything at the target that is otherwise than a pipeline expects, errors and warnings: server, role,
+        tables. Reads only.
         """
-        ...
-
-    def findings(
-        self, relations: Sequence[Relation], *, channels: int, require_empty: bool, may_lack_tables: bool = False
-    ) -> tuple[Finding, ...]:
-        """All that `require_applicable` would refuse, and what should be known; reads only."""
-        ...
-
-    def ddl_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
-        """What the role lacks to change these tables' definitions, as warnings; reads only."""
-        ...
-
-    def place_findings(self, relations: Sequence[Relation], *, alters: bool) -> tuple[Finding, ...]:
-        """Find followed tables that are parts of another of them here, and schemas that the role may not use, whatever
-        DDL is on its way. `relations`: all of them. `alters`: also schemas in which it could give no table a new name.
-        """
-        ...
-
-    def computation_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
-        """Of tables that are as the source has them: columns that both sides compute, not by the same expression."""
         ...
 
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:

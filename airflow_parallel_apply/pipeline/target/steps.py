@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -61,3 +62,12 @@ class Redefine:
 
 
 Step: TypeAlias = Merge | Truncate | Statement | Replay | Redefine
+
+
+class Capability(StrEnum):
+    """What a target can do beside merging, as steps. Asked for another one, it refuses with a `PlanError`."""
+
+    TRUNCATE = "truncate"
+    REPLAY = "replay"
+    DEFINE = "define"
+    """Run DDL text, and bring tables to newer definitions: `Statement` and `Redefine`."""

@@ -20,7 +20,7 @@ from tests.support.rig import Rig, execute
 _TABLE = "CREATE TABLE t (id integer PRIMARY KEY, b integer, g integer GENERATED ALWAYS AS ({}) STORED)"
 _ROWS = "INSERT INTO t (id, b) SELECT i, i FROM generate_series(1, 40) i"
 _STATEMENT = re.compile(r'ALTER TABLE "public"."t" (?:ALTER COLUMN "g" SET EXPRESSION AS \(\(.*?\)\)|DROP COLUMN "g")')
-_OTHERWISE = r"computes the column otherwise than the source: public\.t1? has it as integer as \(b \* 3\)"
+_OTHERWISE = r"computes the column by another expression than the source: public\.t1? has it as integer as \(b \* 3\)"
 
 
 def follow(rig: Rig, run: Callable[[], object], *, match: str = _OTHERWISE) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import psycopg
@@ -12,6 +12,8 @@ import pytest
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
+from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Statement, Truncate
 from tests.integration.target.conftest import Scene
 from tests.support.log_rows import Row, in_order
@@ -162,12 +164,17 @@ def test_replay_names_the_change_that_the_target_refuses(scene: Scene, accounts:
         scene.target.commit(scene.unit(8), [truncate])
 
 
+def require(target: Target, tables: Iterable[Relation], *, channels: int = 1, are_empty: bool = False) -> None:
+    expected = Expectation(channels=channels, tables=tuple(tables), are_empty=are_empty)
+    require_applicable(target.findings(expected), op="check")
+
+
 def test_check_accepts_what_can_be_applied(scene: Scene, add_table: AddTable) -> None:
     scene.run("CREATE TABLE t (id int PRIMARY KEY, v text, extra int NOT NULL DEFAULT 1, UNIQUE (id, v))")
     scene.run("CREATE TABLE h (v text)")
     add_table(1, "t", "id v", key="id")
     add_table(2, "h", "v")
-    scene.target.require_applicable(list(scene.relations.values()), channels=8, require_empty=True)
+    require(scene.target, scene.relations.values(), channels=8, are_empty=True)
 
 
 def test_check_lists_all_findings_in_one_error(scene: Scene, add_table: AddTable) -> None:
@@ -183,7 +190,7 @@ def test_check_lists_all_findings_in_one_error(scene: Scene, add_table: AddTable
     add_table(3, "keyless", "id", key="id")
     add_table(5, "parent", "id", key="id")
     with pytest.raises(TargetError) as caught:
-        scene.target.require_applicable(list(scene.relations.values()), channels=2, require_empty=True)
+        require(scene.target, scene.relations.values(), channels=2, are_empty=True)
     text = str(caught.value)
     for expected in (
         "public.absent is missing",
@@ -194,8 +201,8 @@ def test_check_lists_all_findings_in_one_error(scene: Scene, add_table: AddTable
         assert expected in text
     parent = [scene.relations[5]]
     with pytest.raises(TargetError, match=r"public\.parent has rows"):
-        scene.target.require_applicable(parent, channels=1, require_empty=True)
-    scene.target.require_applicable([scene.relations[5]], channels=1, require_empty=False)
+        require(scene.target, parent, are_empty=True)
+    require(scene.target, parent)
 
 
 def test_check_names_missing_privileges(scene: Scene, add_table: AddTable) -> None:
@@ -204,7 +211,7 @@ def test_check_names_missing_privileges(scene: Scene, add_table: AddTable) -> No
     scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="reader")
     try:
         with pytest.raises(TargetError, match=r"public\.t: the role has no privilege DELETE, TRUNCATE, UPDATE"):
-            scene.another().target.require_applicable(list(scene.relations.values()), channels=1, require_empty=False)
+            require(scene.another().target, scene.relations.values())
     finally:
         scene.opened[-1].close()
         scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="postgres")

@@ -23,15 +23,16 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
-from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Operation, Relation
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Operation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedTable, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
-from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Step, Truncate
+from airflow_parallel_apply.pipeline.target.steps import Capability, Merge, Replay, Step, Truncate
 
 Rows = dict[int, str | None]
 """By key."""
@@ -120,6 +121,10 @@ class MemoryTarget:
         """End the session: its next call is told so, and the one after that has a new one."""
         self._is_ended = True
 
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset({Capability.TRUNCATE, Capability.REPLAY})
+
     # --- set-up ---
 
     def is_installed(self) -> bool:
@@ -134,23 +139,7 @@ class MemoryTarget:
     def drop(self, *, force: bool) -> Removal:
         raise NotImplementedError
 
-    def require_applicable(
-        self, relations: Sequence[Relation], *, channels: int, require_empty: bool
-    ) -> tuple[Finding, ...]:
-        return ()
-
-    def findings(
-        self, relations: Sequence[Relation], *, channels: int, require_empty: bool, may_lack_tables: bool = False
-    ) -> tuple[Finding, ...]:
-        return ()
-
-    def ddl_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
-        return ()
-
-    def place_findings(self, relations: Sequence[Relation], *, alters: bool) -> tuple[Finding, ...]:
-        return ()
-
-    def computation_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+    def findings(self, expected: Expectation) -> tuple[Finding, ...]:
         return ()
 
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
@@ -286,7 +275,7 @@ class MemoryTarget:
                 case Replay(batches):
                     self._replay(rows, batches())
                 case _:
-                    raise NotImplementedError(f"{step} in memory")
+                    raise PlanError(f"{step} in memory")
         self._data.rows = rows
         for at in held:
             self._data.positions[at.channel] = replace(at, seqno=unit.last_seqno)

@@ -41,7 +41,8 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, refuse
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
-from airflow_parallel_apply.pipeline.target.postgres.check import require_applicable, require_that_empty
+from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
+from airflow_parallel_apply.pipeline.target.postgres.check import require_that_empty, target_findings
 from airflow_parallel_apply.pipeline.target.postgres.copying import needs_care
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
@@ -109,9 +110,9 @@ class InitialCopy:
             definitions = self._definitions(connection)
             make_tables(connection, definitions)
             make_rest(connection, definitions)
-            warnings = require_applicable(
-                self._writing, self._relations, channels=self._config.channels, require_empty=True
-            )
+            looked_for = Expectation(channels=self._config.channels, tables=tuple(self._relations), are_empty=True)
+            found = target_findings(self._writing, looked_for)
+            warnings = require_applicable(found, op="copy", pipeline=self._config.pipeline)
             raise psycopg.Rollback
         return warnings
 

@@ -53,7 +53,8 @@ from airflow_parallel_apply.pipeline.model.position import all_equal, low_waterm
 from airflow_parallel_apply.pipeline.source.postgres.recopying import Recopying, TablesThen
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
-from airflow_parallel_apply.pipeline.target.postgres.check import nested_findings, require_applicable
+from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
+from airflow_parallel_apply.pipeline.target.postgres.check import target_findings
 from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
@@ -141,10 +142,13 @@ class Recopy:
                 "the target does not compute generated columns as the source does",
                 f"Run {'; '.join(left)} at the target, then recopy again.",
             )
-        require_applicable(self._writing, relations, channels=max(state.channels, 1), require_empty=False)
+        looked_for = Expectation(
+            channels=max(state.channels, 1), tables=tuple(relations), followed=self._recopying.followed()
+        )
+        found = target_findings(self._writing, looked_for)
+        require_applicable(found, op="recopy", pipeline=self._config.pipeline)
         with self._writing.transaction("recopy") as connection:
             found = copy_findings(self._writing, connection, relations, create_tables=False)
-        found += nested_findings(self._writing, self._recopying.followed())
         refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)
         self._require_no_renaming(relations)
 

@@ -18,10 +18,11 @@ from airflow_parallel_apply.pipeline.model.finding import (
     general_findings,
     hint_of,
     new_finding,
-    refuse,
 )
+from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
 from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import MOST_COLUMNS
@@ -31,6 +32,7 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     guard_findings,
     privilege_findings,
     schema_findings,
+    standing_findings,
     table_name,
 )
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
@@ -55,22 +57,6 @@ _FITS: Final = {
 }
 
 
-def require_applicable(
-    session: Session, relations: Sequence[Relation], *, channels: int, require_empty: bool
-) -> tuple[Finding, ...]:
-    """See `Target.check`: refuses with all findings that are errors."""
-    findings = find_trouble(session, relations, channels=channels, require_empty=require_empty)
-    refused = errors(findings)
-    if any(finding.is_table for finding in refused):
-        text = "; ".join(finding.what for finding in sorted(refused, key=lambda finding: not finding.is_table))
-        raise TargetError(
-            f"the target cannot take these tables: {text}",
-            op="check",
-            hint=f"Change the target, exclude the tables, or use one channel where that is named. {hint_of(refused)}",
-        )
-    return refuse(findings, place="the target", op="check")
-
-
 def require_that_empty(connection: Connection, tables: Sequence[TargetTable]) -> None:
     """Errors: `TargetError` with all tables that have rows; psycopg's own."""
     refused = list(_row_findings(connection, tables))
@@ -79,55 +65,59 @@ def require_that_empty(connection: Connection, tables: Sequence[TargetTable]) ->
         raise TargetError(f"the target cannot take these tables: {text}", op="check", hint=hint_of(refused))
 
 
-def find_trouble(
-    session: Session,
-    relations: Sequence[Relation],
-    *,
-    channels: int,
-    require_empty: bool,
-    may_lack_tables: bool = False,
-) -> tuple[Finding, ...]:
-    """Everything about the server, the role, and the tables that are to take `relations`."""
+def target_findings(session: Session, expected: Expectation) -> tuple[Finding, ...]:
+    """See `Target.findings`. Errors: the pipeline's."""
     with session.transaction("check") as connection:
         server = _server(connection, session)
         findings = list(_server_findings(server, session.schema))
         if shares_sessions(connection, session.another):
             findings.append(_finding("connection", POOLER_FOUND, note=POOLER_HINT))
-        there = find_tables(connection, relations, schema=session.schema)
-        for relation, table in zip(relations, there, strict=True):
+        there = find_tables(connection, expected.tables, schema=session.schema)
+        for relation, table in zip(expected.tables, there, strict=True):
             findings += _width_findings(relation, table)
-            if table is None and relation.columns and not may_lack_tables:
+            if table is None and relation.columns and not expected.may_lack_tables:
                 findings.append(_missing(connection, relation))
         tables = [table for table in there if table is not None]
         for table in tables:
             findings += _column_findings(table)
             findings += _type_findings(table)
-            findings += _key_findings(table, channels)
+            findings += _key_findings(table, expected.channels)
         findings += computation_findings(connection, session, tables)
-        findings += schema_findings(connection, session, relations, alters=False)
+        findings += schema_findings(connection, session, names_of(expected.tables), alters=False)
         findings += privilege_findings(connection, session, tables, server["role"])
         findings += guard_findings(connection, session, tables, server["role"])
-        if require_empty and not errors(findings):
+        if server["can_use_schema"] or not server["has_schema"]:
+            findings += _standing_findings(connection, session, expected)
+        if expected.are_empty and not errors(findings):
             findings += _row_findings(connection, tables)
-    return tuple(findings)
+    return tuple(dict.fromkeys(findings))
 
 
-def nested_findings(session: Session, names: Sequence[tuple[str, str]]) -> tuple[Finding, ...]:
-    """Find followed tables (schema, name) that at the target are partitions of another of them, which would then hold
-    the rows of both. Errors: the pipeline's.
+def _standing_findings(connection: Connection, session: Session, expected: Expectation) -> Iterator[Finding]:
+    """Whatever form the tables are expected in."""
+    yield from _nested_findings(connection, session, expected.followed)
+    yield from schema_findings(connection, session, expected.followed, alters=expected.renames)
+    settled = find_tables(connection, expected.settled, schema=session.schema)
+    yield from computation_findings(connection, session, [table for table in settled if table is not None])
+    if expected.altered:
+        yield from owner_findings(connection, session, expected.altered)
+        yield from standing_findings(connection, session, expected.altered)
+
+
+def _nested_findings(
+    connection: Connection, session: Session, followed: Sequence[tuple[str, str]]
+) -> Iterator[Finding]:
+    """Find followed tables that at the target are partitions of another of them, which would then hold the rows of
+    both.
     """
-    values = {"schemas": [schema for schema, _ in names], "tables": [table for _, table in names]}
-    with session.errors("check"):
-        rows = session.connection().execute(session.sql("check", "nested"), values).fetchall()
-    return tuple(
-        _finding(
+    values = {"schemas": [schema for schema, _ in followed], "tables": [table for _, table in followed]}
+    for schema, table, root_schema, root in connection.execute(session.sql("check", "nested"), values).fetchall():
+        yield _finding(
             f"{schema}.{table}",
             f"{schema}.{table} is a partition of {root_schema}.{root} at the target, and both are followed",
             f"ALTER TABLE {quoted(root_schema, root)} DETACH PARTITION {quoted(schema, table)}",
             note="At the source it is a table of its own.",
         )
-        for schema, table, root_schema, root in rows
-    )
 
 
 def _server(connection: Connection, session: Session) -> dict[str, Any]:

@@ -48,12 +48,12 @@ def privilege_findings(
 
 
 def schema_findings(
-    connection: Connection, session: Session, relations: Sequence[Relation], *, alters: bool
+    connection: Connection, session: Session, tables: Sequence[tuple[str, str]], *, alters: bool
 ) -> Iterator[Finding]:
-    """Schemas of these tables that the role may not use; with `alters`, also those in which it could not give a table
-    its new name.
+    """Schemas of these tables (schema, name) that the role may not use; with `alters`, also those in which it could
+    not give a table its new name.
     """
-    names = sorted({relation.schema for relation in relations})
+    names = sorted({schema for schema, _ in tables})
     cursor = connection.cursor(row_factory=dict_row)
     for row in cursor.execute(session.sql("check", "schemas"), {"schemas": names}).fetchall():
         schema, role = quoted(row["name"]), quoted(row["role"])

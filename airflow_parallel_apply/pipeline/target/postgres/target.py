@@ -9,17 +9,16 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.target.postgres.check import find_trouble, nested_findings, require_applicable
+from airflow_parallel_apply.pipeline.target.expectation import Expectation
+from airflow_parallel_apply.pipeline.target.postgres.check import target_findings
 from airflow_parallel_apply.pipeline.target.postgres.colocation import find_colocation
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
 from airflow_parallel_apply.pipeline.target.postgres.merge import MissingRows, explain_missing
-from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
 from airflow_parallel_apply.pipeline.target.postgres.positions import (
     Standing,
     lay_out,
@@ -38,16 +37,10 @@ from airflow_parallel_apply.pipeline.target.postgres.recopied import read_recopi
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
-from airflow_parallel_apply.pipeline.target.postgres.standing import (
-    computation_findings,
-    schema_findings,
-    standing_findings,
-)
 from airflow_parallel_apply.pipeline.target.postgres.steps import Steps
-from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
 from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.relations import Relations
-from airflow_parallel_apply.pipeline.target.steps import Statement, Step
+from airflow_parallel_apply.pipeline.target.steps import Capability, Statement, Step
 
 
 class PostgresTarget:
@@ -59,6 +52,10 @@ class PostgresTarget:
         self._session = session
         self._relations = relations
         self._ledger = ledger
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset(Capability)
 
     # --- set-up ---
     def is_installed(self) -> bool:
@@ -73,39 +70,8 @@ class PostgresTarget:
     def identity(self) -> TargetIdentity:
         return read_identity(self._session)
 
-    def require_applicable(
-        self, relations: Sequence[Relation], *, channels: int, require_empty: bool
-    ) -> tuple[Finding, ...]:
-        return require_applicable(self._session, relations, channels=channels, require_empty=require_empty)
-
-    def findings(
-        self, relations: Sequence[Relation], *, channels: int, require_empty: bool, may_lack_tables: bool = False
-    ) -> tuple[Finding, ...]:
-        return find_trouble(
-            self._session,
-            relations,
-            channels=channels,
-            require_empty=require_empty,
-            may_lack_tables=may_lack_tables,
-        )
-
-    def ddl_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
-        with self._session.transaction("check") as connection:
-            return (
-                *owner_findings(connection, self._session, relations),
-                *standing_findings(connection, self._session, relations),
-            )
-
-    def place_findings(self, relations: Sequence[Relation], *, alters: bool) -> tuple[Finding, ...]:
-        nested = nested_findings(self._session, [(relation.schema, relation.table) for relation in relations])
-        with self._session.transaction("check") as connection:
-            return (*nested, *schema_findings(connection, self._session, relations, alters=alters))
-
-    def computation_findings(self, relations: Sequence[Relation]) -> tuple[Finding, ...]:
-        with self._session.transaction("check") as connection:
-            found = find_tables(connection, relations, schema=self._session.schema)
-            tables = [table for table in found if table is not None]
-            return tuple(computation_findings(connection, self._session, tables))
+    def findings(self, expected: Expectation) -> tuple[Finding, ...]:
+        return target_findings(self._session, expected)
 
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
         return find_colocation(self._session, tables)

@@ -1,0 +1,42 @@
+"""Holds a pipeline to what its target can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
+from airflow_parallel_apply.pipeline.target.expectation import Expectation
+from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.pipeline.target.steps import Capability
+
+_finding: Final = partial(new_finding, Side.TARGET, "target")
+
+
+def findings_at(target: Target, config: PipelineConfig, expected: Expectation) -> tuple[Finding, ...]:
+    """Everything that is otherwise than the pipeline expects: what the target cannot do, and what it has not. Errors:
+    the pipeline's.
+    """
+    return (*lacking(config, target.capabilities), *target.findings(expected))
+
+
+def lacking(config: PipelineConfig, capabilities: frozenset[Capability]) -> Iterator[Finding]:
+    """What the pipeline asks for, and what its source may send, that a target cannot do."""
+    if config.ddl is DdlPolicy.APPLY and Capability.DEFINE not in capabilities:
+        yield _finding(
+            "the target cannot change its tables' definitions, which ddl=apply asks for",
+            note="Use ddl=skip and change them by hand, or ddl=refuse.",
+        )
+    if Capability.TRUNCATE not in capabilities:
+        yield _finding(
+            "the target cannot follow a TRUNCATE: the first one stops the run",
+            severity=Severity.WARNING,
+            note="Delete rows at the source instead.",
+        )
+    if Capability.REPLAY not in capabilities:
+        yield _finding(
+            "the target cannot replay changes one by one: what it refuses as a set stops the run",
+            severity=Severity.WARNING,
+        )
