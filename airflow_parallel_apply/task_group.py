@@ -126,18 +126,18 @@ class ParallelApply(TaskGroup):
         more = dict(operator_args or {})
         _check_operator_args(more, {*own, "until", "wait", "lease_timeout"})
 
-        def told(name: str, **others: Any) -> dict[str, Any]:
+        def arguments(name: str, **others: Any) -> dict[str, Any]:
             """Everything for a task; what nobody gave is left to its defaults."""
             given = {**own, "retries": retries, "retry_delay": retry_delay, "pool": pool, **others}
             placed = {"task_id": name, "task_group": self, "dag": self.dag}
             present = {key: value for key, value in given.items() if value is not None}
             return {**present, **more.get(_ALL, {}), **more.get(name, {}), **placed}
 
-        changes = ChangesAvailableSensor(**told("changes_available", wait=wait, until=until))
-        capture = CaptureOperator(**told("capture", until=until, lease_timeout=lease_timeout))
-        route = RouterOperator(**told("route", lease_timeout=lease_timeout))
-        opened = CoordinatorOperator(action="open", **told("open", lease_timeout=lease_timeout))
-        lane = told("apply", map_index_template=_LANE_NAME)
+        changes = ChangesAvailableSensor(**arguments("changes_available", wait=wait, until=until))
+        capture = CaptureOperator(**arguments("capture", until=until, lease_timeout=lease_timeout))
+        route = RouterOperator(**arguments("route", lease_timeout=lease_timeout))
+        opened = CoordinatorOperator(action="open", **arguments("open", lease_timeout=lease_timeout))
+        lane = arguments("apply", map_index_template=_LANE_NAME)
         # Each lane gets its own from `open`.
         lane.pop("lanes", None)
         apply = SparkApplyOperator.partial(open_task_id=opened.task_id, **lane).expand_kwargs(opened.output)
@@ -145,7 +145,7 @@ class ParallelApply(TaskGroup):
             action="close",
             open_task_id=opened.task_id,
             apply_task_id=apply.task_id,
-            **told("close", lease_timeout=lease_timeout, outlets=outlets),
+            **arguments("close", lease_timeout=lease_timeout, outlets=outlets),
         )
         changes >> capture >> route >> opened >> apply >> close
 

@@ -258,8 +258,8 @@ def _explain_failures(client: AirflowClient, run_id: str, tasks: tuple[TaskInsta
     from airflow_parallel_apply.task import ERROR_KEY  # brings Airflow, which takes seconds
 
     for task in failed:
-        told = client.xcom(DAG_ID, run_id, task.task_id, ERROR_KEY, map_index=task.map_index)
-        lines = [str(told)] if told else client.task_log(DAG_ID, run_id, task).splitlines()[-_LOG_LINES:]
+        message = client.xcom(DAG_ID, run_id, task.task_id, ERROR_KEY, map_index=task.map_index)
+        lines = [str(message)] if message else client.task_log(DAG_ID, run_id, task).splitlines()[-_LOG_LINES:]
         display.say(f"[red]{task.task_id} ({task.name}) failed:[/red]")
         for line in lines:
             display.console.print(f"          {line[:_LINE_CHARACTERS]}", markup=False, highlight=False, soft_wrap=True)

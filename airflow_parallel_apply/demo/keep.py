@@ -47,15 +47,15 @@ def only_one(directory: Path) -> Iterator[None]:
 def stop_kept(directory: Path, *, timeout: timedelta) -> bool:
     """End the demo that holds the lock, and wait until it has cleaned up. False when there is none."""
     deadline = time.monotonic() + timeout.total_seconds()
-    told = False
+    was_signalled = False
     while True:
         try:
             with only_one(directory):
-                return told
+                return was_signalled
         except ConfigurationError:
-            if not told:
+            if not was_signalled:
                 os.kill(int((directory / "lock").read_text()), signal.SIGTERM)
-                told = True
+                was_signalled = True
         if time.monotonic() > deadline:
             raise Unavailable(f"the demo in {directory} does not end", op="demo")
         time.sleep(_POLL_SECONDS)
@@ -80,9 +80,9 @@ def in_background(play: Callable[[Callable[[int], None]], None]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
     with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
-    if told:
-        return told[0]
+        message = pipe.read()
+    if message:
+        return message[0]
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status) or 1
 

@@ -83,8 +83,8 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
     def _is_past(self, interval: Interval) -> bool:
         from airflow_parallel_apply.pipeline.admin.watch import source_is_past
 
-        told = self.settings()
-        return source_is_past(told.config, told.source, interval.end)
+        settings = self.settings()
+        return source_is_past(settings.config, settings.source, interval.end)
 
     def _look_once(self, context: Context, interval: Interval | None, *, deadline: str | None = None) -> str | None:
         look = self.guarded(context, lambda: self._look(interval))
@@ -103,8 +103,8 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
     def _look(self, interval: Interval | None) -> Look:
         from airflow_parallel_apply.pipeline.admin.watch import look_for_changes
 
-        told = self.settings()
-        return look_for_changes(told.config, told.source, told.target, interval=interval)
+        settings = self.settings()
+        return look_for_changes(settings.config, settings.source, settings.target, interval=interval)
 
     def _wait_for_source(self, interval: Interval) -> NoReturn:
         deadline = max(pendulum.now("UTC"), interval.end) + _CLOCKS_APART

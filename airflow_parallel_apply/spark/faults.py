@@ -83,9 +83,9 @@ def translate(error: Exception, doing: str) -> ParallelApplyError:
             "speaks TLS before it.",
         )
     if any(sign in str(error) for sign in _UNFIT_PYTHON):
-        told = next(line for line in str(error).splitlines() if any(sign in line for sign in _UNFIT_PYTHON))
+        line = next(line for line in str(error).splitlines() if any(sign in line for sign in _UNFIT_PYTHON))
         return ConfigurationError(
-            f"the Python of Spark's workers does not fit: {told.strip()[:_LINE_LIMIT]}",
+            f"the Python of Spark's workers does not fit: {line.strip()[:_LINE_LIMIT]}",
             op=doing,
             hint="Workers need this Python's version, with this package and its extra spark, at the path that "
             "PYSPARK_PYTHON or spark.pyspark.python names.",

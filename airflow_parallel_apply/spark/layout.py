@@ -162,9 +162,9 @@ class Layout:
                 text = path.read_text(errors="replace").strip()
             except OSError:
                 continue
-            told = [line for line in text.splitlines() if not line.startswith("\tat ")]
-            if told:
-                return " | ".join(told)[-limit:]
+            output = [line for line in text.splitlines() if not line.startswith("\tat ")]
+            if output:
+                return " | ".join(output)[-limit:]
         return "no message"
 
     def write_configuration(self, settings: ServerSettings) -> None:
@@ -226,9 +226,9 @@ def server_layout(root: Path | None = None) -> Layout:
 
 
 def _runtime_root() -> Path:
-    told = os.environ.get(RUNTIME_DIR_VARIABLE)
-    if told:
-        return Path(told).resolve()
+    given = os.environ.get(RUNTIME_DIR_VARIABLE)
+    if given:
+        return Path(given).resolve()
     session = os.environ.get("XDG_RUNTIME_DIR")
     if session and Path(session).is_dir():
         return Path(session) / "parallel-apply"

@@ -149,7 +149,7 @@ class Copying:
 class FirstCopy(AbstractContextManager["FirstCopy"], Protocol):
     """One attempt at a first run's copy; while it is open no other one of this pipeline begins."""
 
-    told: list[str]
+    created: list[str]
     """Sentences for the user that say what was made."""
 
     def rehearse(self) -> tuple[Finding, ...]:

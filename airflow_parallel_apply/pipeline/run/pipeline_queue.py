@@ -45,7 +45,8 @@ class PipelineQueue:
         if state.queue == self.place:
             return
         raise ConfigurationError(
-            f"the run was opened with the queue {told_place(state.queue)}, and this was given {told_place(self.place)}",
+            f"the run was opened with the queue {shown_place(state.queue)}, and this was given "
+            f"{shown_place(self.place)}",
             pipeline=self._pipeline,
             hint="Name that queue (parameter queue, option --queue), or clear the task open with everything "
             "downstream of it.",
@@ -103,6 +104,6 @@ def open_pipeline_queue(
     return PipelineQueue(opened, pipeline=pipeline, place=queue.place, scope=scope)
 
 
-def told_place(place: str) -> str:
+def shown_place(place: str) -> str:
     """For people."""
     return place or "in the target's database"

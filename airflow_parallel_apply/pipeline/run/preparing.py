@@ -133,7 +133,7 @@ def _try_to_prepare(
         prepared = reading.prepare(copy.run if copy is not None else None, checked=at_source)
         if copy is not None:
             copy.require_finished(prepared.log_id)
-            created += tuple(copy.told)
+            created += tuple(copy.created)
         # Before there is a position that a purge must not pass.
         register_reader(config.log_url, reader_entry(writing.target, target, config.pipeline))
         # Another run may own the pipeline: then it is registered, and routed as its owner likes.

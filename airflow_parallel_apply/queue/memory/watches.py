@@ -60,12 +60,12 @@ class Watches:
 
     def announce(self, queues: Iterable[str]) -> None:
         """Wake those who wait for one of these queues, or for any."""
-        told: set[Watch] = set()
+        announced: set[Watch] = set()
         with self._lock:
             for queue in queues:
                 for watch in self._by_queue.get(queue, ()):
                     watch.tell(queue)
-                    told.add(watch)
-            told |= self._of_all
-        for watch in told:
+                    announced.add(watch)
+            announced |= self._of_all
+        for watch in announced:
             watch.notify()

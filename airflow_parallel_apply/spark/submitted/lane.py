@@ -64,11 +64,11 @@ class SubmittedLane:
             self._process.cancel()
 
     def _attend(self, process: DriverProcess, signals: LaneSignals, show_ui: Callable[[str], None]) -> LaneReport:
-        stop_told = False
+        is_stop_sent = False
         while True:
-            if not stop_told and signals.stop_requested():
+            if not is_stop_sent and signals.stop_requested():
                 process.send(Signal.STOP)
-                stop_told = True
+                is_stop_sent = True
             match process.receive(_TICK_SECONDS):
                 case Started(ui_url=str(url)):
                     show_ui(url)

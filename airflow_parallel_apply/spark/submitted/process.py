@@ -201,9 +201,9 @@ class DriverProcess:
 
 
 def _spark_home() -> Path:
-    told = os.environ.get("SPARK_HOME")
-    if told:
-        return Path(told)
+    given = os.environ.get("SPARK_HOME")
+    if given:
+        return Path(given)
     import pyspark
 
     return Path(pyspark.__file__).parent

@@ -76,7 +76,7 @@ class InitialCopy:
         self._writing = self._open_target()
         self._record = CopyRecord(self._writing)
         self._holding = self._open_target()
-        self.told: list[str] = []
+        self.created: list[str] = []
         """What was made, in sentences for the user."""
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class InitialCopy:
         self._record.begin(copy_id, snapshot.log_id)
         with self._writing.transaction("copy", is_brief=False) as connection:
             _wait_briefly(connection)
-            self.told += self._record.clear(connection, copy_id)
+            self.created += self._record.clear(connection, copy_id)
             definitions = self._definitions(connection)
             made = make_tables(connection, definitions)
             self._record.set_made(copy_id, made)
@@ -272,19 +272,19 @@ class InitialCopy:
 
     def _tell(self, definitions: Definitions, made_count: int) -> None:
         if made_count:
-            self.told.append(f"Made {made_count} tables as the source has them, with their indexes and constraints.")
+            self.created.append(f"Made {made_count} tables as the source has them, with their indexes and constraints.")
         left_out = [
             f"{table.schema}.{table.table}.{column}"
             for table in definitions.tables
             for column in table.defaults_left_out
         ]
         if left_out:
-            self.told.append(
+            self.created.append(
                 f"Left out defaults that call functions or sequences of the source's own: {', '.join(left_out)}."
             )
         progress = self._record.progress()
         if progress is not None:
-            self.told.append(
+            self.created.append(
                 f"Copied {progress.rows:,} rows of {len(self._relations)} tables, {progress.bytes / 1e6:,.1f} MB."
             )
 

@@ -114,19 +114,19 @@ class CopyRecord:
         which it is done (None: to see what comes of it, and roll back). Errors: psycopg's own, too.
         """
         state = self._state(connection, "lock") if copy_id is None else self._locked(connection, copy_id)
-        told: list[str] = []
+        undone: list[str] = []
         made = self._there(state.made if state is not None else ())
         if made:
             names = [sql.Identifier(table.schema, table.table) for table in made.values()]
             connection.execute(sql.SQL("DROP TABLE {}").format(sql.SQL(", ").join(names)))
-            told.append(f"dropped what a copy that was cut off had made: {_named(made.values())}")
+            undone.append(f"dropped what a copy that was cut off had made: {_named(made.values())}")
         filled = self._there(oid for (oid,) in self._run("filled") if oid not in made)
         if filled:
             empty_tables(connection, self._session, [table.rows for table in filled.values()])
-            told.append(f"emptied what a copy that was cut off had filled: {_named(filled.values())}")
+            undone.append(f"emptied what a copy that was cut off had filled: {_named(filled.values())}")
         self._run("forget_parts")
         self._run("set_made", copy_id=copy_id, made=Jsonb([]))
-        return tuple(told)
+        return tuple(undone)
 
     def set_made(self, copy_id: str, oids: Sequence[int]) -> None:
         """In the transaction in which these tables came into being."""

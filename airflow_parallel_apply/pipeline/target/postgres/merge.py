@@ -263,8 +263,8 @@ def _require_what_happened(connection: Connection, session: Session, parts: Sequ
     """
     for key in find_acting_keys(connection, schema=session.schema):
         for part in parts:
-            told = {column.name for column in part.table.relation.columns if column.key}
-            if part.table.oid != key.parent or (told and told.issubset(key.referenced)):
+            sent = {column.name for column in part.table.relation.columns if column.key}
+            if part.table.oid != key.parent or (sent and sent.issubset(key.referenced)):
                 continue
             if part.staged.deletes or has_changes_of(connection, session, part, key.referenced):
                 raise TargetError(

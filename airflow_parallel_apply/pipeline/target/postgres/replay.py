@@ -236,15 +236,15 @@ class Replayer:
         if operation not in (Operation.UPDATE, Operation.KEY_ARRIVED):
             return False
         relation = table.relation
-        told = relation.key_indexes or (range(len(relation.columns)) if relation.by_image else ())
-        old = dict(zip(told, old_key or (), strict=False))
+        sent = relation.key_indexes or (range(len(relation.columns)) if relation.by_image else ())
+        old = dict(zip(sent, old_key or (), strict=False))
         for index, column in enumerate(relation.columns):
             if not table.columns[column.name].identity_always or (column.key and index not in old):
                 continue
-            is_told = index in old
-            if is_told and old[index] == values[index]:
+            is_sent = index in old
+            if is_sent and old[index] == values[index]:
                 continue
-            if not is_told and not self._moving.may_move(table):
+            if not is_sent and not self._moving.may_move(table):
                 continue
             if not self._moving.may_move(table):
                 raise fixed_column(table, column.name).at(seqno=seqno)

@@ -59,7 +59,7 @@ class Change:
         """The texts that it has for a column: its value, and the one that its key had."""
         if index < len(self.values) and self.unsent[index : index + 1] != "1":
             yield from (value for value in [self.values[index]] if value is not None)
-        told = self.table.relation.key_indexes or range(len(self.table.relation.columns))
-        for place, old in zip(told, self.old_key or (), strict=False):
+        sent = self.table.relation.key_indexes or range(len(self.table.relation.columns))
+        for place, old in zip(sent, self.old_key or (), strict=False):
             if place == index and old is not None:
                 yield old
