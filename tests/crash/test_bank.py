@@ -33,6 +33,8 @@ class Reader:
     """(number of accounts, their total), as seen."""
     steps: list[int] = field(default_factory=list)
     """The number of transfers, each time that it was another one than before."""
+    snapshots: dict[int, set[tuple[int, int, int]]] = field(default_factory=dict)
+    """(accounts, total, transfers), by the seqno that a snapshot told."""
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -49,9 +51,13 @@ class Reader:
         query = "SELECT count(*), coalesce(sum(balance), 0), (SELECT count(*) FROM transfer) FROM account"
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             while not ended.is_set():
-                row = connection.execute(query).fetchone()
-                assert row is not None
-                accounts, total, transfers = row
+                with connection.transaction():
+                    connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                    (seqno,) = connection.execute("SELECT parallel_apply.consistent_snapshot('p')").fetchone() or (0,)
+                    accounts, total, transfers = connection.execute(query).fetchone() or (0, 0, 0)
+                assert seqno >= max(self.snapshots, default=seqno), "a later snapshot is of an earlier state"
+                self.snapshots.setdefault(seqno, set()).add((accounts, int(total), transfers))
+                accounts, total, transfers = connection.execute(query).fetchone() or (0, 0, 0)
                 self.reads += 1
                 self.totals.add((accounts, int(total)))
                 if not self.steps or self.steps[-1] != transfers:
@@ -68,8 +74,11 @@ def open_bank(scene: Scene) -> None:
     scene.rig.write(f"INSERT INTO account SELECT i, {OPENING} FROM generate_series(1, {ACCOUNTS}) i")
 
 
-def transfer(scene: Scene, dice: random.Random, first: int, count: int) -> None:
-    """Transactions of one to five transfers each; a transfer's rows are in any channels."""
+def transfer(scene: Scene, dice: random.Random, first: int, count: int) -> list[int]:
+    """Transactions of one to five transfers each; a transfer's rows are in any channels. Returns how many transfers
+    there are behind each transaction.
+    """
+    counts: list[int] = []
     with psycopg.connect(scene.rig.source_dsn, autocommit=True) as connection:
         number = first
         while number < first + count:
@@ -81,21 +90,29 @@ def transfer(scene: Scene, dice: random.Random, first: int, count: int) -> None:
                     connection.execute("UPDATE account SET balance = balance + %s WHERE id = %s", [amount, credit])
                     connection.execute("INSERT INTO transfer VALUES (%s, %s, %s, %s)", [number, debit, credit, amount])
                     number += 1
+            counts.append(number)
+    return counts
 
 
 def play(scene: Scene, *, rounds: int, transfers: int, say: Callable[[str], None]) -> None:
     dice = random.Random(SEED)
     open_bank(scene)
+    scene.rerun("opening")
     reader = Reader(scene.rig.target_dsn)
+    states = [0]
     with reader.reading():
         for number in range(rounds):
-            transfer(scene, dice, number * 2 * transfers, transfers)
+            states += transfer(scene, dice, states[-1], transfers)
             disturbed(scene, f"round {number}", dice)
             scene.rerun(f"round {number}")
     say(f"CRASH_SEED={SEED}: {reader.reads} reads, {len(reader.steps)} states")
     scene.require_equal()
     assert scene.staged() == []
-    assert reader.totals <= {(0, 0), (ACCOUNTS, TOTAL)}
+    assert reader.totals == {(ACCOUNTS, TOTAL)}
+    assert set(reader.steps) <= set(states), "every state is the source's behind some transaction"
+    first = min(reader.snapshots)
+    for seqno, seen in reader.snapshots.items():
+        assert seen == {(ACCOUNTS, TOTAL, states[seqno - first])}, "it is the one that the snapshot told"
     assert reader.steps == sorted(reader.steps), "what was visible once stays"
     assert len(reader.steps) > 2
 

@@ -11,6 +11,7 @@ between, or finds that the staging is gone, or that channels stand at different 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -19,12 +20,14 @@ from airflow_parallel_apply.pipeline.apply.committer.group import staged_parts
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.merges import Merges
 from airflow_parallel_apply.pipeline.coordinate.tasks import OrderedWork, SerialWork
-from airflow_parallel_apply.pipeline.errors import OwnershipLost, StagingLost, TargetError
+from airflow_parallel_apply.pipeline.errors import Conflict, OwnershipLost, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, Merging, Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.position import all_equal
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay
 
 _logger = logging.getLogger(__name__)
+
+_EPOCHS_AT_ONCE: Final = 256
 
 _REPLAY_ROWS: Final = 500
 """Below this a Spark job costs more than it saves."""
@@ -76,18 +79,19 @@ class GroupCommits:
                 self._run(unit, Merge(self._restaged(unit)))
         except TargetError as error:
             _logger.warning("the group was refused as one, going on epoch by epoch: %s", error)
+            if isinstance(error, Conflict):
+                self._context.ledger.count_conflict(reason=error.reason, table=error.table, seqno=work.last_seqno)
             self._context.target.discard(token)
             self._one_by_one(work, work.first_seqno - 1, token)
 
     def _one_by_one(self, work: SerialWork, after_seqno: int, token: str) -> None:
         """Epoch by epoch behind a seqno: as a set where that goes, unless that was tried."""
-        found = self._context.ledger.epochs(above_seqno=after_seqno)
-        epochs = [epoch for epoch in found if epoch.last_seqno <= work.last_seqno]
-        for epoch in epochs:
+        for epoch in self._epochs(after_seqno, work.last_seqno):
             unit = self._unit(
                 epoch.first_seqno - 1, epoch.last_seqno, rows=epoch.row_count, epoch=epoch.number, token=token
             )
-            if epoch.row_count > _REPLAY_ROWS and len(epochs) > 1:
+            was_tried = epoch.first_seqno == work.first_seqno and epoch.number == work.epoch
+            if epoch.row_count > _REPLAY_ROWS and not was_tried:
                 try:
                     self._run(unit, Merge(self._restaged(unit)))
                     continue
@@ -95,6 +99,15 @@ class GroupCommits:
                     _logger.warning("epoch %d was refused as one, going on change by change: %s", epoch.number, error)
                     self._context.target.discard(token)
             self._replay(unit, epoch)
+
+    def _epochs(self, after_seqno: int, last_seqno: int) -> Iterator[Epoch]:
+        """Planned ones of (after_seqno, last_seqno], in order."""
+        while found := self._context.ledger.epochs(above_seqno=after_seqno, limit=_EPOCHS_AT_ONCE):
+            for epoch in found:
+                if epoch.last_seqno > last_seqno:
+                    return
+                yield epoch
+            after_seqno = found[-1].last_seqno
 
     def _replay(self, unit: Unit, epoch: Epoch) -> None:
         log = self._context.log

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 
 
@@ -49,6 +50,8 @@ class Epoch:
     reason: Reason
     rows: tuple[int, ...]
     bytes_: tuple[int, ...]
+    end_offset: Offset | None = None
+    """The source's offset at which its last transaction ends; None in a plan of an earlier release."""
 
     @property
     def row_count(self) -> int:

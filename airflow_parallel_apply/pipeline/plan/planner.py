@@ -53,7 +53,7 @@ def plan_epochs(
     if last_seqno <= after_seqno:
         return ()
     partitioner = open_partitioner(routing)
-    transactions, placed = _transactions(log, after_seqno, last_seqno, partitioner)
+    transactions, placed, ends = _transactions(log, after_seqno, last_seqno, partitioner)
     spans = cut_spans(transactions, limits, cuts)
     seqnos, byte_counts = transactions.seqnos, transactions.byte_counts
     if placed is not None:
@@ -73,6 +73,7 @@ def plan_epochs(
                 reason=span.reason,
                 rows=tuple(loads.rows[index].tolist()),
                 bytes_=loads.sizes(index, int(cumulated[span.last + 1] - cumulated[span.first])),
+                end_offset=int(ends[span.last]),
             )
         )
     return tuple(epochs)
@@ -82,13 +83,14 @@ def critical_reasons(log: LogReader, *, after_seqno: int, last_seqno: int, routi
     """The number of critical transactions by reason, whatever epochs they are in."""
     if last_seqno <= after_seqno:
         return {}
-    transactions, _ = _transactions(log, after_seqno, last_seqno, open_partitioner(routing))
+    transactions, _, _ = _transactions(log, after_seqno, last_seqno, open_partitioner(routing))
     return dict(Counter(transactions.critical.values()))
 
 
 def _transactions(
     log: LogReader, after_seqno: int, last_seqno: int, partitioner: Partitioner
-) -> tuple[Transactions, _Placed | None]:
+) -> tuple[Transactions, _Placed | None, Numbers]:
+    """The third are the offsets at which they end."""
     table = log.transactions(after_seqno, last_seqno)
     seqnos = table.column("seqno").to_numpy()
     critical = _critical(table.column("marks"))
@@ -105,7 +107,7 @@ def _transactions(
         image_counts=_image_counts(log, seqnos) if len(critical) > 1 else np.zeros(len(seqnos), dtype=np.int64),
         critical=critical,
     )
-    return found, placed
+    return found, placed, table.column("end_offset").to_numpy()
 
 
 def _image_counts(log: LogReader, seqnos: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

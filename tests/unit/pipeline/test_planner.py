@@ -46,6 +46,7 @@ class HistoryLog:
                 "seqno": pa.array(chosen, pa.int64()),
                 "row_count": pa.array([len(self.history[seqno][0]) for seqno in chosen], pa.int64()),
                 "byte_count": pa.array([10 * len(self.history[seqno][0]) for seqno in chosen], pa.int64()),
+                "end_offset": pa.array([10 * seqno + 9 for seqno in chosen], pa.int64()),
                 "marks": pa.array([list(self.history[seqno][1]) for seqno in chosen], pa.list_(pa.string())),
             }
         )

@@ -82,8 +82,9 @@ class PlanTable:
                     reason=Reason(reason),
                     rows=tuple(counts),
                     bytes_=tuple(sizes),
+                    end_offset=end_offset,
                 )
-                for number, first_seqno, last_seqno, kind, reason, counts, sizes in rows
+                for number, first_seqno, last_seqno, kind, reason, counts, sizes, end_offset in rows
             )
 
     def is_planned(self, unit: Unit) -> bool:
@@ -133,6 +134,7 @@ class PlanTable:
             "reason": epoch.reason.value,
             "rows": list(epoch.rows),
             "bytes": list(epoch.bytes_),
+            "end_offset": epoch.end_offset,
         }
 
     def _number(self, connection: Connection, name: str, **names: int) -> int:

@@ -8,14 +8,15 @@ SELECT coalesce(max(number) + 1, 0) FROM {schema}.epoch WHERE pipeline = %(pipel
 SELECT coalesce(max(number), -1) FROM {schema}.epoch WHERE pipeline = %(pipeline)s AND last_seqno <= %(seqno)s;
 
 -- name: add
-INSERT INTO {schema}.epoch (pipeline, number, first_seqno, last_seqno, kind, reason, rows, bytes)
-SELECT %(pipeline)s, number, first_seqno, last_seqno, kind, reason, rows, bytes
+INSERT INTO {schema}.epoch (pipeline, number, first_seqno, last_seqno, kind, reason, rows, bytes, end_offset)
+SELECT %(pipeline)s, number, first_seqno, last_seqno, kind, reason, rows, bytes, end_offset
 FROM jsonb_to_recordset(%(epochs)s) AS epoch (
-    number bigint, first_seqno bigint, last_seqno bigint, kind text, reason text, rows bigint[], bytes bigint[]
+    number bigint, first_seqno bigint, last_seqno bigint, kind text, reason text, rows bigint[], bytes bigint[],
+    end_offset bigint
 );
 
 -- name: read
-SELECT number, first_seqno, last_seqno, kind, reason, rows, bytes
+SELECT number, first_seqno, last_seqno, kind, reason, rows, bytes, end_offset
 FROM {schema}.epoch
 WHERE pipeline = %(pipeline)s AND number > %(after_number)s AND last_seqno > %(above_seqno)s
 ORDER BY number

@@ -135,3 +135,76 @@ ALTER TABLE {schema}.pipeline ADD COLUMN ledger text NOT NULL DEFAULT '', ADD CO
 -- name: upgrade_9
 ALTER TABLE {schema}.run RENAME COLUMN until_lsn TO until_offset;
 ALTER TABLE {schema}.recopy RENAME COLUMN lsn TO copied_offset;
+
+-- name: upgrade_10
+-- NULL in plans of earlier releases.
+ALTER TABLE {schema}.epoch ADD COLUMN end_offset bigint;
+
+-- For readers of the target. They act as their owner, so that a reader needs nothing but USAGE of this schema.
+CREATE FUNCTION {schema}.consistent_snapshot(pipeline_name text) RETURNS bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    lowest bigint;
+    highest bigint;
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION 'each statement of this transaction may see another state of the source'
+        USING ERRCODE = 'invalid_transaction_state', HINT = 'Begin it with BEGIN ISOLATION LEVEL REPEATABLE READ.';
+    END IF;
+    SELECT min(seqno), max(seqno) INTO lowest, highest FROM {schema}.position WHERE pipeline = pipeline_name;
+    IF lowest IS NULL THEN
+        RAISE EXCEPTION 'no pipeline % applies to this database', pipeline_name
+        USING ERRCODE = 'undefined_object', HINT = 'Its first run registers it.';
+    END IF;
+    IF lowest <> highest THEN
+        RAISE EXCEPTION 'the channels of pipeline % are at different transactions, % to %', pipeline_name, lowest, highest
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+              HINT = 'Run the pipeline with consistency=epoch, or read when its run has ended.';
+    END IF;
+    RETURN lowest;
+END
+$function$;
+
+CREATE FUNCTION {schema}.wait_for(
+    pipeline_name text, source_offset text, patience interval DEFAULT '1 minute'
+) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    wanted bigint := CASE
+        WHEN source_offset ~ '/' THEN (source_offset::pg_lsn - '0/0'::pg_lsn)::bigint
+        ELSE source_offset::bigint
+    END;
+    deadline timestamptz := clock_timestamp() + patience;
+    reached bigint;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'this transaction does not see what is committed while it waits'
+        USING ERRCODE = 'invalid_transaction_state', HINT = 'Wait before it, in a transaction of READ COMMITTED.';
+    END IF;
+    IF EXISTS (SELECT FROM {schema}.pipeline WHERE pipeline = pipeline_name AND ledger <> '') THEN
+        RAISE EXCEPTION 'the ledger of pipeline % is in another database, and only there offsets are known', pipeline_name
+        USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    LOOP
+        SELECT min(seqno) INTO reached FROM {schema}.position WHERE pipeline = pipeline_name;
+        IF reached IS NULL THEN
+            RAISE EXCEPTION 'no pipeline % applies to this database', pipeline_name
+            USING ERRCODE = 'undefined_object', HINT = 'Its first run registers it.';
+        END IF;
+        -- Where a run ends by time, transactions below its offset may be another run's.
+        IF EXISTS (
+            SELECT FROM {schema}.epoch
+            WHERE pipeline = pipeline_name AND end_offset >= wanted AND last_seqno <= reached
+        ) OR EXISTS (
+            SELECT FROM {schema}.run
+            WHERE pipeline = pipeline_name AND until_time IS NULL AND until_offset >= wanted AND until_seqno <= reached
+        ) THEN
+            RETURN true;
+        END IF;
+        IF clock_timestamp() >= deadline THEN
+            RETURN false;
+        END IF;
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+END
+$function$;
