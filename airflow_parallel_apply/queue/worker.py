@@ -140,7 +140,7 @@ class Worker:
         self._clock = clock
 
     def run(self, work: Work, *, stop: threading.Event) -> int:
-        """Until `stop` is set; the task under way ends first. How many were finished.
+        """Work until `stop` is set; the task under way ends first. Returns how many were finished.
 
         Errors: all of the queue's but `QueueUnavailable`, which is waited out.
         """

@@ -37,7 +37,7 @@ class LeaseView:
     generation: int
     applied_seqno: int
     lapsed_owner: str | None = None
-    """Who has not released the pipeline, though its lease is over."""
+    """The owner that has not released the pipeline, though its lease is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

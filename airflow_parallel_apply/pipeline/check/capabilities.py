@@ -23,7 +23,7 @@ def findings_at(target: Target, config: PipelineConfig, expected: Expectation) -
 
 
 def lacking(config: PipelineConfig, capabilities: frozenset[Capability]) -> Iterator[Finding]:
-    """What the pipeline asks for, and what its source may send, that a target cannot do."""
+    """Find what a target cannot do of all that the pipeline asks for, and that its source may send."""
     if config.ddl is DdlPolicy.APPLY and Capability.DEFINE not in capabilities:
         yield _finding(
             "the target cannot change its tables' definitions, which ddl=apply asks for",

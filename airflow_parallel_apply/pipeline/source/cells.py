@@ -40,17 +40,17 @@ class Cells:
         return np.arange(first, first + count, dtype=np.int64)
 
     def fill_unsent(self, new: Numbers, old: Numbers) -> None:
-        """Where a `new` cell was not sent and the `old` one was, the old one's value stands for it."""
+        """Give each `new` cell that was not sent the value of its `old` one, if that was sent."""
         absent = (self._status[new] == UNSENT) & (self._status[old] != UNSENT)
         self._status[new[absent]] = self._status[old[absent]]
         self._places[new[absent]] = self._places[old[absent]]
 
     def status(self, cells: Numbers) -> Bytes:
-        """Of cells, after filling; NULL for `NO_CELL`."""
+        """The status of cells, after filling; NULL for `NO_CELL`."""
         return np.where(cells == NO_CELL, np.uint8(NULL), self._status[cells])
 
     def differ(self, left: Numbers, right: Numbers) -> npt.NDArray[np.bool_]:
-        """Whether the values of two cells are different texts; an unsent one differs from nothing."""
+        """True where the values of two cells are different texts; an unsent one differs from nothing."""
         left_status, right_status = self.status(left), self.status(right)
         known = (left_status != UNSENT) & (right_status != UNSENT)
         unlike = left_status != right_status

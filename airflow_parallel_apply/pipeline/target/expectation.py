@@ -1,4 +1,4 @@
-"""What a pipeline expects of its target, and the one place that refuses a target which is otherwise."""
+"""Expectations of a pipeline towards its target, and the one place that refuses a target that does not meet them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.model.finding import Finding, errors, hint_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What `Target.findings` compares the target with. All tables by their definitions at the source.
+    """The expectations that `Target.findings` compares a target with. All tables by their definitions at the source.
 
     `tables`: those that the target is to have in this form now. `settled`: those of which it has applied the last
     definition, whatever DDL is on its way. `altered`: those whose definitions it is to change when DDL comes.
@@ -25,11 +25,11 @@ class Expectation:
     altered: tuple[Relation, ...] = ()
     followed: tuple[tuple[str, str], ...] = ()
     are_empty: bool = False
-    """Whether `tables` have no rows."""
+    """True if `tables` are to have no rows."""
     renames: bool = False
-    """Whether DDL may give followed tables other names, which it takes the right to create tables for."""
+    """True if DDL may give followed tables other names, which takes the right to create tables."""
     may_lack_tables: bool = False
-    """Whether a copy makes those of `tables` that are missing."""
+    """True if a copy creates those of `tables` that are missing."""
 
 
 def require_applicable(findings: Iterable[Finding], *, op: str, pipeline: str | None = None) -> tuple[Finding, ...]:

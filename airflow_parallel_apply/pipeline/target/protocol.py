@@ -60,7 +60,7 @@ class Target(Protocol):
 
     # --- set-up ---
     def is_installed(self) -> bool:
-        """Whether the schema `parallel_apply` with this pipeline's tables is there; reads only."""
+        """True if the schema `parallel_apply` with this pipeline's tables is there; reads only."""
         ...
 
     def migrate(self) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ class Target(Protocol):
         ...
 
     def routing_digest(self) -> str:
-        """Of the routing that the positions were made for; empty where there are none."""
+        """The digest of the routing that the positions were made for; empty where there are none."""
         ...
 
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
@@ -171,8 +171,8 @@ class Target(Protocol):
 
 
 class TargetConnector(Protocol):
-    """What a target's scheme names: opens targets, and does what no run needs. Made without arguments, and picklable:
-    Spark's workers probe with it. Errors: `Unavailable`, `ConfigurationError`.
+    """Opens the targets of one scheme, and does what no run needs. Made without arguments, and picklable: Spark's
+    workers probe with it. Errors: `Unavailable`, `ConfigurationError`.
     """
 
     def open(
@@ -193,8 +193,8 @@ class TargetConnector(Protocol):
         ...
 
     def loader(self, endpoint: Endpoint, unit: Unit, relations: Sequence[Relation]) -> Loader:
-        """What stages a unit's rows in Spark's workers. `relations`: those that the rows may be of. Connects nowhere
-        by itself.
+        """The loader that stages a unit's rows in Spark's workers. `relations`: those that the rows may belong to.
+        Connects nowhere by itself.
         """
         ...
 

@@ -65,7 +65,9 @@ Step: TypeAlias = Merge | Truncate | Statement | Replay | Redefine
 
 
 class Capability(StrEnum):
-    """What a target can do beside merging, as steps. Asked for another one, it refuses with a `PlanError`."""
+    """A step that a target may be able to do beside merging. Asked for one that it cannot do, it raises a
+    `PlanError`.
+    """
 
     TRUNCATE = "truncate"
     REPLAY = "replay"

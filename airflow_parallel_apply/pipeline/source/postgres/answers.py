@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 
 
 class Answers:
-    """Of one session. Not thread-safe.
+    """Keeps the answers of one session. Not thread-safe.
 
     A snapshot says which transactions are over, and which version of the catalog's rows a session sees is decided by
     that alone. So under an equal snapshot a question has the answer that it had. The snapshot is taken before the
@@ -28,8 +28,8 @@ class Answers:
     def of(
         self, connection: psycopg.Connection[Any], question: Hashable, ask: Callable[[psycopg.Connection[Any]], Answer]
     ) -> Answer:
-        """What `ask` says, or said. A transaction sees changes of its own, so what it asks is asked. Errors: those of
-        `ask`; psycopg's own.
+        """Return what `ask` says, or has said. A transaction sees changes of its own, so what it asks is asked. Errors:
+        those of `ask`; psycopg's own.
         """
         if connection.info.transaction_status != TransactionStatus.IDLE:
             return ask(connection)

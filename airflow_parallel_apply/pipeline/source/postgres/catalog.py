@@ -1,4 +1,4 @@
-"""What the source's catalog says about tables: which can be followed, how their rows are identified and compared."""
+"""Reads the source's catalog about tables: which can be followed, how their rows are identified and compared."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class SourceTable:
     can_select: bool
     is_published: bool
     generated: str
-    """What the server demands of a publication of this table: "s", its stored generated columns; "v", the impossible,
-    its virtual ones too; else empty.
+    """The generated columns that the server demands of a publication of this table: "s", the stored ones; "v", the
+    virtual ones, too, which is impossible; else empty.
     """
 
     @property
@@ -127,7 +127,7 @@ def with_rows(connection: psycopg.Connection[Any], tables: Sequence[SourceTable]
 
 
 def sends_generated(connection: psycopg.Connection[Any], publication: str, followed: Sequence[SourceTable]) -> bool:
-    """Whether stored generated columns are sent, or will be once the publication is there: of all its tables."""
+    """True if stored generated columns of all its tables are sent, or will be once the publication is there."""
     found = connection.execute(
         "SELECT coalesce(to_jsonb(p) ->> 'pubgencols', 'n') = 's' FROM pg_catalog.pg_publication p WHERE pubname = %s",
         [publication],
@@ -174,7 +174,7 @@ def describe_now(
 
 
 def typings_of(connection: psycopg.Connection[Any], wires: Sequence[WireRelation]) -> Iterator[Sequence[Typing]]:
-    """Of each relation, its columns' in their order. Errors: psycopg's own."""
+    """The typings of each relation's columns, in their order. Errors: psycopg's own."""
     arguments = {
         "oids": [wire.oid for wire in wires for _ in wire.columns],
         "names": [column.name for wire in wires for column in wire.columns],
@@ -221,7 +221,7 @@ class _SentColumn(NamedTuple):
 
 @lru_cache(maxsize=_KEPT_COLUMNS)
 def _sent_column(number: int, name: str, type_oid: int, type_modifier: int, key: bool, *typing: Any) -> _SentColumn:
-    """Of a row of `attributes.sql`. Thousands of tables have few different ones."""
+    """The column of a row of `attributes.sql`. Thousands of tables have few different ones."""
     wire = WireColumn(name=name, type_oid=type_oid, type_modifier=type_modifier, key=key)
     return _SentColumn(wire, Typing(*typing), number)
 
@@ -334,8 +334,8 @@ def _computed(
 def _expressions(
     shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
 ) -> tuple[tuple[str, str], ...]:
-    """What computes each generated column. The catalog says it in the names of now; where the message has others, it
-    is what the log has, if anything.
+    """The expression of each generated column. The catalog has it with the names of now; if the message has other
+    names, it is the expression in the log, if there is one.
     """
     there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
     if any(there.get(number) != shape.columns[number].name for number in shape.plain):
@@ -344,13 +344,15 @@ def _expressions(
 
 
 def _is_generated(shape: Shape, number: int | None) -> bool | None:
-    """Whether a column is, and therefore always was. One that is not may have been: its values came as values then."""
+    """True if a column is generated, and therefore always was. One that is not may have been: its values came as
+    values.
+    """
     found = shape.columns.get(number) if number is not None else None
     return bool(found.generated) if found is not None else None
 
 
 def _had_key(shape: Shape, seen: Sighting | None, known: Relation | None) -> bool:
-    """Whether the index that tells rows apart now did so before the message, too."""
+    """True if the index that tells rows apart now did so before the message, too."""
     if seen is not None:
         return seen.key == shape.key
     if known is None or shape.key is None:

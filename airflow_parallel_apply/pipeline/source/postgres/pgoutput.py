@@ -108,7 +108,7 @@ class Decoder:
 
     @property
     def is_between_transactions(self) -> bool:
-        """Whether the last message ended a transaction, as the last one of a read does."""
+        """True if the last message ended a transaction, as the last one of a read does."""
         return self._open is None
 
     def decode(self, messages: pa.BinaryArray) -> tuple[pa.RecordBatch, pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""What a batch of `pgoutput` messages holds besides changes, begins and commits."""
+"""Decodes what a batch of `pgoutput` messages holds besides changes, begins and commits."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class Session:
         return self._catalog
 
     def answer(self, question: Hashable, ask: Callable[[psycopg.Connection[Any]], Answer]) -> Answer:
-        """What the catalog answers to a question, or answered while the same transactions were visible: see `Answers`.
-        Errors: those of `ask`; psycopg's own.
+        """Return the catalog's answer to a question, or its answer while the same transactions were visible: see
+        `Answers`. Errors: those of `ask`; psycopg's own.
         """
         return self._answers.of(self.catalog(), question, ask)
 

@@ -33,7 +33,7 @@ from airflow_parallel_apply.pipeline.source.protocol import Definitions, Look, O
 
 BATCH_BYTES: Final = 8 * 2**20
 _MARK_BYTES: Final = 2**20
-"""Of WAL since the last transaction that the log has: what may be read again, and kept, at each look."""
+"""WAL since the last transaction that the log has: the most that may be read again, and kept, at each look."""
 _FLUSH_TIMEOUT_SECONDS: Final = 10.0
 _FLUSH_POLL_SECONDS: Final = 0.01
 _COMMIT_GRACE: Final = timedelta(seconds=10)
@@ -191,7 +191,7 @@ class PostgresSource:
         return Preparation(self._session, self._slot, self._publication, self._config)
 
     def _inserted_lsn(self) -> int:
-        """Where the WAL ends. At the start of a page it points behind the page's header, which nothing flushes."""
+        """The end of the WAL. At the start of a page it points behind the page's header, which nothing flushes."""
         found = self._session.catalog().execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
         inserted = int(found[0]) if found else 0
         page_offset = inserted % _PAGE_BYTES

@@ -41,7 +41,7 @@ class Tuples:
 
     @property
     def has_both(self) -> bool:
-        """Whether an old tuple stands before a new one."""
+        """True if an old tuple stands before a new one."""
         return self.old is not None and self.operation is Operation.UPDATE
 
 

@@ -253,7 +253,7 @@ def describe_tables(
 
 
 class _Described(NamedTuple):
-    """What a row of the statement `describe` says of the table that its column is of."""
+    """The part of a row of the statement `describe` that is about the column's table."""
 
     oid: int
     kind: str
