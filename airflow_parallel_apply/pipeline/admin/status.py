@@ -94,10 +94,10 @@ class PipelineStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Times as ISO 8601."""
-        told = asdict(self)
-        told["copy"] = self.copy.to_json() if self.copy is not None else None
-        told["warnings"] = [warning.to_json() for warning in self.warnings]
-        return cast("dict[str, Any]", _told(told))
+        fields = asdict(self)
+        fields["copy"] = self.copy.to_json() if self.copy is not None else None
+        fields["warnings"] = [warning.to_json() for warning in self.warnings]
+        return cast("dict[str, Any]", _plain(fields))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,15 +206,13 @@ def _copying(pipeline: str, copy: CopyProgress) -> PipelineStatus:
     )
 
 
-def _told(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """A value as JSON has it."""
-    if isinstance(value, datetime):
-        return value.isoformat()
     if isinstance(value, dict):
-        return {name: _told(part) for name, part in value.items()}
+        return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_told(part) for part in value]
-    return value
+        return [_plain(part) for part in value]
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _look(

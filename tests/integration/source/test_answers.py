@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.source.postgres.catalog import describe_now, list_tables, tables_now
+from airflow_parallel_apply.pipeline.source.postgres.catalog import list_tables, tables_now
+from airflow_parallel_apply.pipeline.source.postgres.described import describe_now
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe, observe_now
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.shape import shapes, shapes_now

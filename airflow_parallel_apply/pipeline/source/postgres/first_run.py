@@ -14,13 +14,8 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import listed
-from airflow_parallel_apply.pipeline.source.postgres.catalog import (
-    SourceTable,
-    describe_now,
-    list_tables,
-    matching,
-    with_rows,
-)
+from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable, list_tables, matching, with_rows
+from airflow_parallel_apply.pipeline.source.postgres.described import describe_now
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.moment import Moment, held, new_slot, seen
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record

@@ -18,8 +18,8 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
-from airflow_parallel_apply.pipeline.source.postgres.catalog import describe, numbered
 from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DdlMessages
+from airflow_parallel_apply.pipeline.source.postgres.described import describe, numbered
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireMessage, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder

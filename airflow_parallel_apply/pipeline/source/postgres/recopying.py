@@ -15,13 +15,9 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import errors, hint_of, listed
-from airflow_parallel_apply.pipeline.source.postgres.catalog import (
-    SourceTable,
-    describe_now,
-    list_tables,
-    sends_generated,
-)
+from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable, list_tables, sends_generated
 from airflow_parallel_apply.pipeline.source.postgres.check import table_findings
+from airflow_parallel_apply.pipeline.source.postgres.described import describe_now
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Server

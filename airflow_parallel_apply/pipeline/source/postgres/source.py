@@ -19,7 +19,8 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.sighting import in_order
-from airflow_parallel_apply.pipeline.source.postgres.catalog import describe_now, matching, tables_now
+from airflow_parallel_apply.pipeline.source.postgres.catalog import matching, tables_now
+from airflow_parallel_apply.pipeline.source.postgres.described import describe_now
 from airflow_parallel_apply.pipeline.source.postgres.history import look_again
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
