@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, errors
+from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
@@ -66,16 +67,17 @@ def check_pipeline(
     """
     findings: list[Finding] = []
     relations: tuple[Relation, ...] = ()
+    references: tuple[Reference, ...] = ()
     try:
         with closing(open_capture(source, config)) as reading:
             findings += reading.findings()
-            relations = reading.source.relations()
+            relations, references = reading.source.relations(), reading.source.references()
     except ParallelApplyError as error:
         findings.append(_unasked(Side.SOURCE, source, error))
     findings += _routing_findings(config, relations)
     findings += _log_findings(config)
     try:
-        findings += _target_findings(config, source, target, relations)
+        findings += _target_findings(config, source, target, relations, references)
         findings += loop_findings(source, target, relations)
     except ParallelApplyError as error:
         findings.append(_unasked(Side.TARGET, target, error))
@@ -104,7 +106,11 @@ def _routing_findings(config: PipelineConfig, relations: Sequence[Relation]) -> 
 
 
 def _target_findings(
-    config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    relations: Sequence[Relation],
+    references: Sequence[Reference],
 ) -> Sequence[Finding]:
     with closing(open_pipeline(target, config.pipeline)) as session:
         writing = session.target
@@ -118,6 +124,9 @@ def _target_findings(
         is_to_be_empty = is_new and config.start is not Start.EQUAL and read_progress(target, config.pipeline) is None
         expected = relations if is_new else expected_at_target(config, relations)
         makes_tables = copies and config.create_tables
+        settled = tuple(relations) if is_new else ()
+        if state is not None:
+            settled = settled_at_target(config, relations, writing.positions())
         findings = (
             *(() if is_closed or makes_tables else type_findings(config, source, target, relations, expected=expected)),
             *findings_at(
@@ -126,7 +135,8 @@ def _target_findings(
                 Expectation(
                     channels=config.channels,
                     tables=tuple(expected),
-                    settled=() if state is None else settled_at_target(config, relations, writing.positions()),
+                    settled=settled,
+                    references=tuple(references),
                     altered=tuple(relations) if config.ddl is DdlPolicy.APPLY else (),
                     followed=names_of(relations),
                     renames=config.ddl is DdlPolicy.APPLY,

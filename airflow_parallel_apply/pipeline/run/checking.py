@@ -32,6 +32,7 @@ def check_run(config: PipelineConfig, capture: Capture, target: Target, *, sourc
         channels=config.channels,
         tables=expected,
         settled=settled_at_target(config, relations, target.positions()),
+        references=capture.source.references(),
         followed=names_of(relations),
         renames=config.ddl is DdlPolicy.APPLY,
     )

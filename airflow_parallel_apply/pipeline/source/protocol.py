@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogReader, Lo
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 
@@ -173,6 +174,10 @@ class Source(Protocol):
         """The followed tables as the catalog describes them now (their `relation_id` is -1): what the target is
         checked against before anything starts.
         """
+        ...
+
+    def references(self) -> tuple[Reference, ...]:
+        """The foreign keys that act, of whatever tables, as the catalog has them now."""
         ...
 
     def offset(self) -> Offset:

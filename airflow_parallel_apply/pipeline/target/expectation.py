@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, errors, hint_of, refuse
+from airflow_parallel_apply.pipeline.model.reference import Reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,13 +16,14 @@ class Expectation:
     """The expectations that `Target.findings` compares a target with. All tables by their definitions at the source.
 
     `tables`: those that the target is to have in this form now. `settled`: those of which it has applied the last
-    definition, whatever DDL is on its way. `altered`: those whose definitions it is to change when DDL comes.
+    definition, whatever DDL is on its way. `references`: the source's foreign keys that act. `altered`: those whose definitions it is to change when DDL comes.
     `followed`: schema and name of all, whatever their form: none may be a part of another here.
     """
 
     channels: int
     tables: tuple[Relation, ...] = ()
     settled: tuple[Relation, ...] = ()
+    references: tuple[Reference, ...] = ()
     altered: tuple[Relation, ...] = ()
     followed: tuple[tuple[str, str], ...] = ()
     are_empty: bool = False

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceErr
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogState, ResumePoint
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding
+from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.source.protocol import (
     Definitions,
@@ -105,6 +106,9 @@ class MemorySource:
 
     def relations(self) -> tuple[Relation, ...]:
         return (replace(self._data.relation, relation_id=-1),)
+
+    def references(self) -> tuple[Reference, ...]:
+        return ()
 
     def offset(self) -> int:
         return self._data.end

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogState
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.model.sighting import in_order
 from airflow_parallel_apply.pipeline.source.postgres.catalog import matching, tables_now
 from airflow_parallel_apply.pipeline.source.postgres.described import describe_now
@@ -31,6 +32,7 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session, sta
 from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes_now
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
 from airflow_parallel_apply.pipeline.source.protocol import Definitions, Look, OpenLog, Part, Reached
+from airflow_parallel_apply.postgres.acting_references import acting_references
 
 BATCH_BYTES: Final = 8 * 2**20
 _MARK_BYTES: Final = 2**20
@@ -72,6 +74,10 @@ class PostgresSource:
             tables = matching(tables_now(self._session, self._publication), self._config.tables)
             _, found = shapes_now(self._session, [table.oid for table in tables])
             return describe_now(self._session.catalog(), self._publication, tables, found)
+
+    def references(self) -> tuple[Reference, ...]:
+        with self._session.errors("prepare"):
+            return tuple(Reference(**found) for found in acting_references(self._session.catalog()))
 
     def offset(self) -> int:
         """A commit under synchronous_commit=off is acknowledged before it is on disk, and only what is on disk can be

@@ -26,11 +26,14 @@ from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActingKey:
     """A foreign key that changes the child's rows. `parent_name` and `operators`, which compare the parent's columns
-    with the child's, are SQL.
+    with the child's, are SQL. `child_root` and `parent_root`: the partitioned tables that either end belongs to.
     """
 
+    name: str
     child: int
     parent: int
+    child_root: int
+    parent_root: int
     parent_name: str
     deferrable: bool
     columns: tuple[str, ...]
@@ -100,8 +103,11 @@ def find_acting_keys(connection: psycopg.Connection[Any], *, schema: str) -> tup
     cursor.execute(statement("tables", "acting_keys", schema=schema))
     return tuple(
         ActingKey(
+            name=row["name"],
             child=row["child"],
             parent=row["parent"],
+            child_root=row["child_root"],
+            parent_root=row["parent_root"],
             parent_name=row["parent_name"],
             deferrable=row["deferrable"],
             columns=tuple(row["columns"]),

@@ -31,6 +31,7 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     computation_findings,
     guard_findings,
     privilege_findings,
+    reference_findings,
     schema_findings,
     standing_findings,
     table_name,
@@ -99,6 +100,7 @@ def _standing_findings(connection: Connection, session: Session, expected: Expec
     yield from schema_findings(connection, session, expected.followed, alters=expected.renames)
     settled = find_tables(connection, expected.settled, schema=session.schema)
     yield from computation_findings(connection, session, [table for table in settled if table is not None])
+    yield from reference_findings(connection, session, expected.settled, expected.references)
     if expected.altered:
         yield from owner_findings(connection, session, expected.altered)
         yield from standing_findings(connection, session, expected.altered)

@@ -75,8 +75,7 @@ def merge_parts(
     try:
         _run_all(connection, session, keyed, moving, beside)
     except MissingRows:
-        # Rather than what is missing, tell what took it away.
-        beside.require_none()
+        beside.explain_missing()
         raise
     beside.let_deferred_act()
     for part in keyed:

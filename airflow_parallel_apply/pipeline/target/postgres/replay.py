@@ -116,8 +116,7 @@ class Replayer:
             self._beside.count(self._table(one.relation.relation_id), one.written)
         for one in sent:
             if one.cursor.rowcount != 1 and not (one.may_be_done and one.cursor.rowcount == 0):
-                # Rather than what is missing, tell what took it away.
-                self._beside.require_none()
+                self._beside.explain_missing()
                 raise self._unlike(one).at(seqno=one.seqno)
             if one.cursor.rowcount == 1 and one.cursor.description and one.cursor.fetchone() == (False,):
                 raise self._changed(one).at(seqno=one.seqno)

@@ -38,7 +38,8 @@ class Sent:
             case Operation.INSERT:
                 return Written(inserted=count)
             case Operation.DELETE:
-                return Written(deleted=count)
+                # If it finds no row, a foreign key has deleted the row.
+                return Written(deleted=1 if self.may_be_done else count)
             case _:
                 return Written(updated=count)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
-from airflow_parallel_apply.pipeline.target.postgres.cascades import find_acting_keys
+from airflow_parallel_apply.pipeline.target.postgres.cascades import ActingKey, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.guards import changed_others
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
@@ -49,9 +49,14 @@ class Written:
         )
 
     @property
+    def net(self) -> int:
+        """How many rows more it has."""
+        return self.inserted - self.deleted
+
+    @property
     def whatever_moved(self) -> tuple[int, int]:
         """The same, however many of the updated rows came into other partitions."""
-        return self.inserted - self.deleted, self.inserted + self.updated
+        return self.net, self.inserted + self.updated
 
 
 class SideWrites:
@@ -72,6 +77,15 @@ class SideWrites:
         self._followed = followed
         self._as_replica = as_replica
         self._guarded: dict[int, TargetTable] = {}
+        self._acting: dict[int, dict[str, ActingKey]] = {}
+        """The foreign keys that change a table's rows by themselves, as the source's have done, by name."""
+        self._acted: dict[int, int] = {}
+        """Rows more than were applied that such a table got so far. The log has what the source's keys did behind what
+        set them off, perhaps behind a statement or a new definition.
+        """
+        self._seen: dict[int, TargetTable] = {}
+        """All that were guarded."""
+        self._names: dict[int, str] = {}
         self._tables: dict[int, str] = {}
         self._before: Mapping[int, Written] = {}
         self._ours: dict[int, Written] = {}
@@ -81,20 +95,23 @@ class SideWrites:
         psycopg's own.
         """
         guarded = [table for table in tables if table.is_guarded(as_replica=self._as_replica)]
-        if guarded and not self._guarded:
+        if not self._tables and (guarded or self._may_cascade(tables)):
             if self._connection.execute("SHOW track_counts").fetchone() != ("on",):
                 raise ConfigurationError(
-                    "triggers or rules of the target act on applied rows, and what they write is not counted",
-                    table=guarded[0].relation.name,
+                    "triggers, rules or foreign keys of the target act on applied rows, and what they write is not "
+                    "counted",
+                    table=tables[0].relation.name,
                     hint="Set track_counts to on at the target, as it is by default.",
                 )
             self._tables = self._find_tables(tables)
             self._before = self._read()
+            self._names.update(self._tables)
         self._guarded.update((table.oid, table) for table in guarded)
+        self._seen.update(self._guarded)
 
     def count(self, table: TargetTable, written: Written) -> None:
         """Add what was applied to a table, as the server's counts of changed rows say."""
-        if self._guarded:
+        if self._tables:
             self._ours[table.oid] = self._ours.get(table.oid, Written()) + written
 
     def let_deferred_act(self) -> None:
@@ -111,12 +128,18 @@ class SideWrites:
             listed = sql.SQL(", ").join(sql.Identifier(*name) for name in names)
             self._connection.execute(sql.SQL("SET CONSTRAINTS {} IMMEDIATE").format(listed))
 
+    def explain_missing(self) -> None:
+        """Rather than what is missing, tell which trigger or rule took it away. Errors: as `require_none`."""
+        if self._guarded:
+            self.require_none()
+            self.require_nothing_left()
+
     def require_none(self, *, truncated: Sequence[TargetTable] = ()) -> None:
         """Compare, once the deferred triggers have acted; then counting begins anew, since a TRUNCATE or DDL may come,
         which take counts back. `truncated`: by the step that ends here. Errors: `TargetError` that names a table;
         psycopg's own.
         """
-        if not self._guarded:
+        if not self._tables:
             return
         self.let_deferred_act()
         empty = {table.oid for table in truncated}
@@ -126,21 +149,42 @@ class SideWrites:
             if has_rows:
                 raise self._error(table.oid)
         for oid, after in self._read().items():
-            written = after - self._before[oid]
-            if oid not in empty and written.whatever_moved != self._ours.get(oid, Written()).whatever_moved:
+            written, ours = after - self._before[oid], self._ours.get(oid, Written())
+            if oid in empty:
+                self._acted.pop(oid, None)
+            elif oid in self._acting:
+                # What a key updates the log brings again, and what it deletes, too, which finds it done.
+                self._acted[oid] = self._acted.get(oid, 0) + written.net - ours.net
+            elif written.whatever_moved != ours.whatever_moved:
                 raise self._error(oid)
         self._guarded.clear()
         self._ours.clear()
+        self._tables = {}
+
+    def require_nothing_left(self) -> None:
+        """Compare what foreign keys of the target have deleted, at the transaction's end. Errors: `TargetError`."""
+        for oid, rows in self._acted.items():
+            if rows:
+                raise self._error(oid)
+
+    def _may_cascade(self, tables: Sequence[TargetTable]) -> bool:
+        """Whether foreign keys of the target may change rows beside those of these tables that change."""
+        if any(self._acted.values()):
+            return True
+        if self._as_replica or not any(table.fires for table in tables):
+            return False
+        oids = {table.oid for table in tables}
+        return any(key.parent_root in oids for key in find_acting_keys(self._connection, schema=self._schema))
 
     def _find_tables(self, tables: Sequence[TargetTable]) -> dict[int, str]:
-        """But those that foreign keys of the target change by themselves, as the source's have done."""
         names = {*self._followed(), *((table.relation.schema, table.relation.table) for table in tables)}
-        acted_on = {key.child for key in find_acting_keys(self._connection, schema=self._schema)}
+        for key in find_acting_keys(self._connection, schema=self._schema):
+            self._acting.setdefault(key.child_root, {})[key.name] = key
         found = self._connection.execute(
             statement("side_writes", "tables", schema=self._schema),
             {"schemas": [schema for schema, _ in names], "tables": [table for _, table in names]},
         )
-        return {oid: name for oid, name in found if oid not in acted_on}
+        return dict(found.fetchall())
 
     def _read(self) -> dict[int, Written]:
         found = self._connection.execute(
@@ -152,10 +196,22 @@ class SideWrites:
         }
 
     def _error(self, oid: int) -> TargetError:
+        if oid in self._acting and not self._seen:
+            acting = self._acting[oid]
+            names = ", ".join(sorted(acting))
+            parents = sorted({key.parent_name for key in acting.values()})
+            commands = "; ".join(f"ALTER TABLE {parent} DISABLE TRIGGER ALL" for parent in parents)
+            return TargetError(
+                f"foreign keys of the target changed rows of {self._names[oid]} that the source did not change: "
+                f"{names}",
+                table=self._names[oid],
+                hint=f"As a superuser run {commands}; then run again. After that drop the keys that the source does "
+                "not have, and enable the triggers.",
+            )
         return changed_others(
             self._connection,
-            list(self._guarded.values()),
-            changed=self._tables[oid],
+            list(self._seen.values()),
+            changed=self._names[oid],
             schema=self._schema,
             as_replica=self._as_replica,
         )

@@ -9,10 +9,12 @@ from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
+from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.target.postgres.expressions import OTHERWISE, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
+from airflow_parallel_apply.postgres.acting_references import acting_references
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _AS_OWNER: Final = "As its owner."
@@ -129,6 +131,33 @@ def computation_findings(connection: Connection, session: Session, tables: Seque
             column.fix(connection),
             column=column.name,
         )
+
+
+def reference_findings(
+    connection: Connection, session: Session, relations: Sequence[Relation], references: Sequence[Reference]
+) -> Iterator[Finding]:
+    """Find foreign keys between these tables that act on applied rows, and do what none of the source's does."""
+    if may_be_replica(connection, session):
+        return
+    followed = {(relation.schema, relation.table) for relation in relations}
+    for found in acting_references(connection):
+        ours = Reference(**found)
+        if not {ours.child, ours.parent} <= followed or any(theirs.does_all_of(ours) for theirs in references):
+            continue
+        actions = [f"ON {event} {what.upper()}" for event, what in _actions(ours) if what]
+        yield new_finding(
+            Side.TARGET,
+            ".".join(ours.child),
+            f"{'.'.join(ours.child)} has the foreign key {ours.name} to {'.'.join(ours.parent)} with "
+            f"{' '.join(actions)}, which no key of the source does: rows of {'.'.join(ours.child)} would change here "
+            "alone",
+            f"ALTER TABLE {quoted(*ours.child)} DROP CONSTRAINT {quoted(ours.name)}",
+            note="Or let the role set session_replication_role.",
+        )
+
+
+def _actions(reference: Reference) -> tuple[tuple[str, str], ...]:
+    return ("DELETE", reference.on_delete), ("UPDATE", reference.on_update)
 
 
 def about(

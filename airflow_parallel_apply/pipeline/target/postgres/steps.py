@@ -101,6 +101,7 @@ class Steps:
                     replayer.run(rows_of())
                 case _:
                     assert_never(step)
+        beside.require_nothing_left()
 
     def _merge(self, staged: StagedUnit, moving: Moving, beside: SideWrites) -> None:
         relations = [self._relations(table.relation_id) for table in staged.tables]

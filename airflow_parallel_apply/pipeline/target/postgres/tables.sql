@@ -171,7 +171,10 @@ ORDER BY 1, 2, 3, 4, 5;
 
 -- name: acting_keys
 -- Foreign keys that change the child when the parent's row goes or gets another key.
-SELECT k.conrelid::bigint AS child, k.confrelid::bigint AS parent, format('%I.%I', n.nspname, p.relname) AS parent_name,
+SELECT k.conname::text AS name, k.conrelid::bigint AS child, k.confrelid::bigint AS parent,
+       coalesce(pg_partition_root(k.conrelid), k.conrelid)::bigint AS child_root,
+       coalesce(pg_partition_root(k.confrelid), k.confrelid)::bigint AS parent_root,
+       format('%I.%I', n.nspname, p.relname) AS parent_name,
        k.condeferrable AS deferrable,
        array_agg(a.attname::text ORDER BY c.ordinal) AS columns,
        array_agg(b.attname::text ORDER BY c.ordinal) AS referenced,

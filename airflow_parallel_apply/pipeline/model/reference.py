@@ -1,0 +1,33 @@
+"""Foreign keys that act: they change or delete rows of the table that refers, by themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Name = tuple[str, str]
+"""Schema and name of a table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A foreign key. `columns`: the child's columns and those that they refer to, in pairs. `on_delete`, `on_update`:
+    `cascade`, `set null`, `set default`; empty where the server only refuses. `emptied`: the columns that `on_delete`
+    sets, where they are not all.
+    """
+
+    name: str
+    child: Name
+    parent: Name
+    columns: frozenset[tuple[str, str]]
+    on_delete: str
+    on_update: str
+    emptied: frozenset[str] = frozenset()
+
+    def does_all_of(self, other: Reference) -> bool:
+        """True if this key does whatever the other one does, to the same rows."""
+        return (
+            (self.child, self.parent, self.columns) == (other.child, other.parent, other.columns)
+            and other.on_delete in ("", self.on_delete)
+            and other.on_update in ("", self.on_update)
+            and (not other.on_delete or self.emptied == other.emptied)
+        )
