@@ -16,8 +16,9 @@ class Expectation:
     """The expectations that `Target.findings` compares a target with. All tables by their definitions at the source.
 
     `tables`: those that the target is to have in this form now. `settled`: those of which it has applied the last
-    definition, whatever DDL is on its way. `references`: the source's foreign keys that act. `altered`: those whose definitions it is to change when DDL comes.
-    `followed`: schema and name of all, whatever their form: none may be a part of another here.
+    definition, whatever DDL is on its way. `references`: the source's foreign keys that act. `altered`: those whose
+    definitions it is to change when DDL comes. `followed`: schema and name of all, whatever their form: none may be a
+    part of another here.
     """
 
     channels: int
