@@ -1,4 +1,4 @@
-"""Real servers for every test that wants one; a database of its own for each test."""
+"""Real servers for every test that wants one; a database of its own for each test; one embedded Spark for all."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import atexit
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -18,6 +21,9 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.spark.layout import JAVA_VARIABLE, RUNTIME_DIR_VARIABLE
 from tests.support.databases import Databases
 from tests.support.examples import load_profile
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.spark.server import ServerLease
 
 # Airflow reads its home when it is imported, which some test modules do.
 _AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="parallel-apply-airflow-"))
@@ -40,6 +46,7 @@ logging_level = WARNING
 load_profile()
 
 _SHARED: Final = {
+    "tests/contract/test_stage.py": "spark",
     "tests/integration/tables/test_awkward_tables.py": "spark",
     "tests/integration/airflow/test_dags_test.py": "spark",
     "tests/crash/test_random_kills.py": "spark that is killed",
@@ -158,6 +165,36 @@ def ledger_dsn(target_server: PostgresServer, target_databases: Databases) -> It
     name = target_databases.lend()
     yield target_server.dsn(name)
     target_databases.take_back(name)
+
+
+@pytest.fixture(scope="session")
+def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the server; processes find it through `PARALLEL_APPLY_RUNTIME_DIR`."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark_server(spark_directory: Path) -> Iterator[ServerLease]:
+    from airflow_parallel_apply.spark.layout import ServerSettings
+    from airflow_parallel_apply.spark.server import connect_server, stop_server
+
+    try:
+        with connect_server(
+            settings=replace(ServerSettings.from_environment(), idle=timedelta(seconds=30)), directory=spark_directory
+        ) as lease:
+            yield lease
+    finally:
+        stop_server(directory=spark_directory)
+
+
+@pytest.fixture(scope="session")
+def spark_session_id(spark_server: ServerLease) -> Iterator[str]:
+    """One warm session for every test that does not end it."""
+    from airflow_parallel_apply.spark.session import release_session
+
+    session_id = str(uuid.uuid4())
+    yield session_id
+    release_session(spark_server.url, session_id)
 
 
 def _server(side: str) -> Iterator[PostgresServer]:

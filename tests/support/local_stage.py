@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import count
+from typing import Final
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.config import Endpoint, StoreName
-from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.epoch import Serial, StagedUnit, Unit
@@ -17,18 +20,55 @@ from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.target.open import target_connector
+from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session
 
+_CANCEL_AGAIN_SECONDS: Final = 0.05
 _attempts = count()
 
 
 class LocalStage:
-    """Reads the unit's rows, filters as Spark does, sorts, loads."""
+    """Implements `Stage`: reads the unit's rows, filters as Spark does, sorts, loads."""
 
     def __init__(self, log_url: str, target: Endpoint) -> None:
         self._log = open_reader(log_url)
         self._target = target
+        self._changed = threading.Condition()
+        self._running: dict[int, Unit] = {}
+        self._doomed: set[int] = set()
 
     def stage(self, unit: Unit) -> StagedUnit:
+        number = next(_attempts)
+        with self._changed:
+            self._running[number] = unit
+        try:
+            return self._stage(unit, f"local{number}")
+        except ParallelApplyError as error:
+            if number in self._doomed:
+                raise OwnershipLost("staging was cancelled", op="stage") from error
+            error.at(pipeline=unit.pipeline, channel=unit.channel)
+            raise
+        finally:
+            with self._changed:
+                del self._running[number]
+                self._doomed.discard(number)
+                self._changed.notify_all()
+
+    def cancel(self) -> None:
+        """Ends the sessions of what is being staged, until it is no more."""
+        with self._changed:
+            doomed = dict(self._running)
+            self._doomed.update(doomed)
+        names = [holder_session(one.pipeline, one.channel, one.token, group=one.group) for one in doomed.values()]
+        while doomed.keys() & self._running.keys():
+            with psycopg.connect(self._target.url, autocommit=True) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = ANY (%s)", [names]
+                )
+            with self._changed:
+                self._changed.wait_for(lambda: not doomed.keys() & self._running.keys(), _CANCEL_AGAIN_SECONDS)
+
+    def _stage(self, unit: Unit, attempt: str) -> StagedUnit:
+        branch = open_store(StoreName.LOG, self._log, unit).branch(unit)
         batches = list(self._log.rows(unit.after_seqno, unit.last_seqno))
         rows = pa.Table.from_batches(batches, schema=ROWS)
         rows = rows.filter(pc.is_in(rows.column("operation"), pa.array(["I", "U", "D", "K", "X"])))
@@ -44,19 +84,18 @@ class LocalStage:
         if isinstance(unit.kind, Serial) and unit.kind.last_fragno is not None:
             rows = rows.filter(pc.less_equal(rows.column("fragno"), unit.kind.last_fragno))
         if rows.num_rows != unit.row_count:
-            raise LogError(f"the unit has {rows.num_rows} rows, its plan says {unit.row_count}")
+            raise LogError(f"found {rows.num_rows} rows where the plan has {unit.row_count}", seqno=unit.last_seqno)
         if not isinstance(unit.kind, Serial):
             before = pc.less_equal(rows.column("previous_seqno"), pa.array(after))
             rows = rows.filter(pc.or_(before, pc.greater(rows.column("next_seqno"), unit.last_seqno)))
-        unordered = open_store(StoreName.LOG, self._log, unit).branch(unit).unordered
-        if unordered:
-            doubtful = pc.is_in(rows.column("relation_id"), pa.array(unordered, pa.int32()))
+        if branch.unordered:
+            doubtful = pc.is_in(rows.column("relation_id"), pa.array(branch.unordered, pa.int32()))
             place = rows.schema.get_field_index("key_order")
             rows = rows.set_column(place, "key_order", pc.if_else(doubtful, 0, rows.column("key_order")))
         order = ["key_order", "relation_id", "key", "seqno", "fragno"]
         rows = rows.sort_by([(name, "ascending") for name in order])
         loader = target_connector(self._target).loader(self._target, unit, self._log.state().relations)
-        loaded = loader.load(rows.to_batches(max_chunksize=1000), f"local{next(_attempts)}")
+        loaded = loader.load(rows.to_batches(max_chunksize=1000), attempt)
         return StagedUnit(unit=unit, tables=loaded.tables, row_count=unit.row_count, seconds=0.0)
 
     def _channels(self, rows: pa.Table, unit: Unit) -> np.ndarray:
@@ -65,9 +104,6 @@ class LocalStage:
         relations = {relation.relation_id: relation for relation in self._log.state().relations}
         (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=ROWS)]
         return np.asarray(partitioner.place(batch, relations).channels)
-
-    def cancel(self) -> None:
-        """Stages run in one piece; the sessions' end interrupts them."""
 
     def close(self) -> None:
         """Holds nothing."""

@@ -1,4 +1,4 @@
-"""The apply stage through a real Spark, from a real log into a real PostgreSQL."""
+"""The apply stage through a real Spark, beside what every stage promises (tests/contract/test_stage.py)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import contextlib
 import json
 import os
 import signal
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,44 +15,41 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.errors import LogError, Unavailable
 from airflow_parallel_apply.pipeline.log import open_reader
-from airflow_parallel_apply.pipeline.model.epoch import Branch, Merging, Serial, StagedUnit, Unit
-from airflow_parallel_apply.pipeline.partition.channel import bucket_range
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
-from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.spark import stage as stage_module
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
-from tests.support.written_log import TABLE, Change, append, make_log
-
-TRANSACTIONS = 400
-KEYS = 50
-STAGING_SESSIONS = "FROM pg_stat_activity WHERE application_name LIKE 'pa:%:0:%' AND datname = current_database()"
+from tests.support.staging import (
+    KEYS,
+    STAGING_SESSIONS,
+    TRANSACTIONS,
+    eventually,
+    in_background,
+    make_target,
+    staged_rows,
+    unit,
+    unit_of,
+    waiting_sessions,
+    write_log,
+)
 
 
 @pytest.fixture
 def log_url(tmp_path: Path) -> str:
-    """Inserts, then updates of the same keys over and over, the last ones deleted."""
     url = str(tmp_path / "log")
-    make_log(url)
-    changes = [[Change("I", key, "first")] for key in range(KEYS)]
-    changes += [[Change("U", number % KEYS, f"v{number}")] for number in range(TRANSACTIONS - KEYS - 5)]
-    changes += [[Change("D", key)] for key in range(5)]
-    append(url, 0, changes)
+    write_log(url)
     return url
 
 
 @pytest.fixture
 def target(target_dsn: str) -> Iterator[PostgresTarget]:
-    with psycopg.connect(target_dsn, autocommit=True) as connection:
-        connection.execute(TABLE)
-    found = PostgresTarget(Session(target_dsn, pipeline="demo", schema=DEFAULT_SCHEMA), relations=None)
-    found.migrate()
+    found = make_target(target_dsn)
     yield found
     found.close()
 
@@ -80,81 +75,6 @@ def make_stage(
         stage.close()
 
 
-def unit(log_url: str, *, channel: int | None = 0, channels: int = 2, after: int = -1, last: int | None = None) -> Unit:
-    last = TRANSACTIONS - 1 if last is None else last
-    buckets = [
-        bucket
-        for batch in open_reader(log_url).rows(after, last, columns=["bucket"])
-        for bucket in batch.column("bucket").to_pylist()
-    ]
-    lowest, highest = (0, 1023) if channel is None else bucket_range(channel, channels)
-    return Unit(
-        pipeline="demo",
-        generation=1,
-        kind=Serial() if channel is None else Branch(channel),
-        channels=channels,
-        token="token",
-        after_seqno=after,
-        last_seqno=last,
-        row_count=sum(lowest <= bucket <= highest for bucket in buckets),
-    )
-
-
-def staged_rows(dsn: str, staged: StagedUnit) -> dict[str, tuple[str, str | None]]:
-    found: dict[str, tuple[str, str | None]] = {}
-    with psycopg.connect(dsn) as connection:
-        for table in staged.tables:
-            for row in connection.execute(f'SELECT * FROM parallel_apply."{table.staging}"'):
-                found[str(row[1])] = (str(row[0]), row[2])
-    return found
-
-
-def test_two_channels_together_stage_the_net_change_of_every_key(make_stage, log_url, target_dsn):
-    stage = make_stage()
-    both = [stage.stage(unit(log_url, channel=channel)) for channel in (0, 1)]
-    first, second = (staged_rows(target_dsn, staged) for staged in both)
-    assert not first.keys() & second.keys()
-    net = first | second
-    assert sum(staged.row_count for staged in both) == TRANSACTIONS
-    # Inserted and deleted inside the unit: nothing is left of them.
-    assert sorted(map(int, net)) == list(range(5, KEYS))
-    last = TRANSACTIONS - KEYS - 5
-    assert net["20"] == ("I", f"v{max(number for number in range(last) if number % KEYS == 20)}")
-
-
-def test_a_serial_unit_takes_the_fragnos_it_names_and_leaves_out_statements(make_stage, tmp_path, target_dsn, target):
-    url = str(tmp_path / "serial")
-    make_log(url)
-    append(url, 0, [[Change("I", 1, "before"), Change("T"), Change("I", 2, "a"), Change("U", 2, "b"), Change("I", 3)]])
-    serial = Unit(
-        pipeline="demo",
-        generation=1,
-        kind=Serial(first_fragno=1, last_fragno=3),
-        channels=4,
-        token="token",
-        after_seqno=-1,
-        last_seqno=0,
-        row_count=2,
-    )
-    staged = make_stage(log_url=url).stage(serial)
-    assert staged_rows(target_dsn, staged) == {"2": ("I", "b")}
-
-
-def test_the_unit_of_a_merge_point_takes_each_channels_rows_behind_its_own_position(make_stage, log_url, target_dsn):
-    stage = make_stage()
-    after = (KEYS - 1, 2 * KEYS + 3)
-    apart = [unit(log_url, channel=channel, after=after[channel]) for channel in (0, 1)]
-    together = replace(
-        apart[0],
-        kind=Merging(after),
-        after_seqno=min(after),
-        row_count=sum(part.row_count for part in apart),
-    )
-    merged = staged_rows(target_dsn, stage.stage(together))
-    first, second = (staged_rows(target_dsn, stage.stage(part)) for part in apart)
-    assert merged == first | second
-
-
 def test_a_large_unit_is_spread_over_tasks_and_no_key_over_two(make_stage, log_url, target_dsn):
     whole = unit(log_url, channels=1)
     small, large = make_stage(), make_stage(exchange_rows=100)
@@ -163,29 +83,6 @@ def test_a_large_unit_is_spread_over_tasks_and_no_key_over_two(make_stage, log_u
     assert len(several.tables) > 1
     assert sum(table.inserts for table in several.tables) == KEYS - 5
     assert staged_rows(target_dsn, several) == staged_rows(target_dsn, one)
-
-
-def test_a_unit_that_continues_another_knows_which_rows_existed(make_stage, log_url, target_dsn):
-    staged = make_stage().stage(unit(log_url, channels=1, after=KEYS - 1))
-    operations = {key: operation for key, (operation, _) in staged_rows(target_dsn, staged).items()}
-    assert operations == {str(key): "D" if key < 5 else "U" for key in range(KEYS)}
-
-
-def test_a_plan_that_counts_other_rows_than_the_log_holds_is_refused(make_stage, log_url):
-    whole = unit(log_url, channels=1)
-    with pytest.raises(LogError, match=f"found {TRANSACTIONS} rows where the plan has {TRANSACTIONS + 1}"):
-        make_stage().stage(replace(whole, row_count=TRANSACTIONS + 1))
-
-
-def test_a_value_that_the_target_refuses_names_table_column_and_seqno(make_stage, log_url, target_dsn):
-    with psycopg.connect(target_dsn, autocommit=True) as connection:
-        connection.execute("ALTER TABLE t ALTER COLUMN v TYPE integer USING 0")
-    with pytest.raises(TargetError) as told:
-        make_stage().stage(unit(log_url, channels=1))
-    error = told.value
-    assert (error.pipeline, error.channel, error.table, error.column) == ("demo", 0, "public.t", "v")
-    assert error.seqno is not None
-    assert "\n" not in str(error)
 
 
 def test_an_unreachable_target_is_told_as_such_without_a_java_trace(make_stage, log_url):
@@ -205,31 +102,6 @@ def test_a_damaged_file_is_told_before_spark_reads_it(make_stage, log_url):
         make_stage().stage(unit_of(TRANSACTIONS))
 
 
-def test_an_ended_session_under_a_claim_that_lasts_may_be_staged_again(make_stage, log_url, target_dsn):
-    stage, whole = make_stage(), unit(log_url, channels=1)
-    with psycopg.connect(target_dsn, autocommit=True) as blocker, psycopg.connect(target_dsn, autocommit=True) as other:
-        # Whoever stages has to look at the table; this holds it up until its session has been ended.
-        with blocker.transaction():
-            blocker.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
-            staging = in_background(lambda: stage.stage(whole))
-            eventually(lambda: ended_sessions(other) > 0)
-        with pytest.raises(Unavailable):
-            staging()
-    assert stage.stage(whole).row_count == TRANSACTIONS
-
-
-def test_cancel_ends_the_job_and_the_stage_goes_on_with_the_next(make_stage, log_url, target_dsn):
-    stage, whole = make_stage(), unit(log_url, channels=1)
-    with psycopg.connect(target_dsn, autocommit=True) as blocker, psycopg.connect(target_dsn, autocommit=True) as other:
-        blocker.execute("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
-        staging = in_background(lambda: stage.stage(whole))
-        eventually(lambda: waiting_sessions(other) > 0)
-        stage.cancel()
-        with pytest.raises(OwnershipLost, match="cancelled"):
-            staging()
-    assert stage.stage(whole).row_count == TRANSACTIONS
-
-
 def test_a_killed_python_worker_is_replaced_and_nothing_is_staged_twice(make_stage, log_url, target_dsn, spark_server):
     stage, whole = make_stage(), unit(log_url, channels=1)
     with psycopg.connect(target_dsn, autocommit=True) as blocker, psycopg.connect(target_dsn, autocommit=True) as other:
@@ -242,42 +114,6 @@ def test_a_killed_python_worker_is_replaced_and_nothing_is_staged_twice(make_sta
         staged = staging()
     assert len(staged_rows(target_dsn, staged)) == KEYS - 5
     assert [table.inserts for table in staged.tables] == [KEYS - 5]
-
-
-def unit_of(rows: int) -> Unit:
-    return Unit(
-        pipeline="demo",
-        generation=1,
-        kind=Branch(0),
-        channels=1,
-        token="token",
-        after_seqno=-1,
-        last_seqno=rows - 1,
-        row_count=rows,
-    )
-
-
-def in_background(call: Callable[[], StagedUnit]) -> Callable[[], StagedUnit]:
-    pool = ThreadPoolExecutor(1)
-    future = pool.submit(call)
-    pool.shutdown(wait=False)
-    return lambda: future.result(timeout=180)
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 180
-    while not condition():
-        assert time.monotonic() < deadline, "waited three minutes for nothing"
-        time.sleep(0.02)
-
-
-def waiting_sessions(connection: psycopg.Connection) -> int:
-    return int(connection.execute(f"SELECT count(*) {STAGING_SESSIONS} AND wait_event_type = 'Lock'").fetchone()[0])
-
-
-def ended_sessions(connection: psycopg.Connection) -> int:
-    ended = f"SELECT count(pg_terminate_backend(pid)) {STAGING_SESSIONS} AND wait_event_type = 'Lock'"
-    return int(connection.execute(ended).fetchone()[0])
 
 
 def worker_of(connection: psycopg.Connection) -> int:
