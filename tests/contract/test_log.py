@@ -12,16 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError
-from airflow_parallel_apply.pipeline.log import (
-    WriterOptions,
-    create_log,
-    log_exists,
-    open_reader,
-    open_writer,
-)
+from airflow_parallel_apply.pipeline.log import WriterOptions, log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
+from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from tests.log_batches import (

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from airflow_parallel_apply.pipeline.log import WriterOptions, create_log, open_reader, open_writer
+from airflow_parallel_apply.pipeline.log import WriterOptions, open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
+from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
 from tests.log_batches import IDENTITY, START, files_of, history, random_history
 
 END = 2**62

@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.log import WriterOptions, create_log, directory, open_reader, open_writer
+from airflow_parallel_apply.pipeline.log import WriterOptions, directory, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import WriterFenced
 from airflow_parallel_apply.pipeline.log.schema import ROWS
+from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
 from airflow_parallel_apply.pipeline.plan.bounds import boundary, last_seqno_at
 from tests.log_batches import IDENTITY, START, files_of, history
 from tests.support.examples import examples

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.capture import first_run, loop
 from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.config import Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
-from airflow_parallel_apply.pipeline.log.open import open_writer
+from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot, SourceChanged
 from tests.contract.sources import SOURCES, Transactions, World

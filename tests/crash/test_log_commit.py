@@ -11,16 +11,9 @@ import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.log import (
-    WriterOptions,
-    create_log,
-    directory,
-    open_reader,
-    open_writer,
-    publication,
-    unpublished,
-)
+from airflow_parallel_apply.pipeline.log import WriterOptions, directory, open_reader, publication, unpublished
 from airflow_parallel_apply.pipeline.log.schema import ROWS
+from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
 from tests.log_batches import IDENTITY, files_of, history
 
 END = 2**62

@@ -50,8 +50,8 @@ RECOPY: Final[dict[str, Place]] = {
     "before the copy's slot": ("pipeline.source.postgres.recopying:new_slot", "before"),
     "before rows are copied": ("pipeline.copy.postgres.recopy:Recopy._load", "before"),
     "behind the copied rows": ("pipeline.copy.postgres.recopy:Recopy._load", "after"),
-    "before changes are passed over": ("pipeline.copy.postgres.recopy:Recopy._pass_over", "before"),
-    "behind the log of a copy": ("pipeline.copy.postgres.recopy:Recopy._pass_over", "after"),
+    "before changes are passed over": ("pipeline.copy.postgres.recopy:pass_over", "before"),
+    "behind the log of a copy": ("pipeline.copy.postgres.recopy:pass_over", "after"),
     "before the copy is recorded": ("pipeline.copy.postgres.recopy:write_recopied", "before"),
 }
 PLACES: Final = LANE | CAPTURE | FIRST | RECOPY

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.log import open_writer
 from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
+from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import lines
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.log.open import create_log, open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity
 from airflow_parallel_apply.pipeline.log.schema import ROWS, TRANSACTIONS
+from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
 from airflow_parallel_apply.pipeline.model.change import Column, Mark, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import line
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind

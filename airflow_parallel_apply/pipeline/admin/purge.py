@@ -24,9 +24,10 @@ from typing import Any, Final
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
-from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import Segment, WriterFenced
 from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, read_readers, reader_path
+from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.target.open import open_target

@@ -9,7 +9,8 @@ from functools import partial
 
 from airflow_parallel_apply.pipeline.capture.loop import note
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.log.open import open_writer, reader_if_there
+from airflow_parallel_apply.pipeline.log.open import reader_if_there
+from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.source.open import open_adopting
 from airflow_parallel_apply.pipeline.source.protocol import Adoption
 

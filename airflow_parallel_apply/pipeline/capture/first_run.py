@@ -16,8 +16,9 @@ from datetime import UTC, datetime
 
 from airflow_parallel_apply.pipeline.capture.loop import note
 from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, ResumePoint
+from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT, Relation
 from airflow_parallel_apply.pipeline.source.protocol import Preparing, Snapshot, SourceChanged, Stream
 

@@ -12,8 +12,8 @@ from contextlib import closing
 
 from airflow_parallel_apply.pipeline.capture.overtaken import unless_overtaken
 from airflow_parallel_apply.pipeline.capture.values import CaptureStep
-from airflow_parallel_apply.pipeline.log.open import open_writer
 from airflow_parallel_apply.pipeline.log.protocol import LogState, LogWriter
+from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.source.protocol import Look, Part, Source
 

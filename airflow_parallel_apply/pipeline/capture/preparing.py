@@ -16,8 +16,9 @@ from airflow_parallel_apply.pipeline.capture.loop import note
 from airflow_parallel_apply.pipeline.capture.values import Prepared
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
-from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer, reader_if_there
+from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
 from airflow_parallel_apply.pipeline.log.protocol import WriterFenced
+from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.source.protocol import Preparing, Snapshot, Source
 

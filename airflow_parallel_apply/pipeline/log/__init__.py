@@ -1,6 +1,6 @@
 """The log: see `protocol` for its law, `schema` for its columns, `directory` for its files."""
 
-from airflow_parallel_apply.pipeline.log.open import create_log, log_exists, open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.options import WriterOptions
 from airflow_parallel_apply.pipeline.log.protocol import (
     LogIdentity,
@@ -19,8 +19,6 @@ __all__ = [
     "RowGroup",
     "Segment",
     "WriterOptions",
-    "create_log",
     "log_exists",
     "open_reader",
-    "open_writer",
 ]

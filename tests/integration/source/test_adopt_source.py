@@ -21,7 +21,8 @@ from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.capture.adoption import adopt_source, release_source
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError
-from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.finding import Side
 from tests.support.rig import Rig, execute
 

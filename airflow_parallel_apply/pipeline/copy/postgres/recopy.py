@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.capture.passing_over import pass_over
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
 from airflow_parallel_apply.pipeline.copy.postgres.computed import left_uncomputed
@@ -44,8 +45,7 @@ from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
-from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer, reader_if_there
-from airflow_parallel_apply.pipeline.log.protocol import PassedOver, WriterFenced
+from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
 from airflow_parallel_apply.pipeline.log.readers import read_readers
 from airflow_parallel_apply.pipeline.model.change import Mark, Relation, latest_names
 from airflow_parallel_apply.pipeline.model.finding import refuse
@@ -69,7 +69,6 @@ _logger = logging.getLogger(__name__)
 
 _TRIES: Final = 3
 """Attempts at a copy whose tables change while it waits for them."""
-_PUBLISH_TRIES: Final = 5
 _LOCK_TIMEOUT: Final = "30s"
 _LEASE: Final = timedelta(minutes=2)
 
@@ -193,7 +192,13 @@ class Recopy:
             # No run begins from here on, whatever became of the other session, until this transaction has ended.
             require_generation(connection, self._writing, self._generation)
             applied_seqno = low_watermark(read_positions(connection, self._writing))
-            self._pass_over(then, done, applied_seqno)
+            pass_over(
+                self._config.log_url,
+                [*zip(then.relations, done, strict=True)],
+                register=then.register,
+                require=partial(self._require_namesakes, then),
+                after_seqno=applied_seqno,
+            )
             ledger = PostgresLedger(self._writing) if self._holding.is_one_database else self._holding.ledger
             ledger.note_recopied(done, above_seqno=applied_seqno)
             write_recopied(connection, self._writing, done)
@@ -284,40 +289,6 @@ class Recopy:
 
     def _followed(self) -> frozenset[tuple[str, str]]:
         return latest_names(open_reader(self._config.log_url).state().relations)
-
-    def _pass_over(self, then: TablesThen, done: Sequence[Recopied], applied_seqno: int) -> None:
-        """One manifest: the tables as they were then, and none of their changes below. Errors: `LogError`."""
-        tries = 0
-        while True:
-            writer = open_writer(self._config.log_url)
-            captured_offset = writer.state().captured_offset
-            self._require_namesakes(then, writer.latest_relations())
-            writer.register(then.register(writer.state().registration), 0)
-            for relation, copied in zip(then.relations, done, strict=True):
-                latest = writer.latest_relation(relation.schema, relation.table)
-                if captured_offset > copied.offset and latest is not None and not latest.is_as(relation):
-                    raise SourceChanged("a table was redefined since", op="recopy", table=relation.name)
-                # Changes behind the copy follow this definition, not the one before, which may have been refused.
-                writer.define(relation)
-            passed_over = [
-                PassedOver(
-                    schema=one.schema,
-                    table=one.table,
-                    below_offset=one.offset,
-                    recopy_id=one.recopy_id,
-                    oid=relation.oid,
-                )
-                for relation, one in zip(then.relations, done, strict=True)
-            ]
-            writer.pass_over(passed_over, after_seqno=applied_seqno)
-            try:
-                writer.commit(captured_offset)
-                return
-            except WriterFenced:
-                # A capture went on, which needs no owner.
-                tries += 1
-                if tries == _PUBLISH_TRIES:
-                    raise
 
     def _require_namesakes(self, then: TablesThen, known: Sequence[Relation]) -> None:
         """Changes of a name are passed over whatever table had it then, since one may have been made anew. So a table

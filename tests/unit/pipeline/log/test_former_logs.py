@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline.log.checked_file import read_checked
-from airflow_parallel_apply.pipeline.log.open import open_reader, open_writer
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver
+from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from tests import former
