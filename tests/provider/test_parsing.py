@@ -108,7 +108,7 @@ def test_the_forms_defaults_make_a_configuration(dag: DAG) -> None:
         ("ddl", "ignore"),
         ("partitioner", "No name"),
         ("store", "memory"),
-        ("consistency", "epoch"),
+        ("consistency", "group"),
         ("pipeline", "Not a name"),
         ("epoch_max_changes", 0),
         ("tables", {"includes": ["public.*"]}),
