@@ -21,16 +21,16 @@ from airflow_parallel_apply.pipeline.log.schema import TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
 from airflow_parallel_apply.pipeline.model.change import Mark, Operation
 from airflow_parallel_apply.pipeline.source.postgres.cells import Wire
+from airflow_parallel_apply.pipeline.source.postgres.described_tables import DescribedTables, LookUp, undescribed
 from airflow_parallel_apply.pipeline.source.postgres.descriptions import Together, described_for
 from airflow_parallel_apply.pipeline.source.postgres.messages import (
     WireMessage,
     WireRelation,
     parse_message,
-    parse_relation,
     parse_truncate,
-    parse_type,
 )
 from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
+from airflow_parallel_apply.pipeline.source.postgres.renaming import Renamed
 from airflow_parallel_apply.pipeline.source.postgres.seldom import Seldom, Statement
 from airflow_parallel_apply.pipeline.source.postgres.transactions import (
     XID_AT,
@@ -56,8 +56,7 @@ _TUPLE_AT: Final = 6
 class Decoder:
     """Decodes one read of a slot, from its first message. Not thread-safe.
 
-    `table` turns a relation message, and the LSN at which the transaction that it was sent in commits, into a followed
-    table, and tells whether its definition differs from the one the log had for it. `ddl` gives the text of a message
+    `table` turns descriptions into followed tables. `ddl` gives the text of a message
     that counts as DDL, by its transaction's id and commit LSN; None for any other. `is_part` tells whether a table that
     is described for a change of another one is a partition of that one. `passing` takes messages out.
     Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
@@ -67,20 +66,18 @@ class Decoder:
         self,
         *,
         next_seqno: int,
-        table: Callable[[WireRelation, int], tuple[FollowedTable, bool]],
+        table: LookUp,
         ddl: Callable[[int, int, WireMessage], bytes | None],
-        renamed: Callable[[int, WireMessage], tuple[int, ...]],
+        renamed: Callable[[int, WireMessage], Renamed],
         is_part: Callable[[WireRelation, int], bool],
         passing: Passing | None = None,
     ) -> None:
-        self._table = table
+        self._described = DescribedTables(table)
         self._ddl = ddl
         self._renamed = renamed
         self._is_part = is_part
         self._passing = passing
         self._together = Together()
-        self._types: dict[int, str] = {}
-        self._tables: dict[int, FollowedTable] = {}
         self._next_seqno = next_seqno
         self._open: OpenTransaction | None = None
         self._is_redefined = False
@@ -91,20 +88,14 @@ class Decoder:
         """Of messages."""
         self.row_count = 0
         self.transaction_count = 0
-        self._kept: dict[int, bytes] = {}
 
     def keep_description(self, message: bytes) -> None:
         """Take a description that the server sends once, of a transaction that the log has. A table is looked up only
         when a change needs it: it may be gone by now.
         """
-        if message[:1] == b"Y":
-            oid, name = parse_type(message)
-            self._types[oid] = name
-        else:
-            relation = parse_relation(message, self._types)
-            self._kept[relation.oid] = message
-            if self._passing is not None:
-                self._passing.name(relation.oid, relation.schema, relation.table)
+        relation = self._described.keep(message)
+        if relation is not None and self._passing is not None:
+            self._passing.name(relation.oid, relation.schema, relation.table)
 
     @property
     def is_between_transactions(self) -> bool:
@@ -123,7 +114,7 @@ class Decoder:
         wire = Wire(messages)
         kinds = wire.data[wire.starts]
         redefined = self._look_up_kept(wire, kinds)
-        before = dict(self._tables)
+        before = self._described.now
         seldom = self._read_seldom(wire, kinds)
         seldom.redefined[:0] = redefined
         cells, changes = changes_of(wire, list(self._tuples(wire, kinds, before, seldom)))
@@ -138,7 +129,7 @@ class Decoder:
         """The tables of kept descriptions that changes of this batch need; says whether the log had another definition,
         as the message that it is to be marked at.
         """
-        if not self._kept:
+        if not self._described.kept:
             return []
         first_use: dict[int, int] = {}
         changes = np.flatnonzero(_CHANGES[kinds])
@@ -150,15 +141,13 @@ class Decoder:
         for index in np.flatnonzero(kinds == _RELATION).tolist():
             oid = int(wire.numbers(wire.starts[index : index + 1] + 1, ">u4")[0])
             if index < first_use.get(oid, index + 1):
-                # Described anew before its first change: what was kept is of the past.
-                self._kept.pop(oid, None)
+                # Described anew before its first change.
+                self._described.forget_kept(oid)
         is_redefined = False
-        for oid in first_use.keys() & self._kept.keys():
-            relation = parse_relation(self._kept.pop(oid), self._types)
+        for oid in first_use.keys() & set(self._described.kept):
             # It is still true there: another description would have come before.
             commit_lsn = self._transaction_of(wire, kinds, first_use[oid])[1]
-            self._tables[oid], differs = self._table(relation, commit_lsn)
-            is_redefined |= differs
+            is_redefined |= self._described.look_up_kept(oid, commit_lsn)
         return [0] if is_redefined else []
 
     def _read_seldom(self, wire: Wire, kinds: npt.NDArray[np.uint8]) -> Seldom:
@@ -167,14 +156,14 @@ class Decoder:
             data = wire.message(index)
             match chr(kinds[index]):
                 case "R":
-                    relation = parse_relation(data, self._types)
-                    self._kept.pop(relation.oid, None)
+                    relation = self._described.parse(data)
+                    self._described.forget_kept(relation.oid)
                     changed = described_for(wire, kinds, index)
                     if changed and relation.oid not in changed and self._is_part(relation, changed[0]):
                         continue
-                    table, is_redefined = self._table(relation, self._transaction_of(wire, kinds, index)[1])
-                    self._tables[relation.oid] = table
-                    found.versions.setdefault(relation.oid, []).append((index, table))
+                    commit_lsn = self._transaction_of(wire, kinds, index)[1]
+                    is_redefined, others = self._described.look_up(relation, commit_lsn)
+                    found.hold_from(index, others)
                     if is_redefined:
                         found.redefined.append(index)
                 case "T":
@@ -183,7 +172,7 @@ class Decoder:
                         Statement(
                             message=index,
                             operation=Operation.TRUNCATE,
-                            relation_ids=tuple(self._known(oid).relation.relation_id for oid in truncate.oids),
+                            relation_ids=tuple(map(self._described.id_of, truncate.oids)),
                             texts=tuple(word.encode() for word in truncate.words),
                         )
                     )
@@ -195,13 +184,17 @@ class Decoder:
                         self.safe_lsn = max(self.safe_lsn, message.lsn)
                     xid, commit_lsn = self._transaction_of(wire, kinds, index) if message.transactional else (0, 0)
                     text = self._ddl(xid, commit_lsn, message)
-                    relation_ids = self._renamed(xid, message)
-                    if relation_ids:
+                    renamed = self._renamed(xid, message)
+                    if renamed.told:
+                        found.hold_from(index, self._described.rename((*renamed.told, *renamed.others)))
                         texts = (message.prefix.encode(), b"")
                         found.redefined.append(index)
                         found.statements.append(
                             Statement(
-                                message=index, operation=Operation.MESSAGE, relation_ids=relation_ids, texts=texts
+                                message=index,
+                                operation=Operation.MESSAGE,
+                                relation_ids=tuple(relation.relation_id for relation in renamed.told),
+                                texts=texts,
                             )
                         )
                     elif text is not None:
@@ -212,8 +205,7 @@ class Decoder:
                             )
                         )
                 case "Y":
-                    oid, name = parse_type(data)
-                    self._types[oid] = name
+                    self._described.name_type(data)
                 case "O":
                     continue
                 case kind:
@@ -226,12 +218,6 @@ class Decoder:
         if len(begins):
             return begun(wire, int(begins[-1]))
         return (self._open.xid, self._open.commit_lsn) if self._open is not None else (0, 0)
-
-    def _known(self, oid: int) -> FollowedTable:
-        table = self._tables.get(oid)
-        if table is None:
-            raise _undescribed(oid)
-        return table
 
     def _tuples(
         self, wire: Wire, kinds: npt.NDArray[np.uint8], before: dict[int, FollowedTable], seldom: Seldom
@@ -255,7 +241,7 @@ class Decoder:
             for (_, table), (start, stop) in zip(versions, pairwise(edges), strict=True):
                 if start < stop:
                     if table is None:
-                        raise _undescribed(oid)
+                        raise undescribed(oid)
                     yield Tuples(
                         table=table,
                         operation=kind,
@@ -343,7 +329,3 @@ class Decoder:
             self._is_redefined = not len(behind)
             if len(behind):
                 marks.setdefault(int(transaction[index + behind[0]]), set()).add(Mark.RELATION)
-
-
-def _undescribed(oid: int) -> SourceError:
-    return SourceError(f"pgoutput sent a change of relation {oid} without describing it", op="capture")

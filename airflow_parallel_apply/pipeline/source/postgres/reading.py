@@ -20,17 +20,17 @@ from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DdlMessages
 from airflow_parallel_apply.pipeline.source.postgres.described import describe, numbered
+from airflow_parallel_apply.pipeline.source.postgres.described_tables import LookedUp
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireMessage, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.passing import Passing
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
-from airflow_parallel_apply.pipeline.source.postgres.renaming import RENAMED_PREFIX, renamed, renamed_by
+from airflow_parallel_apply.pipeline.source.postgres.renaming import RENAMED_PREFIX, Renamed, renamed, renamed_by
 from airflow_parallel_apply.pipeline.source.postgres.resume import LastCommit, ResumedRead, commit_ends
 from airflow_parallel_apply.pipeline.source.postgres.sent_sightings import SentSightings
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.shape import shapes
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
-from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable
 from airflow_parallel_apply.pipeline.source.postgres.written_parts import WrittenParts
 from airflow_parallel_apply.pipeline.source.protocol import Definitions, Look, Part, Reached
 
@@ -105,7 +105,7 @@ class SlotRead:
             return int(_READ_BYTES / self.message_bytes)
         return max_changes if wal_bytes <= _READ_BYTES else 0
 
-    def _followed(self, wire: WireRelation, commit_lsn: int) -> tuple[FollowedTable, bool]:
+    def _followed(self, wire: WireRelation, commit_lsn: int) -> LookedUp:
         connection = self._session.catalog()
         table = describe(
             connection,
@@ -114,13 +114,13 @@ class SlotRead:
             seen=self._sent.before(wire.oid, commit_lsn),
             known=self._definitions.latest_relation(wire.schema, wire.table, wire.oid),
         )
-        relation = renamed(connection, self._definitions, table.relation)
+        relation, others = renamed(connection, self._definitions, table.relation)
         relation_id, is_redefined = self._definitions.relation_id(relation)
-        return numbered(table, relation_id), is_redefined
+        return LookedUp(table=numbered(table, relation_id), is_redefined=is_redefined, renamed=others)
 
-    def _renamed(self, xid: int, message: WireMessage) -> tuple[int, ...]:
+    def _renamed(self, xid: int, message: WireMessage) -> Renamed:
         if message.prefix != RENAMED_PREFIX or not message.transactional:
-            return ()
+            return Renamed()
         return renamed_by(self._session.catalog(), self._definitions, self._publication, xid, message.content)
 
 

@@ -9,7 +9,7 @@ writes the publication's comment: only the publication's owner can, so that nobo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg
@@ -45,53 +45,92 @@ def still_under(relations: Iterable[Relation], tables: Iterable[SourceTable], ta
     return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renamed:
+    """Definitions in the log under new names. `told`: those whose tables the target is told of there; `others`: of
+    tables that took or gave names along with them.
+    """
+
+    told: tuple[Relation, ...] = ()
+    others: tuple[Relation, ...] = ()
+
+
 def renamed_by(
     connection: psycopg.Connection[Any], definitions: Definitions, publication: str, xid: int, content: bytes
-) -> tuple[int, ...]:
-    """The ids of the definitions under new names that such a message brings; none where it is not ours, or late.
+) -> Renamed:
+    """Return the definitions under new names that such a message brings; none where it is not ours, or late.
 
     Errors: psycopg's own.
     """
     found = connection.execute(statement("publication"), {"publication": publication}).fetchone()
     if found is None or found[_COMMENTED_BY] != xid:
-        return ()
+        return Renamed()
     oids = [int(word) for word in content.split()]
     now = _names_now(connection, oids)
-    ids = []
+    told: list[Relation] = []
+    others: tuple[Relation, ...] = ()
     for oid in oids:
         known = definitions.latest_relation("", "", oid)
         if known is None or oid not in now or (known.schema, known.table) == now[oid]:
             continue
         schema, table = now[oid]
-        relation = renamed(connection, definitions, replace(known, schema=schema, table=table, renaming=None))
-        ids.append(definitions.relation_id(relation)[0])
-    return tuple(ids)
+        relation, along = renamed(connection, definitions, replace(known, schema=schema, table=table, renaming=None))
+        told.append(_logged(definitions, relation))
+        others += along
+    return Renamed(told=tuple(told), others=others)
 
 
-def renamed(connection: psycopg.Connection[Any], definitions: Definitions, relation: Relation) -> Relation:
-    """The definition with the renaming that it brings; the log gets the new names of the other tables.
+def renamed(
+    connection: psycopg.Connection[Any], definitions: Definitions, relation: Relation
+) -> tuple[Relation, tuple[Relation, ...]]:
+    """Return the definition with the renaming that it brings, and those of the other tables of which the log gets new
+    names.
 
     Errors: psycopg's own.
     """
     name = relation.schema, relation.table
     known = definitions.latest_relation(*name, relation.oid)
-    if known is None or known.oid != relation.oid or (known.schema, known.table) == name:
-        return relation
+    is_seen = known is not None and known.oid == relation.oid
+    if known is not None and not is_seen:
+        known = _under_name_of(connection, definitions, relation, known)
+    if known is None or (known.schema, known.table) == name:
+        return relation, ()
     moves = [((known.schema, known.table), name)]
     by_name = {
         (other.schema, other.table): other for other in definitions.latest_relations() if other.oid != relation.oid
     }
     now = _names_now(connection, [other.oid for other in by_name.values() if other.oid is not None])
+    others: list[Relation] = []
     while (other := by_name.pop(moves[-1][1], None)) is not None and other.oid is not None:
         taken = now.get(other.oid)
         if taken is None or taken == moves[-1][1]:
             # Dropped, or named so again meanwhile: the target's table in the way is a person's to judge.
             break
         moves.append((moves[-1][1], taken))
-        definitions.relation_id(replace(other, schema=taken[0], table=taken[1], renaming=None))
+        others.append(_logged(definitions, replace(other, schema=taken[0], table=taken[1], renaming=None)))
     # With messages, the target may have been told already.
-    is_certain = not can_verify(ddl_objects(connection))
-    return replace(relation, renaming=Renaming(moves=tuple(moves), is_certain=is_certain))
+    is_certain = is_seen and not can_verify(ddl_objects(connection))
+    return replace(relation, renaming=Renaming(moves=tuple(moves), is_certain=is_certain)), tuple(others)
+
+
+def _under_name_of(
+    connection: psycopg.Connection[Any], definitions: Definitions, relation: Relation, holder: Relation
+) -> Relation | None:
+    """Of a table that the log sees first under a name that it has another table for, which is called otherwise by now:
+    the definition under that name, in the log, as if the two had exchanged theirs. A person decides whether they did.
+    None where the other table is gone, or is not known by its oid.
+    """
+    if holder.oid is None or relation.oid is None:
+        return None
+    taken = _names_now(connection, [holder.oid]).get(holder.oid)
+    if taken is None or taken == (relation.schema, relation.table):
+        return None
+    return _logged(definitions, replace(relation, schema=taken[0], table=taken[1], renaming=None))
+
+
+def _logged(definitions: Definitions, relation: Relation) -> Relation:
+    """The same, in the log, with its id there."""
+    return replace(relation, relation_id=definitions.relation_id(relation)[0])
 
 
 def _names_now(connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, Name]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from airflow_parallel_apply.pipeline.model.change import Operation
@@ -27,3 +28,8 @@ class Seldom:
     statements: list[Statement] = field(default_factory=list)
     versions: dict[int, list[tuple[int, FollowedTable]]] = field(default_factory=dict)
     redefined: list[int] = field(default_factory=list)
+
+    def hold_from(self, message: int, tables: Mapping[int, FollowedTable]) -> None:
+        """From a message on, changes of these tables, by oid, are under these definitions."""
+        for oid, table in tables.items():
+            self.versions.setdefault(oid, []).append((message, table))

@@ -13,8 +13,10 @@ from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import line_widths
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.source.postgres.described_tables import LookedUp
 from airflow_parallel_apply.pipeline.source.postgres.messages import WireMessage, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder
+from airflow_parallel_apply.pipeline.source.postgres.renaming import Renamed
 from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable
 from tests.log_batches import spelled
 from tests.unit.pipeline.source import wire
@@ -37,7 +39,7 @@ class Definitions:
     def __init__(self) -> None:
         self.relations: list[Relation] = []
 
-    def table(self, found: WireRelation, commit_lsn: int) -> tuple[FollowedTable, bool]:
+    def table(self, found: WireRelation, commit_lsn: int) -> LookedUp:
         columns = tuple(
             Column(name=column.name, type_name="text", kind=KeyKind.TEXT, key=column.key) for column in found.columns
         )
@@ -53,7 +55,7 @@ class Definitions:
                 )
             )
         relation = next(one for one in reversed(self.relations) if one.table == found.table)
-        return FollowedTable(relation=relation), bool(known) and known[-1] is not relation
+        return LookedUp(table=FollowedTable(relation=relation), is_redefined=bool(known) and known[-1] is not relation)
 
 
 def ddl_of(xid: int, commit_lsn: int, message: WireMessage) -> bytes | None:
@@ -66,7 +68,7 @@ def decode(batches: list[list[bytes]], *, definitions: Definitions | None = None
         next_seqno=0,
         table=(definitions or Definitions()).table,
         ddl=ddl_of,
-        renamed=lambda *_: (),
+        renamed=lambda *_: Renamed(),
         is_part=lambda *_: False,
     )
     made = [decoder.decode(pa.array(batch, pa.binary())) for batch in batches if batch]
