@@ -1,4 +1,4 @@
-"""What the PostgreSQL backend adds to the queue's contract: its locks, its connections, its tables."""
+"""What the PostgreSQL backend adds to the queue's contract: its locks and its connections."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from airflow_parallel_apply.queue import (
     DependencyError,
     Insert,
     Queue,
-    QueueMisconfigured,
     QueueUnavailable,
     open_queue,
 )
 from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
 from airflow_parallel_apply.queue.postgres.connections import Connections
-from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION, Statements
+from airflow_parallel_apply.queue.postgres.statements import Statements
 
 LEASE = timedelta(minutes=5)
 LONG = timedelta(seconds=30)
@@ -254,67 +253,6 @@ def test_a_database_whose_transactions_are_serializable_by_default_makes_no_diff
     assert len({task.task_id for task in claimed if task}) == 20
     assert {task.at.utcoffset() for task in claimed if task} == {timedelta(0)}
     other.close()
-
-
-def test_migrate_says_what_it_did_and_does_it_once(target_dsn: str) -> None:
-    assert migrate(target_dsn, "Other Schema") == (
-        "created schema Other Schema",
-        *(f"migrated the queue's tables in schema Other Schema to version {n}" for n in range(1, SCHEMA_VERSION + 1)),
-    )
-    assert migrate(target_dsn, "Other Schema") == ()
-    queue = PostgresQueue(target_dsn, schema="Other Schema")
-    put(queue, Insert(queue="q"))
-    assert queue.claim(["q"], claimant="a", lease=LEASE, timeout=LONG) is not None
-    queue.close()
-
-
-def test_migrates_at_once_make_the_tables_once(target_dsn: str) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        done = list(pool.map(lambda _: migrate(target_dsn), range(4)))
-    assert sorted(line for lines in done for line in lines) == [
-        "created schema parallel_apply",
-        *(f"migrated the queue's tables in schema parallel_apply to version {n}" for n in range(1, SCHEMA_VERSION + 1)),
-    ]
-
-
-def test_operations_never_make_tables_and_say_how_to(target_dsn: str) -> None:
-    with pytest.raises(QueueMisconfigured, match="queue migrate"):
-        PostgresQueue(target_dsn).queue_stats()
-    with psycopg.connect(target_dsn) as connection:
-        assert connection.execute("SELECT to_regnamespace('parallel_apply')").fetchone() == (None,)
-
-
-def test_tables_of_another_version_are_refused(target_dsn: str) -> None:
-    migrate(target_dsn)
-    with psycopg.connect(target_dsn) as connection:
-        connection.execute("INSERT INTO parallel_apply.queue_version (version) VALUES (99)")
-    with pytest.raises(QueueMisconfigured, match="version 99"):
-        PostgresQueue(target_dsn).queue_stats()
-
-
-def test_a_missing_privilege_is_named(target_dsn: str, target_server: PostgresServer) -> None:
-    migrate(target_dsn)
-    with psycopg.connect(target_dsn, autocommit=True) as connection:
-        connection.execute("DROP ROLE IF EXISTS queue_stranger")
-        connection.execute("CREATE ROLE queue_stranger LOGIN")
-    stranger = target_dsn.replace("user=postgres", "user=queue_stranger")
-    with pytest.raises(QueueMisconfigured, match="privilege"):
-        PostgresQueue(stranger).queue_stats()
-    with pytest.raises(QueueMisconfigured, match="privilege"):
-        migrate(stranger, "new_schema")
-
-
-def test_a_wrong_dsn_is_refused_without_showing_its_password() -> None:
-    with pytest.raises(QueueMisconfigured) as refused:
-        open_queue("postgresql://me:s3cret@host/db?no_such_option=s3cret")
-    assert "s3cret" not in str(refused.value)
-    assert refused.value.__cause__ is None
-    queue = open_queue("postgresql://me:s3cret@127.0.0.1:1/db")
-    assert "s3cret" not in repr(queue)
-    with pytest.raises(QueueUnavailable) as unreachable:
-        queue.queue_stats()
-    assert "s3cret" not in str(unreachable.value)
-    assert "\n" not in str(unreachable.value)
 
 
 def test_a_value_that_is_no_json_is_refused_and_nothing_is_done(queue: PostgresQueue) -> None:

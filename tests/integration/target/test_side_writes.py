@@ -1,0 +1,121 @@
+"""Triggers of the target that write to followed tables while rows are applied: named, and their hints lead on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.rig import Rig, execute
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+    config = PipelineConfig(
+        pipeline="p",
+        log_url=str(tmp_path / "log"),
+        start=Start.EMPTY,
+        channels=2,
+        tables=TablePatterns(include=("public.*",)),
+    )
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Act:
+    """A trigger `Guard` of the table `on`: what it does, when, for what, and to which table."""
+
+    body: str
+    kind: str = 'TRIGGER "Guard" AFTER INSERT OR UPDATE OR DELETE'
+    each: str = "ROW"
+    when: str = ""
+    on: str = "t"
+    changed: str = "public.t"
+    changes: tuple[str, ...] = ("UPDATE t SET v = 'lower' WHERE id = 3",)
+
+
+NEIGHBOUR = "UPDATE t SET v = v || '!' WHERE id = 1"
+ACTS = {
+    "its row": Act(body="UPDATE t SET v = upper(v) WHERE id = NEW.id AND v <> upper(v)"),
+    "its row, at the end": Act(
+        body="UPDATE t SET v = upper(v) WHERE id = NEW.id AND v <> upper(v)",
+        kind='CONSTRAINT TRIGGER "Guard" AFTER INSERT OR UPDATE',
+        when="DEFERRABLE INITIALLY DEFERRED",
+    ),
+    "a neighbour": Act(body=NEIGHBOUR),
+    "a neighbour, for each statement": Act(body=NEIGHBOUR, each="STATEMENT"),
+    "another followed table": Act(body="INSERT INTO other VALUES (7)", changed="public.other"),
+    "another followed table, from a partition": Act(
+        body="DELETE FROM other",
+        on="whole_1",
+        changed="public.other",
+        changes=("UPDATE whole SET v = 'x' WHERE id = 3",),
+    ),
+    "what was truncated": Act(
+        body="INSERT INTO t VALUES (70, 'new')",
+        kind='TRIGGER "Guard" AFTER TRUNCATE',
+        each="STATEMENT",
+        changes=("TRUNCATE t",),
+    ),
+}  # fmt: skip
+ACTS_IN_SHORT = {
+    ("its row", "replay"),
+    ("its row, at the end", "merge"),
+    ("another followed table", "merge"),
+    ("a neighbour", "replay"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        pytest.param(*case, id=", ".join(case), marks=() if case in ACTS_IN_SHORT else pytest.mark.long)
+        for case in product(ACTS, ("merge", "replay"))
+    ],
+)
+def test_a_trigger_that_writes_to_followed_tables_is_named_and_its_hint_leads_on(rig: Rig, name: str, way: str) -> None:
+    act = ACTS[name]
+    rig.both(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        "CREATE TABLE third (id int PRIMARY KEY)",
+        "CREATE TABLE whole (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE whole_1 PARTITION OF whole DEFAULT",
+    )
+    rig.prepare()
+    rig.write(
+        "INSERT INTO t SELECT n, 'old' FROM generate_series(1, 5) n",
+        "INSERT INTO whole SELECT n, 'old' FROM generate_series(1, 5) n",
+        "INSERT INTO other VALUES (1)",
+    )
+    rig.run()
+    execute(
+        rig.target_dsn,
+        "CREATE SCHEMA side",
+        "CREATE TABLE side.seen (id int)",
+        "CREATE TABLE side.acts (id int)",
+        "CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN "
+        "INSERT INTO side.seen VALUES (1); IF EXISTS (SELECT FROM side.acts) AND pg_trigger_depth() = 1 THEN "
+        f"{act.body}; END IF; RETURN NULL; END$$",
+        f"CREATE {act.kind} ON {act.on} {act.when} FOR EACH {act.each} EXECUTE FUNCTION act()",
+        f'ALTER TABLE {act.on} ENABLE ALWAYS TRIGGER "Guard"',
+    )
+    changes = (*(["TRUNCATE third"] * (way == "replay")), *act.changes)
+    rig.transaction(*changes)
+    rig.run()
+    assert rig.comparison().equal
+    assert rig.rows("SELECT DISTINCT id FROM side.seen") == [(1,)]
+    execute(rig.target_dsn, "INSERT INTO side.acts VALUES (1)")
+    rig.transaction(*(change.replace("'x'", "'y'").replace("'lower'", "'other'") for change in changes))
+    with pytest.raises(FatalError) as caught:
+        rig.run()
+    message = str(caught.value)
+    for word in ("trigger Guard", "changes what is applied", f"table {act.changed}"):
+        assert word in message
+    execute(rig.target_dsn, message.split("Hint: ")[1].split("Run ")[1].split(";", maxsplit=1)[0])
+    rig.run()
+    assert rig.comparison().equal
