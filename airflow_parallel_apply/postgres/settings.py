@@ -43,8 +43,11 @@ PLAIN: Final[Mapping[str, str]] = {
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
     "row_security": "off",
+    "jit": "off",
 }
-"""Transactions that see what was committed before each statement, and may write; no policy hides rows."""
+"""Transactions that see what was committed before each statement, and may write; no policy hides rows. No statement is
+worth compiling: those over the catalog look dear to the planner, in each session anew.
+"""
 
 Run = Callable[[str], Sequence[Sequence[Any]]]
 """Executes a statement without parameters in a transaction of its own; its rows."""

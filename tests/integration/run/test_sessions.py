@@ -34,6 +34,7 @@ SPOILED = {
     "default_transaction_isolation": "serializable",
     "default_transaction_read_only": "on",
     "default_transaction_deferrable": "on",
+    "jit": "on",
 }
 
 

@@ -6,7 +6,6 @@ SET LOCAL enable_bitmapscan = off;
 SET LOCAL enable_memoize = off;
 SET LOCAL enable_material = off;
 SET LOCAL max_parallel_workers_per_gather = 0;
-SET LOCAL jit = off;
 
 -- name: default_settings
 SET LOCAL enable_hashjoin TO DEFAULT;
@@ -16,7 +15,6 @@ SET LOCAL enable_bitmapscan TO DEFAULT;
 SET LOCAL enable_memoize TO DEFAULT;
 SET LOCAL enable_material TO DEFAULT;
 SET LOCAL max_parallel_workers_per_gather TO DEFAULT;
-SET LOCAL jit TO DEFAULT;
 
 -- name: be_replica
 SET LOCAL session_replication_role = replica;

@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions
 
 _RECOMPUTED: Final = "is computed otherwise"
+_UNTOLD: Final = ", and the log does not tell what older rows hold in it (a value for each row, or one rewritten since)"
 _UNLIKE: Final = (
     psycopg.errors.DatatypeMismatch,
     psycopg.errors.UndefinedColumn,
@@ -131,7 +132,7 @@ def _require_values(
     what = f"was added as {column.type_name}"
     if column.fill is None:
         if has_rows(connection, relation):
-            what += ", with a value of its own for each row"
+            what += _UNTOLD
             raise _left(connection, relation, _Alteration(column.name, what, (), is_certain=False))
         return
     if not is_first or found.type_name != column.type_name or (column.fill == "NULL" and found.is_required):
@@ -222,7 +223,7 @@ def _addition(connection: Connection, relation: Relation, column: Column, *, is_
         return _Alteration(column.name, what, (table + fill, table + forget), type_name=column.type_name)
     return _Alteration(
         column.name,
-        what + ", with a value of its own for each row",
+        what + _UNTOLD,
         (table + sql.SQL("ADD COLUMN {} {}").format(name, type_name),),
         is_certain=is_emptied or not has_rows(connection, relation),
         type_name=column.type_name,
