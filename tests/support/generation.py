@@ -119,7 +119,7 @@ class Generation:
                 show_offset=str,
                 report=report,
             )
-            Lane(context, lane=number, background_failure=lambda: None).run()
+            Lane(context, lane=number, capture=lambda: None, background_failure=lambda: None).run()
         session.close()
         renewing.close()
         return report

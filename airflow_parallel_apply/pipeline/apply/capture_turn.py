@@ -66,16 +66,19 @@ class CaptureTurns:
         self._report = report
         self._ended = threading.Event()
         self._failure: ParallelApplyError | None = None
-        self._thread = threading.Thread(target=self._run, name=CAPTURE_ROLE, daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to take turns."""
-        self._thread.start()
+        """Begin to take turns, unless it does."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name=CAPTURE_ROLE, daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
         """End after the step that is under way; it is cut short at its next batch."""
         self._ended.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def failure(self) -> ParallelApplyError | None:
         """The error that ended the thread, unless the coordinator knows it already."""
@@ -101,6 +104,7 @@ class CaptureTurns:
             self._renewer.hold(CAPTURE_ROLE, None)
             if self._capture is not None:
                 self._capture.close()
+                self._capture = None
 
     def _is_done(self) -> bool:
         """True if the task is gone: it goes when its last step is planned, before which that step's lane may die."""

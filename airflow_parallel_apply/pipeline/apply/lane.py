@@ -41,12 +41,20 @@ _IDLE_LOOKS: Final = 16
 
 
 class Lane:
-    """One lane's main thread. `background_failure` tells of its capture turns."""
+    """One lane's main thread. `capture` begins its capture turns, unless it takes them; `background_failure` tells of
+    them.
+    """
 
     def __init__(
-        self, context: LaneContext, *, lane: int, background_failure: Callable[[], ParallelApplyError | None]
+        self,
+        context: LaneContext,
+        *,
+        lane: int,
+        capture: Callable[[], None],
+        background_failure: Callable[[], ParallelApplyError | None],
     ) -> None:
         self._context = context
+        self._capture = capture
         self._background_failure = background_failure
         self._barriers = Barriers(context)
         self._branches = ChannelApply(context, open_committers(context), self._check)
@@ -66,6 +74,9 @@ class Lane:
                     self._context.report.stop_seqno = state.stop_seqno
                     self._context.report.stop_asked = state.stop_reason is StopReason.ASKED
                     return
+                if state.phase is Phase.RUNNING and state.until_seqno is None:
+                    # From the start; or since the bound, which was known, was lost with the target's last commits.
+                    self._capture()
                 if state.merging is not None:
                     self._context.retrying(self._context.coordinator.merge_points.gather)
                 task = self._context.retrying(self._claim)
@@ -84,9 +95,12 @@ class Lane:
             self._branches.close()
 
     def _recover_sometimes(self) -> None:
-        """A target that lost commits may leave channels behind whose queues are empty: nothing else would tell."""
+        """A target that lost commits may leave channels behind whose queues are empty: nothing else would tell. Nor of
+        a lane that died between the bound and the plan up to it, which is for the next capture turn.
+        """
         self._idle_count += 1
         if self._idle_count % _IDLE_LOOKS == 0:
+            self._capture()
             self._context.retrying(self._context.coordinator.recover)
 
     # --- claiming ---

@@ -75,7 +75,7 @@ def apply(
 
         turns = CaptureTurns(
             config=config,
-            bounds=_bounds(opened, sessions[1]),
+            bounds=_bounds(opened, sessions[0]),
             claimant=claimant,
             capture=lambda: open_capture(source, config),
             session=sessions[1],
@@ -90,7 +90,8 @@ def apply(
                 return generation_over(config.pipeline, opened.generation)
             return turns.failure()
 
-        turns.start()
+        if opened.until_seqno is None:
+            turns.start()
         stack.callback(turns.stop)
         context = LaneContext(
             config=config,
@@ -105,7 +106,7 @@ def apply(
             report=report,
             show_offset=source_connector(source).show_offset,
         )
-        Lane(context, lane=lane, background_failure=background_failure).run()
+        Lane(context, lane=lane, capture=turns.start, background_failure=background_failure).run()
         # Nobody renews until close comes, which may wait for a slot.
         with suppress(ParallelApplyError):
             sessions[0].ledger.renew_lease(opened.generation, max(config.lease, HANDOVER_LEASE))

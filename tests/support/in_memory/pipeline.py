@@ -303,7 +303,7 @@ class MemoryPipeline:
                 show_offset=str,
                 report=report,
             )
-            Lane(context, lane=number, background_failure=lambda: None).run()
+            Lane(context, lane=number, capture=lambda: None, background_failure=lambda: None).run()
         return report
 
 
