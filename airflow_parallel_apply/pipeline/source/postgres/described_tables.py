@@ -32,7 +32,7 @@ LookUp = Callable[[WireRelation, int], LookedUp]
 
 
 class DescribedTables:
-    """Of one read. Not thread-safe."""
+    """The tables that one read has described. Not thread-safe."""
 
     def __init__(self, look_up: LookUp) -> None:
         self._look_up = look_up

@@ -116,9 +116,9 @@ def renamed(
 def _under_name_of(
     connection: psycopg.Connection[Any], definitions: Definitions, relation: Relation, holder: Relation
 ) -> Relation | None:
-    """Of a table that the log sees first under a name that it has another table for, which is called otherwise by now:
-    the definition under that name, in the log, as if the two had exchanged theirs. A person decides whether they did.
-    None where the other table is gone, or is not known by its oid.
+    """The former definition of a table that the log sees first under a name that it has another table for, which is
+    called otherwise by now: the definition under that name, in the log, as if the two had exchanged theirs. A person
+    decides whether they did. None where the other table is gone, or is not known by its oid.
     """
     if holder.oid is None or relation.oid is None:
         return None

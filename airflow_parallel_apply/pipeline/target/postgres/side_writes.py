@@ -168,7 +168,7 @@ class SideWrites:
                 raise self._error(oid)
 
     def _may_cascade(self, tables: Sequence[TargetTable]) -> bool:
-        """Whether foreign keys of the target may change rows beside those of these tables that change."""
+        """True if foreign keys of the target may change rows beside those of these tables that change."""
         if any(self._acted.values()):
             return True
         if self._as_replica or not any(table.fires for table in tables):
