@@ -223,6 +223,17 @@ def test_each_step_is_durable_when_it_is_told(begun: World) -> None:
         assert (state.last_seqno, state.captured_offset) == (step.last_seqno, step.captured_offset)
 
 
+def test_the_source_lets_go_of_what_the_log_has_when_the_read_is_over(begun: World) -> None:
+    """But for what it proves itself with: the last transaction, at most."""
+    begun.commit_many(3, first=1)
+    capturing = begun.capture()
+    middle = capturing.source.offset()
+    begun.commit_many(3, first=10)
+    steps = list(capturing.capture(capturing.source.offset(), max_changes=EVERYTHING, step_changes=1, cancelled=never))
+    assert steps[-1].done
+    assert middle <= (begun.released() or 0) <= begun.state().captured_offset
+
+
 def test_a_read_of_nothing_is_done_and_says_so_once(begun: World) -> None:
     capturing = begun.capture()
     until = capturing.source.offset()

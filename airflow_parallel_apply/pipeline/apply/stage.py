@@ -2,6 +2,7 @@
 
 Spark implements it (`airflow_parallel_apply.spark`); the lane that calls it owns the merge, the position and the
 commit. Staging holds no locks on target tables and may run twice: attempts that were not acknowledged are nobody's.
+`tests/contract/test_stage.py` is what every implementation is held to.
 """
 
 from __future__ import annotations
