@@ -6,6 +6,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
 
 RENAMES = {
@@ -191,4 +192,18 @@ def test_tables_that_exchanged_names_before_one_of_them_had_a_row_stop_the_run(r
     printed = str(caught.value).partition("at the target (")[2].partition("), then")[0]
     execute(rig.target_dsn, *printed.split("; "))
     rig.having(ddl=DdlPolicy.SKIP).run()
+    assert_equal(rig)
+
+
+def test_an_exchange_that_messages_made_at_the_target_is_not_made_again(rig: Rig) -> None:
+    """The names are the same before and after: the columns tell."""
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    install(rig.source_dsn)
+    rig.both("ALTER TABLE b ADD COLUMN more text")
+    write(rig, first=100)
+    rig.run()
+    for text in (f"ALTER TABLE public.{old} RENAME TO {new}" for old, new in (("a", "x"), ("b", "a"), ("x", "b"))):
+        rig.write(f"BEGIN; {text}; {ddl(text)}; COMMIT")
+    write(rig, first=200)
+    rig.run()
     assert_equal(rig)

@@ -66,8 +66,7 @@ def follow(
 
     Errors: `PlanError` that names table and column, where something is left and may not or cannot be done here.
     """
-    if new.renaming is not None and new.name != old.name:
-        rename(connection, new.renaming, ddl=ddl)
+    rename(connection, session, old, new, ddl=ddl)
     found = compare_definitions(old, new)
     if found.unclear and ddl is not DdlPolicy.SKIP:
         raise _untold(new, found.unclear)

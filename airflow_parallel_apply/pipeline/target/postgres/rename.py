@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
-from airflow_parallel_apply.pipeline.model.change import Renaming
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
+from airflow_parallel_apply.pipeline.target.postgres.found_columns import find_columns
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 Name = tuple[str, str]
 _ASIDE = "parallel_apply_renaming_{}"
@@ -18,26 +20,44 @@ _LETTERS = 40
 _TRIES = 100
 
 
-def rename(connection: Connection, renaming: Renaming, *, ddl: DdlPolicy) -> None:
-    """Rename tables as the source did, unless the target has done so already, by a DDL message or by hand. If tables
-    only exchanged their names, that cannot be seen: then SKIP takes it as done, and APPLY does it where no message can
-    have.
+def rename(connection: Connection, session: Session, older: Relation, newer: Relation, *, ddl: DdlPolicy) -> None:
+    """Rename tables as the newer definition's renaming says, unless the target has done so already, by a DDL message or
+    by hand. If tables only exchanged their names, their columns show it, or nothing does: then SKIP takes it as done,
+    and APPLY does it where no message can have.
 
     Errors: `PlanError`.
     """
+    renaming = newer.renaming
+    if renaming is None or newer.name == older.name:
+        return
     old, new = [before for before, _ in renaming.moves], [after for _, after in renaming.moves]
     left, taken = set(old) - set(new), set(new) - set(old)
     there = _existing(connection, {*old, *new})
     if left and taken <= there and not left & there:
         return
     is_exchange = not left
-    if is_exchange and ddl is DdlPolicy.SKIP:
+    is_done = _is_exchanged(connection, session, older, newer) if is_exchange else None
+    if is_exchange and (ddl is DdlPolicy.SKIP or is_done):
         return
     is_possible = {*old} <= there and not taken & there
-    if ddl is not DdlPolicy.APPLY or not is_possible or (is_exchange and not renaming.is_certain):
+    if ddl is not DdlPolicy.APPLY or not is_possible or (is_exchange and not renaming.is_certain and is_done is None):
         raise _left(connection, renaming, in_the_way=taken & there, missing={*old} - there)
     for statement in _statements(renaming):
         connection.execute(statement)
+
+
+def _is_exchanged(connection: Connection, session: Session, older: Relation, newer: Relation) -> bool | None:
+    """True if the target's table of the new name has exactly the definition's columns, and the one of the old name has
+    others; False if it is the other way round; None if they do not tell.
+    """
+    wanted = {(column.name, column.type_name) for column in newer.columns}
+
+    def fits(relation: Relation) -> bool:
+        columns = find_columns(connection, session, relation)
+        return wanted == {(name, column.type_name) for name, column in columns.items()}
+
+    under_new, under_old = fits(newer), fits(replace(newer, schema=older.schema, table=older.table))
+    return None if under_new is under_old else under_new
 
 
 def _statements(renaming: Renaming) -> list[sql.Composed]:
@@ -98,5 +118,10 @@ def _left(connection: Connection, renaming: Renaming, *, in_the_way: set[Name], 
         + (f", and it has other tables of these names: {others}" if others else ""),
         table=".".join(renaming.moves[0][1]),
         hint=f"Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply the "
-        "pipeline does it where it can tell that nobody has.",
+        "pipeline does it where it can tell that nobody has."
+        + (
+            " If they were exchanged there before, by DDL messages, only run with ddl=skip, once."
+            if is_exchange
+            else ""
+        ),
     )
