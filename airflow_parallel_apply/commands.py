@@ -84,6 +84,13 @@ class RunOptions:
     start: Annotated[
         Start, typer.Option(help="copy: the source's rows; empty: there are none; equal: both sides hold the same.")
     ] = Start.COPY
+    slot: Annotated[
+        str,
+        typer.Option(
+            help="Name of slot and publication at the source, which all pipelines of one log share.",
+            show_default="parallel_apply_PIPELINE",
+        ),
+    ] = ""
     create_tables: Annotated[
         bool,
         typer.Option(

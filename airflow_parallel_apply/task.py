@@ -107,6 +107,8 @@ class PipelineTask(BaseOperator):
     :param ledger_conn_id: connection of type postgres to the database that keeps the pipeline's ledger: owner, routing,
         run bounds, plan; empty: the target's
     :param log_url: directory of the log, seen by every worker; empty: below AIRFLOW_HOME
+    :param slot: name of slot and publication at the source, which all pipelines of one log share; empty:
+        ``parallel_apply_`` and the pipeline's name
     :param tables: ``{"include": [...], "exclude": [...]}``, patterns over ``schema.table``
     :param start: what the first run does or finds: ``copy``, ``empty`` or ``equal``
     :param create_tables: with ``start=copy``: create tables that the target lacks, as the source has them
@@ -138,6 +140,7 @@ class PipelineTask(BaseOperator):
         queue_conn_id: str = "",
         ledger_conn_id: str = "",
         log_url: str = "",
+        slot: str = "",
         tables: Mapping[str, Sequence[str]] | Sequence[str] | str | None = None,
         start: str = "",
         create_tables: bool | str | None = None,
@@ -163,6 +166,7 @@ class PipelineTask(BaseOperator):
         self.queue_conn_id = queue_conn_id
         self.ledger_conn_id = ledger_conn_id
         self.log_url = log_url
+        self.slot = slot
         self.tables = tables
         self.start = start
         self.create_tables = create_tables

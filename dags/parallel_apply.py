@@ -91,6 +91,14 @@ PARAMS = {
         "Empty: a directory of the pipeline's name in AIRFLOW_HOME/parallel_apply.",
         section=_FLOW,
     ),
+    "slot": Param(
+        "",
+        type=_OPTIONAL,
+        title="Slot",
+        description_md="Name of slot and publication at the source, which all pipelines of one log share. "
+        "Empty: parallel_apply_ and the pipeline's name.",
+        section=_FLOW,
+    ),
     "tables": Param(
         {"include": ["public.*"], "exclude": []},
         type=["object", "array"],
@@ -244,6 +252,7 @@ with DAG(
         queue="{{ params.queue or '' }}",
         ledger_conn_id="{{ params.ledger_conn_id or '' }}",
         log_url="{{ params.log_url or '' }}",
+        slot="{{ params.slot or '' }}",
         tables="{{ params.tables | tojson }}",
         start="{{ params.start }}",
         create_tables="{{ params.create_tables }}",

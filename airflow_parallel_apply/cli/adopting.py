@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from airflow_parallel_apply.cli.addresses import database_at
-from airflow_parallel_apply.cli.app import SourceOption, app
+from airflow_parallel_apply.cli.app import SlotOption, SourceOption, app
 from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 
@@ -22,6 +22,7 @@ def adopt_source(
     before_upgrade: Annotated[
         bool, typer.Option("--before-upgrade", help="At the server that is to be upgraded, with writers kept out.")
     ] = False,
+    slot: SlotOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Let a pipeline go on with a server that took the place of its source, once that has proven that nothing is lost.
@@ -35,7 +36,7 @@ def adopt_source(
     from airflow_parallel_apply.pipeline.source.open import source_connector
 
     with reporting_errors():
-        config = PipelineConfig(pipeline=pipeline, log_url=log_url)
+        config = PipelineConfig(pipeline=pipeline, log_url=log_url, slot=slot)
         endpoint = database_at(source, "source")
         done = (release_source if before_upgrade else adopt)(endpoint, config)
     offset = source_connector(endpoint).show_offset(done.offset)

@@ -33,6 +33,14 @@ LedgerOption = Annotated[
         show_default="in the target",
     ),
 ]
+SlotOption = Annotated[
+    str,
+    typer.Option(
+        "--slot",
+        help="The slot, if not the pipeline's own: one that the pipelines of a log share.",
+        show_default="parallel_apply_PIPELINE",
+    ),
+]
 QueueOption = Annotated[
     str,
     typer.Option(
@@ -52,6 +60,7 @@ def config_of(
     return routing.config(
         pipeline=pipeline,
         log_url=log_url,
+        slot=run.slot,
         tables=tables.patterns(),
         start=run.start,
         create_tables=run.create_tables,

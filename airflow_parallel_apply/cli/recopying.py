@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from airflow_parallel_apply.cli.addresses import database_at, target_at
-from airflow_parallel_apply.cli.app import LedgerOption, SourceOption, TargetOption, app
+from airflow_parallel_apply.cli.app import LedgerOption, SlotOption, SourceOption, TargetOption, app
 from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 
@@ -28,6 +28,7 @@ def recopy(
         typer.Option("--table", help="A table, as schema.table, a partitioned one by its root; may be repeated."),
     ],
     ledger: LedgerOption = "",
+    slot: SlotOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Replace tables' rows at the target by those of the source, while the pipeline keeps its positions, plan and log.
@@ -48,7 +49,7 @@ def recopy(
             raise typer.BadParameter(f"{name!r} is not schema.table", param_hint="--table")
         names.append((schema, bare))
     with reporting_errors():
-        config = PipelineConfig(pipeline=pipeline, log_url=log_url)
+        config = PipelineConfig(pipeline=pipeline, log_url=log_url, slot=slot)
         ends = database_at(source, "source"), target_at(target, ledger)
         bar = Progress(
             BarColumn(),

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from airflow_parallel_apply.cli.addresses import database_at, queue_at, target_at
-from airflow_parallel_apply.cli.app import LedgerOption, QueueOption, SourceOption, TargetOption, app
+from airflow_parallel_apply.cli.app import LedgerOption, QueueOption, SlotOption, SourceOption, TargetOption, app
 from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors
 from airflow_parallel_apply.pipeline.model.finding import Side
 
@@ -28,6 +28,7 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     queue: QueueOption = "",
     ledger: LedgerOption = "",
+    slot: SlotOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Remove a pipeline: slot and publication at the source, its rows at the target, its tasks in a queue elsewhere;
@@ -44,7 +45,9 @@ def drop(
         sys.exit(1)
     with reporting_errors():
         ends = database_at(source, "source"), target_at(target, ledger)
-        removal = drop_pipeline(pipeline, *ends, queue=queue_at(queue), log_url=log_url, with_log=log, force=force)
+        removal = drop_pipeline(
+            pipeline, *ends, slot=slot, queue=queue_at(queue), log_url=log_url, with_log=log, force=force
+        )
     if as_json:
         typer.echo(json.dumps(removal.to_json()))
     else:

@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 NAMES: Final = (
     "pipeline",
     "log_url",
+    "slot",
     "tables",
     "start",
     "create_tables",
@@ -177,6 +178,7 @@ def _wrong(name: str, value: object, takes: str) -> ConfigurationError:
 
 
 _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
+    "slot": lambda _name, value: str(value),
     "tables": _tables,
     "start": _choice(Start),
     "create_tables": _flag,

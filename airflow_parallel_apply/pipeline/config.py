@@ -20,6 +20,7 @@ from airflow_parallel_apply.queue.open import is_service
 MAX_CHANNELS: Final = 64
 MAX_DEFAULT_LANES: Final = 8
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_SLOT: Final = re.compile(r"[a-z0-9_]{1,56}")
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://")
 POSTGRESQL: Final = "postgresql"
 _ALIASES: Final = {"postgres": POSTGRESQL}
@@ -150,6 +151,10 @@ class PipelineConfig:
 
     pipeline: str
     log_url: str
+    slot: str = ""
+    """The name of the log's place in the source's stream: of PostgreSQL's slot and publication; empty:
+    `default_slot`. Pipelines that read one log have one name.
+    """
     tables: TablePatterns = TablePatterns()
     start: Start = Start.COPY
     create_tables: bool = False
@@ -182,6 +187,8 @@ class PipelineConfig:
             raise _wrong("pipeline", self.pipeline, "a lower-case name of up to 40 letters, digits and _")
         if not self.log_url:
             raise _wrong("log_url", self.log_url, "a directory that every worker sees, file:///… or /…")
+        if self.slot and not _SLOT.fullmatch(self.slot):
+            raise _wrong("slot", self.slot, "a lower-case name of up to 56 letters, digits and _")
         if not 1 <= self.channels <= MAX_CHANNELS:
             raise _wrong("channels", self.channels, f"1 to {MAX_CHANNELS}")
         if not 0 <= self.lanes <= MAX_CHANNELS:
@@ -196,6 +203,11 @@ class PipelineConfig:
                 raise _wrong(name, getattr(self, name), "a positive number")
         if self.lease < timedelta(seconds=3):
             raise _wrong("lease", self.lease, "three seconds or more")
+
+    @property
+    def stream(self) -> str:
+        """The name under which the source keeps the log's place in its stream."""
+        return self.slot or default_slot(self.pipeline)
 
     @property
     def lane_count(self) -> int:
@@ -214,6 +226,11 @@ class PipelineConfig:
             raise _wrong("shard_by", self.shard_by, f"nothing with partitioner={self.partitioner}")
         if self.partitioner in set(PartitionerName) - {PartitionerName.SHARD_LIST} and self.shard_file:
             raise _wrong("shard_file", self.shard_file, f"nothing with partitioner={self.partitioner}")
+
+
+def default_slot(pipeline: str) -> str:
+    """The name of a pipeline's own slot."""
+    return f"parallel_apply_{pipeline}"
 
 
 def shard_pairs(words: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -65,7 +65,7 @@ class World(ABC):
         return [tuple(found[seqno]) for seqno in sorted(found)]
 
     def drop(self) -> None:
-        self.connector.drop(self.endpoint, self.config.pipeline, force=True)
+        self.connector.drop(self.endpoint, self.config.stream, force=True)
 
     def close(self) -> None:
         for source in self._opened:
@@ -89,7 +89,7 @@ class MemoryWorld(World):
         MemoryConnector.databases[self.endpoint.url] = self.data
 
     def released(self) -> int | None:
-        place = self.data.places.get(self.config.pipeline)
+        place = self.data.places.get(self.config.stream)
         return None if place is None else place.released
 
     def _commit(self, changes: tuple[Change, ...]) -> None:
@@ -114,7 +114,7 @@ class PostgresWorld(World):
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             found = connection.execute(
                 "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = %s",
-                [self.connector.stream(self.config.pipeline)],
+                [self.config.stream],
             ).fetchone()
         return None if found is None else int(found[0])
 

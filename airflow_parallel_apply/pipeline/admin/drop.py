@@ -10,10 +10,11 @@ from __future__ import annotations
 import shlex
 from contextlib import closing, suppress
 
-from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, default_slot
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
+from airflow_parallel_apply.pipeline.log.identity import read_any_identity
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.log.readers import forget_reader, read_readers
 from airflow_parallel_apply.pipeline.log.remove import remove_log
@@ -34,22 +35,31 @@ def drop_pipeline(
     source: Endpoint,
     target: Endpoint,
     *,
+    slot: str = "",
     queue: QueueEndpoint | None = None,
     log_url: str | None = None,
     with_log: bool = False,
     force: bool = False,
 ) -> Removal:
     """`LeaseBusy` while a run is alive, unless `force`: nothing is removed then. `with_log` needs `log_url`. `queue`:
-    where it has its tasks, if not in the target.
+    where it has its tasks, if not in the target. `slot`: its slot, if not its own; one whose log others read stays.
     """
+    stream = slot or default_slot(pipeline)
     removal = _drop_target(pipeline, target, queue, log_url, force=force)
-    removal += _drop_source(pipeline, source, force=force)
     if log_url is None:
-        removal += _left("the log's directory, if there is one: --log-url says where")
-    elif log_exists(log_url):
-        stream = source_connector(source).stream(pipeline)
-        removal += _drop_log(stream, log_url, with_log=with_log and not removal.left)
-    return removal
+        if slot:
+            what = f"slot {slot}, whose log other pipelines may read: run this again with --log-url"
+            return removal + Removal(left=(Leftover(side=Side.SOURCE, what=what),))
+        removal += _drop_source(stream, source, force=force)
+        return removal + _left("the log's directory, if there is one: --log-url says where")
+    if not log_exists(log_url):
+        return removal + _drop_source(stream, source, force=force)
+    readers = [f"pipeline {entry.pipeline} at {entry.place}" for entry in read_readers(log_url)]
+    if readers:
+        root = LogDirectory.from_url(log_url).root
+        return removal + _left(f"the log at {root} and its slot, which others read: {', '.join(readers)}")
+    removal += _drop_source(stream, source, force=force)
+    return removal + _drop_log(stream, log_url, with_log=with_log and not removal.left)
 
 
 def _drop_target(
@@ -90,20 +100,20 @@ def _drop_tasks_elsewhere(writing: Target, target: Endpoint, queue: QueueEndpoin
     return Removal(done=(f"removed its tasks from the queue {queue.place}",))
 
 
-def _drop_source(pipeline: str, source: Endpoint, *, force: bool) -> Removal:
+def _drop_source(stream: str, source: Endpoint, *, force: bool) -> Removal:
     connector = source_connector(source)
     try:
-        return connector.drop(source, pipeline, force=force)
+        return connector.drop(source, stream, force=force)
     except ParallelApplyError as error:
-        return _unreachable(Side.SOURCE, error, connector.drop_commands(pipeline))
+        return _unreachable(Side.SOURCE, error, connector.drop_commands(stream))
 
 
 def _drop_log(stream: str, log_url: str, *, with_log: bool) -> Removal:
     root = LogDirectory.from_url(log_url).root
     command = f"rm -r {shlex.quote(str(root))}"
-    readers = [f"pipeline {entry.pipeline} at {entry.place}" for entry in read_readers(log_url)]
-    if readers:
-        return _left(f"the log at {root}, which others read: {', '.join(readers)}")
+    logged = read_any_identity(LogDirectory.from_url(log_url)).slot
+    if logged != stream:
+        return _left(f"the log at {root}, which is that of slot {logged}, not of {stream}: --slot says which it is")
     if not with_log:
         return _left(f"the log at {root}", command)
     try:

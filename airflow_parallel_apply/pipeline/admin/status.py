@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.admin.status_warnings import (
     slot_warnings,
     torn_warnings,
 )
-from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, default_slot
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, Phase, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names, OrderedWork, is_ordered
 from airflow_parallel_apply.pipeline.copy.open import read_progress
@@ -146,17 +146,18 @@ def read_status(
         seen, warnings = _look(reading.target, target, queue, state)
         low, high = low_watermark(positions), max((position.seqno for position in positions), default=-1)
         captured, captured_time, oldest_time, log_bytes = planned, None, None, None
+        stream = default_slot(pipeline)
         warnings += torn_warnings(low, high, is_owned=state.is_owned)
         if log_url is not None:
             reader = open_reader(log_url)
-            log = reader.state()
+            log, stream = reader.state(), reader.identity.slot
             captured, captured_time = log.last_seqno, log.last_commit_time
             log_bytes = sum(segment.file_bytes for segment in log.segments)
             if log.purged_seqno <= low < captured:
                 oldest_time = reader.transactions(low, low + 1).column("commit_time")[0].as_py()
             warnings += disk_warnings(log_url, log_bytes)
         if source is not None:
-            warnings += slot_warnings(source, pipeline, much_wal_bytes=much_wal_bytes)
+            warnings += slot_warnings(source, stream, much_wal_bytes=much_wal_bytes)
         return PipelineStatus(
             pipeline=pipeline,
             owner=state.owner,

@@ -51,10 +51,10 @@ def disk_warnings(log_url: str, log_bytes: int) -> Sequence[Finding]:
     )
 
 
-def slot_warnings(source: Endpoint, pipeline: str, *, much_wal_bytes: int) -> Sequence[Finding]:
+def slot_warnings(source: Endpoint, stream: str, *, much_wal_bytes: int) -> Sequence[Finding]:
     """A source that does not answer is told of, and the rest of the status all the same."""
     try:
-        return source_connector(source).warnings(source, pipeline, much_wal_bytes=much_wal_bytes)
+        return source_connector(source).warnings(source, stream, much_wal_bytes=much_wal_bytes)
     except ParallelApplyError as error:
         return (
             Finding(

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from airflow_parallel_apply.pipeline.capture.loop import note
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, ResumePoint
 from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
@@ -33,7 +34,15 @@ def begin(
 ) -> tuple[str, tuple[str, ...]]:
     """The log's id, and what was made, in sentences for the user. Errors: the source's, the log's, those of `copy`."""
     url = config.log_url
-    identity = open_reader(url).identity if log_exists(url) else _new_identity(stream)
+    begins_empty = config.start is Start.EMPTY
+    identity = open_reader(url).identity if log_exists(url) else _new_identity(stream, begins_empty=begins_empty)
+    if identity.begins_empty not in (begins_empty, None):
+        raise LogError(
+            f"{url} is the log of a first run with another start, which did not come to its end",
+            op="prepare",
+            pipeline=config.pipeline,
+            hint=f"Use that start, or remove the directory {url}: it holds no change.",
+        )
     with preparing.begin(identity.log_id) as snapshot:
         if checked is not None:
             _require_as_checked(snapshot, checked, stream, config)
@@ -54,7 +63,7 @@ def begin_log(url: str, identity: LogIdentity, snapshot: Snapshot) -> None:
     writer.commit(snapshot.offset, ResumePoint(offset=snapshot.offset))
 
 
-def _new_identity(stream: Stream) -> LogIdentity:
+def _new_identity(stream: Stream, *, begins_empty: bool) -> LogIdentity:
     return LogIdentity(
         log_id=uuid.uuid4().hex,
         system_identifier=stream.server,
@@ -63,6 +72,7 @@ def _new_identity(stream: Stream) -> LogIdentity:
         publication=stream.selection,
         bucket_count=BUCKET_COUNT,
         created=datetime.now(UTC),
+        begins_empty=begins_empty,
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_parallel_apply.pipeline.capture.open import open_capture
+from airflow_parallel_apply.pipeline.check.beginning import beginning_findings
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
@@ -147,6 +148,9 @@ def _target_findings(
         )
         if copies:
             findings += copy_findings(config, source, target, relations)
+        if is_new and relations:
+            with closing(open_capture(source, config)) as looking:
+                findings += beginning_findings(config, writing, looking.has_changes)
         if state is None or not log_exists(config.log_url):
             return findings
         found = open_reader(config.log_url).identity.log_id

@@ -22,6 +22,7 @@ def identity_bytes(identity: LogIdentity) -> bytes:
             "bucket_count": identity.bucket_count,
             "created": identity.created.isoformat(),
             "format": identity.format,
+            "begins_empty": identity.begins_empty,
         }
     )
 

@@ -45,6 +45,8 @@ class LogIdentity:
     bucket_count: int
     created: datetime
     format: int = LOG_FORMAT
+    begins_empty: bool | None = None
+    """Whether the followed tables had no rows when it began; None in a log of an older version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.capture.values import CaptureStep, Prepared
+from airflow_parallel_apply.pipeline.check.beginning import beginning_findings
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
@@ -116,6 +117,9 @@ def _try_to_prepare(
         first = state is None
         if state is not None:
             _require_log(config, state.log_id)
+        if first:
+            found = beginning_findings(config, writing.target, reading.has_changes)
+            refuse(found, place="the log", op="prepare", pipeline=config.pipeline)
         require_place_for_log(config)
         if copy is not None:
             warnings = copy.rehearse()

@@ -249,20 +249,16 @@ class SourceConnector(Protocol):
         """A source for one thread; connects when first used."""
         ...
 
-    def stream(self, pipeline: str) -> str:
-        """The name under which the source keeps the pipeline's place in its stream."""
+    def drop(self, endpoint: Endpoint, stream: str, *, force: bool) -> Removal:
+        """Remove what the source keeps under a stream's name; `force`: although it is in use."""
         ...
 
-    def drop(self, endpoint: Endpoint, pipeline: str, *, force: bool) -> Removal:
-        """Remove what the source keeps for a pipeline; `force`: although it is in use."""
-        ...
-
-    def drop_commands(self, pipeline: str) -> tuple[str, ...]:
+    def drop_commands(self, stream: str) -> tuple[str, ...]:
         """The commands that do the same by hand."""
         ...
 
-    def warnings(self, endpoint: Endpoint, pipeline: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
-        """Find harm that the pipeline's stream does to its source. `much_wal_bytes`: retained bytes that count as
+    def warnings(self, endpoint: Endpoint, stream: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
+        """Find harm that a stream does to its source. `much_wal_bytes`: retained bytes that count as
         much.
         """
         ...

@@ -190,7 +190,7 @@ class MemorySource:
             raise SourceError(f"at {show(resume.offset)} is another transaction than the log has", op="capture")
 
     def _place(self) -> Place:
-        place = self._data.places.get(self._config.pipeline)
+        place = self._data.places.get(self._config.stream)
         if place is None:
             raise SourceError("the pipeline has no place in the stream: changes are missing", op="capture")
         return place
@@ -204,7 +204,7 @@ class MemoryPreparing:
         self._config = config
 
     def stream(self, log: OpenLog) -> Stream:
-        place, found = self._data.places.get(self._config.pipeline), log()
+        place, found = self._data.places.get(self._config.stream), log()
         has_begun = place is not None and place.has_begun
         if place is not None and has_begun and (found is None or found.identity.log_id != place.log_id):
             raise SourceError(f"the stream feeds log {place.log_id}, which is not there", op="prepare")
@@ -214,7 +214,7 @@ class MemoryPreparing:
             place="memory",
             server=self._data.server,
             database="d",
-            name=self._config.pipeline,
+            name=self._config.stream,
             selection="",
             tables=(self._data.relation.name,),
             has_begun=has_begun,
@@ -222,7 +222,7 @@ class MemoryPreparing:
 
     @contextmanager
     def begin(self, log_id: str) -> Iterator[Snapshot]:
-        data, name = self._data, self._config.pipeline
+        data, name = self._data, self._config.stream
         if self._config.start is Start.EMPTY and data.rows:
             raise ConfigurationError("the table has rows, and start=empty takes none", op="prepare")
         data.places[name] = Place(log_id=log_id, released=data.end)
@@ -254,17 +254,14 @@ class MemoryConnector:
     def open(self, endpoint: Endpoint, config: PipelineConfig) -> MemorySource:
         return MemorySource(self.databases[endpoint.url], config)
 
-    def stream(self, pipeline: str) -> str:
-        return pipeline
+    def drop(self, endpoint: Endpoint, stream: str, *, force: bool) -> Removal:
+        gone = self.databases[endpoint.url].places.pop(stream, None)
+        return Removal() if gone is None else Removal(done=(f"dropped the place {stream}",))
 
-    def drop(self, endpoint: Endpoint, pipeline: str, *, force: bool) -> Removal:
-        gone = self.databases[endpoint.url].places.pop(pipeline, None)
-        return Removal() if gone is None else Removal(done=(f"dropped the place of {pipeline}",))
+    def drop_commands(self, stream: str) -> tuple[str, ...]:
+        return (f"forget {stream}",)
 
-    def drop_commands(self, pipeline: str) -> tuple[str, ...]:
-        return (f"forget {pipeline}",)
-
-    def warnings(self, endpoint: Endpoint, pipeline: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
+    def warnings(self, endpoint: Endpoint, stream: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
         return ()
 
     def published(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:

@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceErr
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects
-from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
+from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation
 from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
@@ -43,7 +43,7 @@ def adopting(endpoint: Endpoint, config: PipelineConfig, log: OpenLog) -> Iterat
     """See `Adoptable`. No run prepares meanwhile."""
     session = Session(endpoint, application_name=f"parallel_apply {config.pipeline} adopt-source")
     with closing(session), session.errors("adopt-source"):
-        name = slot_name(config.pipeline)
+        name = config.stream
         slot = Slot(session, name=name, publication=name)
         with Preparation(session, slot, name, config).locked(session.catalog()):
             yield PostgresAdopting(session, slot, config, log)

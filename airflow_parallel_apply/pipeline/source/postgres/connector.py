@@ -13,7 +13,6 @@ from airflow_parallel_apply.pipeline.source.postgres.adoption import PostgresAdo
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import install_ddl_capture
 from airflow_parallel_apply.pipeline.source.postgres.drop import drop_commands, drop_source
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text, parse_lsn
-from airflow_parallel_apply.pipeline.source.postgres.prepare import slot_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot_watch import slot_trouble
 from airflow_parallel_apply.pipeline.source.postgres.source import PostgresSource
@@ -26,19 +25,16 @@ class PostgresConnector:
     def open(self, endpoint: Endpoint, config: PipelineConfig) -> Source:
         return PostgresSource(endpoint, config)
 
-    def stream(self, pipeline: str) -> str:
-        return slot_name(pipeline)
+    def drop(self, endpoint: Endpoint, stream: str, *, force: bool) -> Removal:
+        with _session(endpoint, f"{stream} drop", op="drop") as session:
+            return drop_source(session, stream, force=force)
 
-    def drop(self, endpoint: Endpoint, pipeline: str, *, force: bool) -> Removal:
-        with _session(endpoint, f"{pipeline} drop", op="drop") as session:
-            return drop_source(session, slot_name(pipeline), force=force)
+    def drop_commands(self, stream: str) -> tuple[str, ...]:
+        return drop_commands(stream)
 
-    def drop_commands(self, pipeline: str) -> tuple[str, ...]:
-        return drop_commands(slot_name(pipeline))
-
-    def warnings(self, endpoint: Endpoint, pipeline: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
-        with _session(endpoint, f"{pipeline} status", op="status") as session:
-            return slot_trouble(session, slot_name(pipeline), much_wal_bytes=much_wal_bytes)
+    def warnings(self, endpoint: Endpoint, stream: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
+        with _session(endpoint, f"{stream} status", op="status") as session:
+            return slot_trouble(session, stream, much_wal_bytes=much_wal_bytes)
 
     def published(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:
         with _session(endpoint, "check", op="check") as session:

@@ -80,7 +80,7 @@ class PipelineObjects:
                 f"slot {self.slot.name} at {self.session.place} is that of a pipeline in the database {slot.database}",
                 op="prepare",
                 pipeline=self.pipeline,
-                hint="A server has one slot of a name: give this pipeline another name.",
+                hint="A server has one slot of a name: give this pipeline another slot, or another name.",
             )
         found = self._commented()
         if found is None:
@@ -161,8 +161,8 @@ class PipelineObjects:
             raise SourceError(
                 f"slot {self.slot.name} feeds log {record.log_id}, which is not at {self.log_url}",
                 op="prepare",
-                hint="Give the log_url of that log. To start anew instead, drop the slot and the publication, and "
-                "empty the target's tables.",
+                hint="Give the log_url of that log, or this pipeline another slot. To start anew instead, drop the "
+                "slot and the publication, and empty the target's tables.",
             )
         return log
 

@@ -41,11 +41,6 @@ from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.settings import POOLER_HINT
 
 
-def slot_name(pipeline: str) -> str:
-    """The name of the pipeline's slot and of its publication."""
-    return f"parallel_apply_{pipeline}"
-
-
 @dataclass(slots=True)
 class Preparation:
     """Implements `Preparing`, and `Source.findings`. Its methods raise the drivers' errors, too.
@@ -205,7 +200,7 @@ class Preparation:
 
     @contextmanager
     def locked(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
-        key = f"parallel_apply prepare {self.config.pipeline}"
+        key = f"parallel_apply prepare {self.config.stream}"
         connection.execute("SELECT set_config('lock_timeout', %s, false)", [LOCK_TIMEOUT])
         try:
             connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [key])

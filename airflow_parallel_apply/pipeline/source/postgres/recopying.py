@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENER
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Server
 from airflow_parallel_apply.pipeline.source.postgres.observed import registered_anew
-from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
+from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation
 from airflow_parallel_apply.pipeline.source.postgres.renaming import still_under
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
@@ -54,7 +54,7 @@ class Recopying:
         self._session = session
         self._config = config
         self._names = tuple(dict.fromkeys(names))
-        self._publication = slot_name(config.pipeline)
+        self._publication = config.stream
         slot = Slot(session, name=self._publication, publication=self._publication)
         self._mine = PipelineObjects(
             session=session,

@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import matching, ta
 from airflow_parallel_apply.pipeline.source.postgres.described import describe_now
 from airflow_parallel_apply.pipeline.source.postgres.history import look_again
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
-from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation, slot_name
+from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation
 from airflow_parallel_apply.pipeline.source.postgres.proof import is_as_registered, prove
 from airflow_parallel_apply.pipeline.source.postgres.reading import SlotRead
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
@@ -52,7 +52,7 @@ class PostgresSource:
         self._config = config
         self._batch_bytes = batch_bytes
         self._session = Session(endpoint, application_name=f"parallel_apply {config.pipeline} capture")
-        name = slot_name(config.pipeline)
+        name = config.stream
         self._publication = name
         self._slot = Slot(self._session, name=name, publication=name)
         self._message_bytes: float | None = None

@@ -1,0 +1,68 @@
+"""Whether a target that has applied nothing of a log may begin with it: it has to hold what the source held there.
+
+A log that was just made begins with what `start` says. One that is there already, since another pipeline reads it or
+the target was replaced, begins where it was made:
+
+| start | may begin at |
+|---|---|
+| empty | the beginning of a log that was made with start=empty, as long as nothing of it is purged |
+| equal | a log without a transaction, of a source without changes since |
+| copy | no log that others read, or that has a transaction: its copy would be of a later moment |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
+from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogReader
+from airflow_parallel_apply.pipeline.log.readers import read_readers
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.target.protocol import Target
+
+
+def beginning_findings(
+    config: PipelineConfig, target: Target, has_changes: Callable[[LogPlace], bool]
+) -> tuple[Finding, ...]:
+    """Of a pipeline that its target does not know yet. `has_changes`: whether the source has some that the log has not.
+    Errors: the log's, the target's, those of `has_changes`.
+    """
+    if not log_exists(config.log_url):
+        return ()
+    log = open_reader(config.log_url)
+    identity = target.identity()
+    own = config.pipeline, identity.system_identifier, identity.database
+    is_shared = any(entry.key != own for entry in read_readers(config.log_url))
+    if log.state().last_seqno == NO_SEQNO and not is_shared:
+        # An earlier try of its own made it.
+        return ()
+    what = _trouble(config.start, log, has_changes)
+    if what is None:
+        return ()
+    return (
+        Finding(
+            severity=Severity.ERROR,
+            side=Side.LOG,
+            where=config.log_url,
+            what=f"log {log.identity.log_id} is there already, and {what}",
+            note="Give this pipeline a log_url and a slot of its own. Later than at its beginning a log is joined with "
+            "start=empty alone, if it was made so too and is not purged.",
+        ),
+    )
+
+
+def _trouble(start: Start, log: LogReader, has_changes: Callable[[LogPlace], bool]) -> str | None:
+    state = log.state()
+    match start:
+        case Start.EMPTY if not log.identity.begins_empty:
+            return "the source's tables may have had rows when it began, which this target would lack"
+        case Start.EMPTY if state.purged_seqno != NO_SEQNO:
+            return f"it begins behind seqno {state.purged_seqno}: what was before is purged"
+        case Start.EQUAL if state.last_seqno != NO_SEQNO or has_changes(state.place):
+            return "the source has changed since it began: a target that is equal now would get these changes again"
+        case Start.COPY:
+            return "a copy that is made now would be of a later moment than its beginning"
+        case _:
+            return None
