@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.identity import read_any_identity
 from airflow_parallel_apply.pipeline.log.open import log_exists
-from airflow_parallel_apply.pipeline.log.readers import forget_reader, read_readers
+from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, forget_reader, read_readers
 from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
@@ -45,7 +45,7 @@ def drop_pipeline(
     where it has its tasks, if not in the target. `slot`: its slot, if not its own; one whose log others read stays.
     """
     stream = slot or default_slot(pipeline)
-    removal = _drop_target(pipeline, target, queue, log_url, force=force)
+    removal, is_away = _drop_target(pipeline, target, queue, log_url, force=force)
     if log_url is None:
         if slot:
             what = f"slot {slot}, whose log other pipelines may read: run this again with --log-url"
@@ -54,17 +54,19 @@ def drop_pipeline(
         return removal + _left("the log's directory, if there is one: --log-url says where")
     if not log_exists(log_url):
         return removal + _drop_source(stream, source, force=force)
-    readers = [f"pipeline {entry.pipeline} at {entry.place}" for entry in read_readers(log_url)]
-    if readers:
+    others = _other_readers(pipeline, log_url, is_away=is_away)
+    if others:
+        readers = ", ".join(f"pipeline {entry.pipeline} at {entry.place}" for entry in others)
         root = LogDirectory.from_url(log_url).root
-        return removal + _left(f"the log at {root} and its slot, which others read: {', '.join(readers)}")
+        return removal + _left(f"the log at {root} and its slot, which others read: {readers}")
     removal += _drop_source(stream, source, force=force)
     return removal + _drop_log(stream, log_url, with_log=with_log and not removal.left)
 
 
 def _drop_target(
     pipeline: str, target: Endpoint, queue: QueueEndpoint | None, log_url: str | None, *, force: bool
-) -> Removal:
+) -> tuple[Removal, bool]:
+    """What was removed there, and whether the target is away. Errors: `LeaseBusy`."""
     try:
         with closing(open_pipeline(target, pipeline)) as writing:
             state = writing.ledger.state()
@@ -83,8 +85,18 @@ def _drop_target(
     except LeaseBusy:
         raise
     except (ParallelApplyError, QueueError) as error:
-        return _unreachable(Side.TARGET, error, target_connector(target).drop_commands(pipeline))
-    return removal
+        return _unreachable(Side.TARGET, error, target_connector(target).drop_commands(pipeline)), True
+    return removal, False
+
+
+def _other_readers(pipeline: str, log_url: str, *, is_away: bool) -> tuple[LogReaderEntry, ...]:
+    """Who reads the log beside a pipeline that is signed off; or whose target is away: then the only reader of its name
+    is the pipeline itself.
+    """
+    entries = read_readers(log_url)
+    namesakes = [entry for entry in entries if entry.pipeline == pipeline]
+    own = namesakes if is_away and len(namesakes) == 1 else []
+    return tuple(entry for entry in entries if entry not in own)
 
 
 def _drop_tasks(writing: Target, target: Endpoint, queue: QueueEndpoint | None, pipeline: str) -> None:
