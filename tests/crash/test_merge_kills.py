@@ -15,17 +15,18 @@ from tests.support.step_process import Fault
 from tests.support.variants import variants
 
 MERGE_POINTS = "airflow_parallel_apply.pipeline.coordinate.merge_points:MergePoints"
-BARRIERS = "airflow_parallel_apply.pipeline.apply.barriers:Barriers"
+MERGES = "airflow_parallel_apply.pipeline.apply.merges:Merges"
+LEDGER = "airflow_parallel_apply.pipeline.ledger.postgres.ledger:PostgresLedger"
 POSITIONS = "airflow_parallel_apply.pipeline.target.postgres.positions"
 
 PLACES = {
     "between conflict and merge point": Fault(at=f"{MERGE_POINTS}.open", when="before"),
     "between opening and gathering": Fault(at=f"{MERGE_POINTS}.open", when="after"),
     "between gathering and merging": Fault(at=f"{MERGE_POINTS}.gather", when="after"),
-    "between staging and merging": Fault(at=f"{BARRIERS}._staged", when="after"),
+    "between staging and merging": Fault(at=f"{MERGES}._staged", when="after"),
     "inside the target's transaction": Fault(at=f"{POSITIONS}:move_all", when="after"),
-    "between merging and counting": Fault(at=f"{BARRIERS}._count", when="before"),
-    "between merging and closing": Fault(at=f"{BARRIERS}._commit_merge", when="after"),
+    "between merging and counting": Fault(at=f"{LEDGER}.count_conflict", when="before"),
+    "between merging and closing": Fault(at=f"{LEDGER}.count_conflict", when="after"),
     "after closing": Fault(at=f"{MERGE_POINTS}.close", when="after"),
 }
 
