@@ -220,6 +220,26 @@ def test_blanks_at_the_end_are_never_cut_to_the_targets_narrower_type(rig: Rig, 
     assert rig.rows("SELECT v FROM t") == [("äöü  ",)]
 
 
+@pytest.mark.parametrize("way", ["merge", pytest.param("replay", marks=pytest.mark.long)])
+def test_a_trigger_that_truncates_a_followed_table_is_named(rig: Rig, way: str) -> None:
+    """Of rows that go with a table's file the server counts none."""
+    rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE beside (id int PRIMARY KEY)", OTHER)
+    rig.prepare()
+    rig.write("INSERT INTO beside SELECT generate_series(1, 3)")
+    rig.run()
+    execute(
+        rig.target_dsn,
+        "CREATE FUNCTION clear() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN TRUNCATE beside; RETURN NULL; END$$",
+        'CREATE TRIGGER "Clear" AFTER INSERT ON t FOR EACH STATEMENT EXECUTE FUNCTION clear()',
+        'ALTER TABLE t ENABLE ALWAYS TRIGGER "Clear"',
+    )
+    rig.transaction(*([REPLAYED] * (way == "replay")), "INSERT INTO t VALUES (1, 'a')")
+    told = refused(rig, "trigger Clear", "public.beside", "changes what is applied")
+    execute(rig.target_dsn, told.split("Hint: ")[1].split("Run ")[1].split(";")[0])
+    rig.run()
+    assert rig.comparison().equal
+
+
 def test_a_rule_that_adds_rows_elsewhere_is_none_of_ours(rig: Rig) -> None:
     rig.both(TABLES["no key"], "ALTER TABLE t REPLICA IDENTITY FULL")
     rig.prepare()

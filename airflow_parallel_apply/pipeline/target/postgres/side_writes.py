@@ -59,6 +59,18 @@ class Written:
         return self.net, self.inserted + self.updated
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """Of one table. `files`: of each of its parts by oid. With a file's rows goes no count, as by TRUNCATE."""
+
+    written: Written
+    files: Mapping[str, int | None]
+
+    def keeps_files_of(self, before: _Reading) -> bool:
+        """True if no part lost its rows, or became another one; new ones do no harm."""
+        return all(self.files.get(part) == file for part, file in before.files.items())
+
+
 class SideWrites:
     """Counts the writes of one transaction. `followed`: schema and name of each of the pipeline's tables. Counts from
     the first guarded table on.
@@ -87,7 +99,7 @@ class SideWrites:
         """All that were guarded."""
         self._names: dict[int, str] = {}
         self._tables: dict[int, str] = {}
-        self._before: Mapping[int, Written] = {}
+        self._before: Mapping[int, _Reading] = {}
         self._ours: dict[int, Written] = {}
 
     def begin(self, tables: Sequence[TargetTable]) -> None:
@@ -149,9 +161,12 @@ class SideWrites:
             if has_rows:
                 raise self._error(table.oid)
         for oid, after in self._read().items():
-            written, ours = after - self._before[oid], self._ours.get(oid, Written())
+            before, ours = self._before[oid], self._ours.get(oid, Written())
+            written = after.written - before.written
             if oid in empty:
                 self._acted.pop(oid, None)
+            elif not after.keeps_files_of(before):
+                raise self._error(oid)
             elif oid in self._acting:
                 # What a key updates the log brings again, and what it deletes, too, which finds it done.
                 self._acted[oid] = self._acted.get(oid, 0) + written.net - ours.net
@@ -186,13 +201,13 @@ class SideWrites:
         )
         return dict(found.fetchall())
 
-    def _read(self) -> dict[int, Written]:
+    def _read(self) -> dict[int, _Reading]:
         found = self._connection.execute(
             statement("side_writes", "written", schema=self._schema), {"oids": list(self._tables)}
         )
         return {
-            oid: Written(inserted=inserted, updated=updated, deleted=deleted)
-            for oid, inserted, updated, deleted in found
+            oid: _Reading(written=Written(inserted=inserted, updated=updated, deleted=deleted), files=files)
+            for oid, inserted, updated, deleted, files in found
         }
 
     def _error(self, oid: int) -> TargetError:

@@ -15,7 +15,8 @@ WHERE NOT relispartition OR NOT EXISTS (
 
 -- name: written
 SELECT c.oid::bigint, sum(pg_stat_get_xact_tuples_inserted(part.oid))::bigint,
-       sum(pg_stat_get_xact_tuples_updated(part.oid))::bigint, sum(pg_stat_get_xact_tuples_deleted(part.oid))::bigint
+       sum(pg_stat_get_xact_tuples_updated(part.oid))::bigint, sum(pg_stat_get_xact_tuples_deleted(part.oid))::bigint,
+       json_object_agg(part.oid, pg_relation_filenode(part.oid)) AS files
 FROM pg_class c
 CROSS JOIN LATERAL (
     SELECT c.oid WHERE c.relkind <> 'p'
