@@ -14,8 +14,9 @@ from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.in_memory.history import CachedLog, History, make_history
-from tests.support.in_memory.pipeline import MemoryPipeline, without_threads
+from tests.support.in_memory.pipeline import MemoryPipeline
 from tests.support.in_memory.source import MemorySource, SourceData
+from tests.support.in_memory.stepped import without_threads
 from tests.support.in_memory.turns import Actor
 
 _MANY_TURNS = 30_000
@@ -78,7 +79,7 @@ def test_what_a_source_commits_is_in_the_target(
     assert pipeline.target.rows == ends.source.rows
     assert pipeline.history.rows == written.rows[: len(pipeline.history.rows)]
 
-    pipeline.history = ends.capture(half, len(written.transactions))
+    pipeline.extend(ends.capture(half, len(written.transactions)))
     run(pipeline, "second", choose)
     assert set(pipeline.seqnos) == {written.last_seqno}
     assert pipeline.target.rows == ends.source.rows == written.states[written.last_seqno]

@@ -42,6 +42,10 @@ class Laws:
         self._reached: dict[int, int] = {}
         self._seen: dict[int, _Seen] = {}
 
+    def extend(self, history: History) -> None:
+        """The history went on."""
+        self._history = history
+
     def forget_positions(self) -> None:
         """The target went back to an earlier state of itself."""
         self._reached.clear()

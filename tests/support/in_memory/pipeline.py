@@ -122,6 +122,11 @@ class MemoryPipeline:
         actor = self._begin(f"lane {number} of {generation}", lambda: self._lane(actor, number, generation))
         return actor
 
+    def extend(self, history: History) -> None:
+        """The log got more: a history that begins with the one so far."""
+        self.history = history
+        self.laws.extend(history)
+
     def move_time(self, seconds: float, *, stalled: Actor | None = None) -> None:
         """Time goes by; all but a stalled actor's leases are renewed meanwhile, every third of a lease."""
         running = [(actor, renewer) for actor, renewer in self.renewers.items() if actor.is_running]
