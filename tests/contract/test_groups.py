@@ -8,6 +8,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.config import Consistency
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
@@ -150,6 +151,24 @@ def test_the_stop_is_last_and_awaits_nobody(make: Make, log_url: str) -> None:
         ("stop", False),
     ]
     assert tasks[-1].sequence == STOP_SEQUENCE
+
+
+@pytest.mark.parametrize("steered_by", ["in the target"], indirect=True)
+def test_the_status_says_which_group_is_next_and_whom_it_waits_for(make: Make, log_url: str) -> None:
+    append(log_url, 0, [[Change("I", key, str(key)) for key in range(30)]])
+    generation = make_groups(make)
+    generation.coordinator.groups.arrive(claim(generation, 0), {})
+    claim(generation, 1)
+    status = read_status(generation.endpoint, "p")
+    assert (status.consistency, status.commit) == (
+        "epoch",
+        "transactions 0 to 0 wait for what channels 1, 2 stage",
+    )
+    assert [(channel.state, channel.waits_for) for channel in status.channels] == [
+        ("waiting", "the commit of what is staged"),
+        ("staging", ""),
+        ("waiting", "a lane"),
+    ]
 
 
 # --- recovery ---

@@ -289,6 +289,8 @@ def _channel(
     if what is ChannelState.IDLE and is_running and _is_short(state, position.seqno, planned):
         # How far a channel may run ahead is bounded.
         what, waits_for = ChannelState.WAITING, "slower channels"
+    if what in (ChannelState.IDLE, ChannelState.WAITING) and _is_staged(seen, channel, position.seqno, planned):
+        what, waits_for = ChannelState.WAITING, "the commit of what is staged"
     if not seen.is_known:
         what, waits_for = ChannelState.UNKNOWN, ""
     return ChannelStatus(
@@ -300,6 +302,12 @@ def _channel(
         state=what,
         waits_for=waits_for,
     )
+
+
+def _is_staged(seen: _Seen, channel: int, seqno: int, planned: int) -> bool:
+    """True if a channel has no part to stage any more of the groups that are fed."""
+    state = seen.state
+    return state is not None and state.in_groups and seen.head(channel) is None and _is_short(state, seqno, planned)
 
 
 def _is_short(state: CoordinatorState | None, seqno: int, planned: int) -> bool:
