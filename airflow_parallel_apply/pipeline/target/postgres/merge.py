@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, bring
 from airflow_parallel_apply.pipeline.target.postgres.multiset import Multiset
 from airflow_parallel_apply.pipeline.target.postgres.parts import (
     Part,
+    may_store_otherwise,
     require_applied,
     same_key,
     sent_value,
@@ -29,7 +30,7 @@ from airflow_parallel_apply.pipeline.target.postgres.parts import (
 )
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites, Written
-from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, drop_staging
+from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, drop_staging, require_staging
 
 _SHOWN_KEYS: Final = 3
 _EVENTS: Final = {"I": INSERT, "U": UPDATE, "D": DELETE}
@@ -57,7 +58,7 @@ def merge_parts(
 
     Errors: `MissingRows`; `StagingLost` when staging is gone; psycopg's own. The caller rolls back.
     """
-    _require_staging(connection, session, parts)
+    require_staging(connection, session.schema, [part.staged.staging for part in parts])
     if not moving.as_replica:
         _require_what_happened(connection, session, parts)
     beside.begin([part.table for part in parts])
@@ -66,11 +67,16 @@ def merge_parts(
     counted = {multiset.table.relation.relation_id for multiset in multisets}
     keyed = [part for part in parts if part.table.relation.relation_id not in counted]
     connection.execute(session.sql("merge", "settings"))
+    as_replica = moving.as_replica
+    guarded = [one for one in keyed if one.table.relation.key_indexes and one.table.is_guarded(as_replica=as_replica)]
+    read_again = {
+        part.table.oid
+        for part in guarded
+        if not beside.counts_updates_of(part.table)
+        or may_store_otherwise(connection, session.schema, part, as_replica=as_replica)
+    }
     keyed = [
-        with_old_values(connection, session.schema, part)
-        if part.table.is_guarded(as_replica=moving.as_replica) and part.table.relation.key_indexes
-        else part
-        for part in keyed
+        with_old_values(connection, session.schema, part) if part.table.oid in read_again else part for part in keyed
     ]
     try:
         _run_all(connection, session, keyed, moving, beside)
@@ -79,13 +85,19 @@ def merge_parts(
         raise
     beside.let_deferred_act()
     for part in keyed:
-        if part.table.relation.key_indexes and part.table.is_guarded(as_replica=moving.as_replica):
-            require_applied(connection, session.schema, part, as_replica=moving.as_replica)
+        if part.table.oid in read_again:
+            require_applied(connection, session.schema, part, as_replica=as_replica)
     if multisets:
         connection.execute(session.sql("merge", "default_settings"))
     for multiset, count in zip(multisets, deleted, strict=True):
         beside.count(multiset.table, multiset.insert(connection, deleted=count))
-    beside.require_none()
+    try:
+        beside.require_none()
+    except TargetError:
+        # Rather than a table, tell a row.
+        for part in guarded:
+            require_applied(connection, session.schema, part, as_replica=as_replica)
+        raise
     if parts:
         connection.execute(drop_staging(session.schema, [part.staged.staging for part in parts]))
 
@@ -242,16 +254,6 @@ def _multisets(session: Session, parts: Sequence[Part], *, as_replica: bool) -> 
         for found in of_table.values()
         if any(part.staged.deletes or part.table.is_guarded(as_replica=as_replica) for part in found)
     )
-
-
-def _require_staging(connection: Connection, session: Session, parts: Sequence[Part]) -> None:
-    """Check that staging is still there: loaders commit without waiting for the disk, so a crash of the target may have
-    taken a whole staging table back.
-    """
-    names = [part.staged.staging for part in parts]
-    gone = connection.execute(session.sql("staging", "gone"), {"schema": session.schema, "names": names}).fetchone()
-    if gone is not None:
-        raise StagingLost(f"staging table {gone[0]} is gone", hint="The unit is staged again.")
 
 
 def _require_what_happened(connection: Connection, session: Session, parts: Sequence[Part]) -> None:

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.postgres.expressions import require_computed_alike
-from airflow_parallel_apply.pipeline.target.postgres.guards import changed_rows
+from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, changed_rows, find_guards
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, UNSENT_COLUMN
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
@@ -86,6 +86,13 @@ def with_old_values(connection: Connection, schema: str, part: Part) -> Part:
         )
     )
     return replace(part, staged=replace(part.staged, has_unsent=False))
+
+
+def may_store_otherwise(connection: Connection, schema: str, part: Part, *, as_replica: bool) -> bool:
+    """True if a row may be stored as another one than came. Whoever changes one that is stored already is counted (see
+    `SideWrites`). Errors: psycopg's own.
+    """
+    return bool(find_guards(connection, part.table, (INSERT, UPDATE, DELETE), schema=schema, as_replica=as_replica))
 
 
 def require_applied(connection: Connection, schema: str, part: Part, *, as_replica: bool) -> None:

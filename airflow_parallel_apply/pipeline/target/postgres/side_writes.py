@@ -126,6 +126,10 @@ class SideWrites:
         if self._tables:
             self._ours[table.oid] = self._ours.get(table.oid, Written()) + written
 
+    def counts_updates_of(self, table: TargetTable) -> bool:
+        """False of a table that foreign keys of the target change by themselves."""
+        return table.oid not in self._acting
+
     def let_deferred_act(self) -> None:
         """Triggers that wait for the transaction's end. Errors: psycopg's own, and what they raise."""
         if not self._guarded:

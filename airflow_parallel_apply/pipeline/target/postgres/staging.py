@@ -12,6 +12,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.errors import StagingLost
 from airflow_parallel_apply.pipeline.target.postgres.exact import text_column
 from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag, staging_prefix
 from airflow_parallel_apply.pipeline.target.postgres.narrow import constraints, narrow_columns
@@ -26,6 +27,16 @@ UNSENT_COLUMN: Final = sql.Identifier("pa:unsent")
 
 MOST_COLUMNS: Final = 1598
 """Columns that a relation may have: the server's 1600 without these two."""
+
+
+def require_staging(connection: psycopg.Connection[Any], schema: str, names: Sequence[str]) -> None:
+    """Check that staging is still there: loaders commit without waiting for the disk, so a crash of the target may have
+    taken a whole staging table back. Errors: `StagingLost`; psycopg's own.
+    """
+    query = statement("staging", "gone", schema=schema)
+    gone = connection.execute(query, {"schema": schema, "names": list(names)}).fetchone()
+    if gone is not None:
+        raise StagingLost(f"staging table {gone[0]} is gone", hint="The unit is staged again.")
 
 
 def create_staging(schema: str, staging: str, table: TargetTable, inexact: Sequence[int]) -> sql.Composed:
