@@ -106,24 +106,6 @@ LINES: Final = (
         line="epoch.number > fed_epoch or ",
     ),
     Line(
-        keeps="a stop lies above channels that are ahead",
-        function=Feeder.stopped,
-        line="if state.fed_seqno < high else ()",
-        instead="if False else ()",
-    ),
-    Line(
-        keeps="a stop is where all channels are",
-        function=Coordinator.acknowledge,
-        line="any(at.seqno != seqno for at in self._session.target.positions())",
-        instead="False",
-    ),
-    Line(
-        keeps="a stop that was asked for stays asked for",
-        function=Feeder.fed,
-        line="if state.stop_reason is StopReason.ASKED:",
-        instead="if False:",
-    ),
-    Line(
         keeps="what a target has lost is fed anew",
         function=Recovery.recover,
         line="if state.phase is Phase.DRAINED:",

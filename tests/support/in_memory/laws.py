@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, StopReason
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind
-from airflow_parallel_apply.pipeline.model.epoch import Branch, Epoch, EpochKind, Serial, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Epoch, EpochKind, Unit
 from airflow_parallel_apply.queue.model import Task
 from tests.support.in_memory.history import History
 from tests.support.in_memory.ledger import LedgerData
@@ -50,9 +50,11 @@ class Laws:
         """The target went back to an earlier state of itself."""
         self._reached.clear()
 
-    def forget_states(self) -> None:
-        """The queue was lost."""
-        self._seen.clear()
+    def forget_states(self, generation: int | None = None) -> None:
+        """The queue was lost, or a generation begins, whose number may have been another's."""
+        if generation is None:
+            self._seen.clear()
+        self._seen.pop(generation or 0, None)
 
     def require(self, generation: int, state: CoordinatorState | None, *, bound: int) -> None:
         """Of every moment. `state`: the generation's, the last one's. `bound`: no run so far was to apply more."""
@@ -86,12 +88,7 @@ class Laws:
         if isinstance(unit.kind, Branch):
             assert merging is None, "a branch was begun while the channels merge"
             return
-        if isinstance(unit.kind, Serial):
-            if in_groups:
-                return
-            at_once = [epoch for epoch in self._applied(unit) if epoch.kind is not EpochKind.SERIAL]
-            assert not at_once, f"a serial unit did what is not serial: {at_once}"
-        elif now is None or now.merging is None or now.merging != merging:
+        if now is None or now.merging is None or now.merging != merging:
             return
         under_way = [head for head in heads if head.at < PARKED and head.value["kind"] != Kind.BARRIER]
         assert not under_way, f"channels were to be drained, and a branch was under way: {under_way}"

@@ -239,6 +239,7 @@ class MemoryPipeline:
         with closing(self._session()) as session:
             tasks = PipelineQueue(Queue(self.engine), pipeline="p")
             taken = session.acquire(log_id="log", owner=owner, lease=LEASE, above=tasks.highest_generation())
+            self.laws.forget_states(taken.generation)
             session.route(taken.generation, log_id="log", routing=Routing(channels=self.config.channels))
             session.ledger.freeze_run(owner, until_offset=_offset(last))
             session.ledger.settle_run(owner, last)
