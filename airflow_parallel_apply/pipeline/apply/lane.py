@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled
 from airflow_parallel_apply.pipeline.coordinate.state import Phase, StopReason
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind
-from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError, RetryableError
 from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
 
 _logger = logging.getLogger(__name__)
@@ -137,6 +137,9 @@ class Lane:
             raise Cancelled("the lane was cancelled", op="apply", pipeline=self._context.config.pipeline)
         failure = self._background_failure()
         if failure is not None:
+            # Whose lease is over may be told why: by a newer run, or by a target or ledger that lost commits.
+            with suppress(RetryableError):
+                self._require_generation()
             raise failure
         if self._context.signals.stop_requested():
             self._context.retrying(self._context.coordinator.request_stop)
