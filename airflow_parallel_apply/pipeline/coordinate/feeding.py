@@ -50,6 +50,7 @@ class Feeder:
             # Before the target lost commits.
             return self.stopped(state)
         positions = self._target.positions()
+        state = self._behind_committed(state, positions)
         if state.in_groups and state.fed_seqno < max(position.seqno for position in positions):
             # They meet first, as one group.
             return self._with_tasks(state, self._epochs_to_meet(state, positions), positions)
@@ -70,6 +71,13 @@ class Feeder:
             state = state.fed(epoch=self._ledger.last_epoch_at(high), seqno=high)
         state = state.stopping(StopReason.ASKED)
         return state, [*inserts, *self._stop_markers(state)]
+
+    def _behind_committed(self, state: CoordinatorState, positions: Sequence[Position]) -> CoordinatorState:
+        """What all channels have committed is fed: by whoever held it when the queue was lost, or when others started
+        over.
+        """
+        low = low_watermark(positions)
+        return state if low <= state.fed_seqno else state.fed(epoch=self._ledger.last_epoch_at(low), seqno=low)
 
     def _epochs_to_meet(self, state: CoordinatorState, positions: Sequence[Position]) -> list[Epoch]:
         """Those that are not fed, up to where the furthest channel is."""

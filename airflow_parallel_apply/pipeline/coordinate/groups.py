@@ -129,6 +129,8 @@ def misfit_of_groups(
     """
     low = low_watermark(positions)
     reached = low
+    if state.stop_seqno is not None and low > state.stop_seqno:
+        return f"all channels are at seqno {low}, and their stop at {state.stop_seqno}"
     for task in serial:
         ordered = OrderedWork.of_task(task)
         work = ordered.work
