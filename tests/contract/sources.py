@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 from uuid import uuid4
 
 import psycopg
@@ -23,6 +24,7 @@ from tests.support.in_memory.source import MemoryConnector, SourceData
 from tests.support.written_log import TABLE, Change
 
 Transactions = list[tuple[Change, ...]]
+EVERYTHING: Final = 2**31 - 2
 
 
 class World(ABC):
@@ -141,3 +143,22 @@ def _change(operation: str, values: bytes) -> Change:
         return Change("T")
     key, value = values_of(values)
     return Change(operation, int(str(key)), None if operation == Operation.DELETE else value)
+
+
+def never() -> bool:
+    return False
+
+
+def catch_up(world: World, *, max_changes: int = EVERYTHING, step_changes: int | None = None) -> list[Any]:
+    """All that is committed now, each read by a process of its own."""
+    until, steps = world.capture().source.offset(), []
+    while not steps or not steps[-1].done:
+        capturing = world.capture()
+        steps += capturing.capture(until, max_changes=max_changes, step_changes=step_changes, cancelled=never)
+    return steps
+
+
+def require_complete(world: World) -> None:
+    catch_up(world)
+    assert world.logged() == world.committed
+    assert not world.capture().has_changes(world.state().place)

@@ -10,21 +10,14 @@ from typing import Any
 
 import pytest
 
-from airflow_parallel_apply.pipeline.capture import first_run, loop
+from airflow_parallel_apply.pipeline.capture import loop
 from airflow_parallel_apply.pipeline.capture.capture import Capture
-from airflow_parallel_apply.pipeline.config import Start
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
-from airflow_parallel_apply.pipeline.source.protocol import Snapshot, SourceChanged
-from tests.contract.sources import SOURCES, Transactions, World
+from tests.contract.sources import EVERYTHING, SOURCES, World, catch_up, never, require_complete
+from tests.support.mines import Bomb, Died, Mined
 from tests.support.written_log import Change
-
-EVERYTHING = 2**31 - 2
-
-
-class Died(BaseException):
-    """Stands for the end of the process."""
 
 
 @pytest.fixture(params=sorted(SOURCES))
@@ -39,58 +32,6 @@ def begun(world: World) -> World:
     """A pipeline whose first run is over; nothing was committed yet."""
     world.capture().prepare()
     return world
-
-
-def never() -> bool:
-    return False
-
-
-def catch_up(world: World, *, max_changes: int = EVERYTHING, step_changes: int | None = None) -> list[Any]:
-    """All that is committed now, each read by a process of its own."""
-    until, steps = world.capture().source.offset(), []
-    while not steps or not steps[-1].done:
-        capturing = world.capture()
-        steps += capturing.capture(until, max_changes=max_changes, step_changes=step_changes, cancelled=never)
-    return steps
-
-
-def require_complete(world: World) -> None:
-    catch_up(world)
-    assert world.logged() == world.committed
-    assert not world.capture().has_changes(world.state().place)
-
-
-class Bomb:
-    """Ends the process at its `fuse`th call."""
-
-    def __init__(self, fuse: int) -> None:
-        self.fuse = fuse
-        self.places: list[str] = []
-
-    def pass_by(self, place: str) -> None:
-        self.places.append(place)
-        if len(self.places) == self.fuse:
-            raise Died(place)
-
-
-class Mined:
-    """An object whose methods of some names pass by a bomb, before and behind their call."""
-
-    def __init__(self, inner: Any, bomb: Bomb, *names: str) -> None:
-        self._inner, self._bomb, self._names = inner, bomb, names
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name not in self._names:
-            return found
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            self._bomb.pass_by(f"before {name}")
-            result = found(*arguments, **named)
-            self._bomb.pass_by(f"behind {name}")
-            return result
-
-        return call
 
 
 def mine(capturing: Capture, bomb: Bomb, patch: pytest.MonkeyPatch) -> Capture:
@@ -286,119 +227,3 @@ def test_a_time_that_is_past_stays_past_and_what_committed_before_is_below_the_o
     (*_, last) = begun.capture().capture(source.offset(), max_changes=EVERYTHING, cancelled=never)
     assert last.done
     assert begun.logged() == begun.committed
-
-
-# --- the first run ---
-
-
-def test_a_first_run_makes_stream_and_log_and_a_second_one_finds_them(world: World) -> None:
-    first = world.capture().prepare()
-    assert world.released() is not None
-    assert any(first.log_id in line for line in first.created)
-    assert world.state().relations[0].columns == world.capture().source.relations()[0].columns
-    again = world.capture().prepare()
-    assert (again.log_id, again.tables, again.created) == (first.log_id, first.tables, ())
-    world.commit_many(2, first=1)
-    require_complete(world)
-
-
-def test_rows_are_copied_between_the_stream_and_the_log(world: World) -> None:
-    world.commit_many(3, first=1)
-    copied: list[tuple[Snapshot, Transactions]] = []
-
-    def copy(snapshot: Snapshot) -> None:
-        assert world.released() is not None, "what commits during the copy is lost"
-        assert not first_run.log_exists(world.config.log_url), "a log that nobody may read is there"
-        copied.append((snapshot, [*world.committed]))
-        world.commit_many(2, first=100)
-
-    prepared = world.capture(start=Start.COPY).prepare(copy)
-    ((snapshot, before),) = copied
-    assert snapshot.log_id == prepared.log_id
-    assert [relation.name for relation in snapshot.relations] == ["public.t"]
-    assert world.state().captured_offset == snapshot.offset
-    catch_up(world)
-    assert world.logged() == world.committed[len(before) :]
-    world.capture(start=Start.COPY).prepare(copy)
-    assert len(copied) == 1, "a run that is not the first copies nothing"
-
-
-def test_a_copy_that_raises_leaves_no_stream_and_the_next_begins_anew(world: World) -> None:
-    def fail(snapshot: Snapshot) -> None:
-        raise SourceError("the copy broke")
-
-    with pytest.raises(SourceError, match="the copy broke"):
-        world.capture(start=Start.COPY).prepare(fail)
-    assert world.released() is None
-    world.commit_many(2, first=1)
-    before = [*world.committed]
-    world.capture(start=Start.COPY).prepare(lambda snapshot: None)
-    world.commit_many(1, first=10)
-    catch_up(world)
-    assert world.logged() == world.committed[len(before) :]
-
-
-def test_start_copy_without_who_copies_is_refused_before_anything_is_made(world: World) -> None:
-    with pytest.raises(ConfigurationError, match="cannot copy"):
-        world.capture(start=Start.COPY).prepare()
-    assert world.released() is None
-
-
-def test_rows_that_nobody_copies_are_refused(world: World) -> None:
-    world.commit_many(1, first=1)
-    with pytest.raises(ConfigurationError, match="rows"):
-        world.capture().prepare()
-    assert world.released() is None
-
-
-def test_a_first_run_whose_tables_are_not_those_that_were_checked_is_begun_anew(world: World) -> None:
-    def copy(snapshot: Snapshot) -> None:
-        raise AssertionError("what was not checked is copied")
-
-    capturing = world.capture(start=Start.COPY)
-    with pytest.raises(SourceChanged, match="redefined"):
-        capturing.prepare(copy, checked=())
-    assert world.released() is None
-    prepared = world.capture().prepare(checked=world.capture().source.relations())
-    assert prepared.tables == ("public.t",)
-
-
-@pytest.mark.parametrize("point", ["create_log", "before commit", "behind commit"])
-def test_a_first_run_that_died_at_any_line_is_taken_up_by_the_next(
-    world: World, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    def dying(*arguments: Any, **named: Any) -> Any:
-        if point == "create_log":
-            raise Died
-        place, _ = point.split()
-        return Mined(open_writer(*arguments, **named), Bomb(1 if place == "before" else 2), "commit")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(first_run, "create_log" if point == "create_log" else "open_writer", dying)
-        with pytest.raises(Died):
-            world.capture().prepare()
-    world.capture().prepare()
-    world.commit_many(2, first=1)
-    require_complete(world)
-
-
-def test_a_stream_that_was_dropped_is_a_loss_and_never_begun_anew_under_a_log_with_a_history(begun: World) -> None:
-    begun.commit_many(1, first=1)
-    catch_up(begun)
-    begun.drop()
-    assert begun.released() is None
-    for attempt in (lambda: begun.capture().prepare(), lambda: catch_up(begun)):
-        with pytest.raises(SourceError, match="changes are missing"):
-            attempt()
-    assert begun.logged() == begun.committed
-
-
-def test_a_log_of_another_stream_is_refused(begun: World, tmp_path_factory: pytest.TempPathFactory) -> None:
-    begun.config = type(begun.config)(
-        **{
-            **{name: getattr(begun.config, name) for name in begun.config.__dataclass_fields__},
-            "log_url": str(tmp_path_factory.mktemp("elsewhere") / "log"),
-        }
-    )
-    with pytest.raises(SourceError, match="which is not"):
-        begun.capture().prepare()
