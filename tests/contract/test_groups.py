@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.admin.status import read_status
+from airflow_parallel_apply.pipeline.apply.committer import group
 from airflow_parallel_apply.pipeline.config import Consistency
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
@@ -214,6 +215,16 @@ def test_lanes_bring_all_channels_to_the_end_together(
     assert sum(report.groups for report in reports) > 0
     assert sum(report.restaged_groups for report in reports) == 0
     assert {report.stop_seqno for report in reports} == {last}
+    assert staging(target_dsn) == []
+
+
+def test_more_staged_tables_than_a_queue_may_keep_are_staged_again(
+    fed: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "_MOST_TABLES", 2)
+    reports = fed.lanes(2)
+    assert rows(target_dsn) == {key: str(key) for key in range(200)}
+    assert sum(report.restaged_groups for report in reports) == 10
     assert staging(target_dsn) == []
 
 

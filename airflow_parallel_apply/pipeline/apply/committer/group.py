@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.apply.batch import Batch, new_token
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
@@ -18,6 +18,9 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedTable, StagedUnit
 from airflow_parallel_apply.queue.model import Task
+
+_MOST_TABLES: Final = 5_000
+"""Staged tables that the commit of a group may name: a queue's value has at most 1 MB."""
 
 
 class GroupCommitter:
@@ -44,13 +47,19 @@ class GroupCommitter:
 
     def complete(self, done: Batch, staged: StagedUnit | None, following: Batch | None) -> Batch | None:
         del done, following
+        # What is not named there is staged again by the commit.
+        part = part_to_json(staged) if staged is not None and self._may_be_named(staged) else None
 
         def arrive(held: Task) -> None:
-            self._context.coordinator.groups.arrive(held, None if staged is None else part_to_json(staged))
+            self._context.coordinator.groups.arrive(held, part)
 
         self._context.exchange(arrive)
         self._context.report.units += 1
         return None
+
+    def _may_be_named(self, staged: StagedUnit) -> bool:
+        parts = 1 if staged.unit.channel is None else staged.unit.channels
+        return len(staged.tables) <= _MOST_TABLES // parts
 
     def meet(self, batch: Batch, error: FatalError) -> bool:
         del batch, error
