@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final, LiteralString
 
 import psycopg
@@ -21,7 +22,7 @@ from airflow_parallel_apply.postgres.statements import statements
 
 _AT_SOURCE: Final = {"search_path": "", "client_connection_check_interval": "5s"}
 """Names of types are qualified wherever they are. By the second one a dead reader is noticed."""
-_ROWS_AT_ONCE: Final = 16
+_ROWS_AT_ONCE: Final = 32
 """That libpq hands over together; one where it is older than version 17."""
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 
@@ -92,9 +93,9 @@ class Session:
         # Named, so that it outlives the connection: its own end would wait for that of the query.
         rows = reading.cursor(binary=True).stream(query, size=_ROWS_AT_ONCE if capabilities.has_stream_chunked() else 1)
         try:
-            for (value,) in rows:
-                held.append(value)
-                held_bytes += len(value)
+            while chunk := [value for (value,) in islice(rows, _ROWS_AT_ONCE)]:
+                held += chunk
+                held_bytes += sum(map(len, chunk))
                 if held_bytes >= batch_bytes:
                     yield pa.array(held, pa.binary())
                     held, held_bytes = [], 0
