@@ -51,12 +51,12 @@ class Group:
 
     @property
     def number(self) -> int:
-        """That of its last epoch."""
+        """The number of its last epoch."""
         return self.epochs[-1].number
 
     @property
     def work(self) -> SerialWork:
-        """As the queue `serial` names it."""
+        """The group as a task of the queue `serial` names it."""
         return SerialWork(
             epoch=self.number,
             first_seqno=self.epochs[0].first_seqno,

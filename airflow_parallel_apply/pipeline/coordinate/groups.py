@@ -31,7 +31,7 @@ from airflow_parallel_apply.queue.protocol import Queue
 
 
 class Groups:
-    """Those of one generation. Not thread-safe where `session` is not."""
+    """The groups of one generation. Not thread-safe where `session` is not."""
 
     def __init__(
         self, queue: Queue, session: PipelineSession, names: Names, state_task: StateTask, *, claimant: str
