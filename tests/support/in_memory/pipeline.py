@@ -76,7 +76,7 @@ class MemoryPipeline:
             consistency=consistency,
         )
         self._groups = GroupLimits(bytes_=unit_bytes, rows_at_once=rows_at_once)
-        self._in_groups: dict[int, bool] = {}
+        self._configs: dict[int, PipelineConfig] = {}
         """By generation, whose number may come again after both databases went back."""
         self.in_one_database = in_one_database
         self._fed_epochs = fed_epochs
@@ -102,9 +102,10 @@ class MemoryPipeline:
         `consistency`: from now on.
         """
         self.config = replace(self.config, consistency=consistency or self.config.consistency)
+        config = self.config
         bound = self.history.last_seqno if until_seqno is None else until_seqno
         self.bounds.setdefault(owner, bound)
-        return self._begin(f"open of {owner}", lambda: self._open(owner))
+        return self._begin(f"open of {owner}", lambda: self._open(owner, config))
 
     def ask_to_stop(self) -> Actor:
         """A person stops the last generation by command."""
@@ -189,7 +190,7 @@ class MemoryPipeline:
     def check_commit(self, unit: Unit, begun: Begun) -> None:
         """The laws of a commit, and of the moment behind it."""
         self.commits += 1
-        in_groups = self._in_groups[unit.generation]
+        in_groups = self._configs[unit.generation].consistency is Consistency.EPOCH and self.config.channels > 1
         self.groups += in_groups
         self.check()
         self.laws.require_of_commit(
@@ -234,7 +235,7 @@ class MemoryPipeline:
     def _names(self, generation: int) -> Names:
         return Names(pipeline="p", generation=generation)
 
-    def _open(self, owner: str) -> None:
+    def _open(self, owner: str, config: PipelineConfig) -> None:
         log, last = self.history.log, self.bounds[owner]
         with closing(self._session()) as session:
             tasks = PipelineQueue(Queue(self.engine), pipeline="p")
@@ -244,10 +245,9 @@ class MemoryPipeline:
             session.ledger.freeze_run(owner, until_offset=_offset(last))
             session.ledger.settle_run(owner, last)
             session.ledger.cut_plan(last, session.target.positions(), generation=taken.generation)
-            extend_plan(log, session, self.config, generation=taken.generation)
-            state = seeded_state(session, self.config, last)
-            self._owners[taken.generation] = owner
-            self._in_groups[taken.generation] = state.in_groups
+            extend_plan(log, session, config, generation=taken.generation)
+            state = seeded_state(session, config, last)
+            self._owners[taken.generation], self._configs[taken.generation] = owner, config
             if low_watermark(session.target.positions()) < last:
                 coordinator = self._coordinator(session, tasks.queue, taken.generation, owner)
                 tasks.sweep(below=taken.generation)
@@ -274,7 +274,7 @@ class MemoryPipeline:
             self._names(generation),
             claimant=claimant,
             limits=FeedLimits(epochs=self._fed_epochs, groups=self._groups),
-            revive=reviver(opened, session, self.config, PipelineQueue(queue, pipeline="p"), replan),
+            revive=reviver(opened, session, self._configs[generation], PipelineQueue(queue, pipeline="p"), replan),
             replan=replan,
         )
 
