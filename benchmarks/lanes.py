@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, PipelineConfig
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
@@ -65,10 +65,15 @@ class _Order:
 
 
 def measure_from_log(
-    world: World, database: Database, channels: int, spark: SparkAccess, kind: StageKind = StageKind.SPARK
+    world: World,
+    database: Database,
+    channels: int,
+    spark: SparkAccess,
+    kind: StageKind = StageKind.SPARK,
+    consistency: Consistency = Consistency.CHANNEL,
 ) -> LanesRun:
     """The history is captured and planned; the clock runs from the start of the lanes."""
-    config = replace(world.log, channels=channels)
+    config = replace(world.log, channels=channels, consistency=consistency)
     with _lanes(channels) as lanes:
         opened = _open(world, config, database)
         began = monotonic()

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from uuid import uuid4
 
+from airflow_parallel_apply.pipeline.config import Consistency
 from airflow_parallel_apply.spark.server import connect_server
 from airflow_parallel_apply.spark.session import close_session, open_session, release_session, warm_up
 from benchmarks.histories import History, tpcb
@@ -101,6 +102,9 @@ def _measure(world: World, settings: BenchSettings, spark: SparkAccess, say: Cal
     from_log = {channels: Kind(name=_ours(channels)) for channels in settings.channels}
     best = 2 if 2 in from_log else settings.channels[-1]
     in_python = Kind(name=f"{_ours(best)}, but Python reads the log inside Spark")
+    in_epochs = {
+        channels: Kind(name=f"{_ours(channels)}, consistency epoch") for channels in settings.channels if channels > 1
+    }
     with_capture = Kind(name=f"ours including capture, {_channels(best)}")
     new = Kind(name=f"{_ours(best)}, the first runs of a new Spark server")
     tables = net_tables(world)
@@ -113,10 +117,15 @@ def _measure(world: World, settings: BenchSettings, spark: SparkAccess, say: Cal
         turn.measure(native, partial(measure_native, world, slot=slot))
         for channels, kind in from_log.items():
             turn.measure(kind, partial(measure_from_log, world, channels=channels, spark=spark))
+        for channels, kind in in_epochs.items():
+            turn.measure(
+                kind,
+                partial(measure_from_log, world, channels=channels, spark=spark, consistency=Consistency.EPOCH),
+            )
         turn.measure(in_python, partial(measure_from_log, world, channels=best, spark=spark, kind=StageKind.PYTHON))
         turn.measure(with_capture, partial(measure_with_capture, world, fresh=fresh, channels=best, spark=spark))
         replace(turn, check=False).measure(limit, partial(measure_copy, tables=tables))
-    yield from (native, *from_log.values(), new, with_capture, in_python, limit)
+    yield from (native, *from_log.values(), *in_epochs.values(), new, with_capture, in_python, limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,10 @@ def rows(dsn: str) -> dict[int, str | None]:
         return dict(connection.execute("SELECT id, v FROM t").fetchall())
 
 
-@pytest.mark.parametrize(("channels", "lanes"), [(1, 1), (8, 1), (8, 3), (4, 4)])
+@pytest.mark.parametrize(
+    ("channels", "lanes"),
+    [(1, 1), (8, 3), pytest.param(8, 1, marks=pytest.mark.long), pytest.param(4, 4, marks=pytest.mark.long)],
+)
 def test_lanes_bring_every_channel_to_the_same_seqno(
     make: Callable[..., Generation], target_dsn: str, log_url: str, channels: int, lanes: int
 ) -> None:

@@ -48,7 +48,9 @@ def written(scene: Scene) -> Scene:
         PLACES,
         seldom=[
             "before it stages",
+            "while it stages",
             "before the commit's claim of the channels",
+            "after the commit",
             "after the end of the commit's task",
             "between the end of the commit's task and feeding",
             "inside the critical transaction",

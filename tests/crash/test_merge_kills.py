@@ -53,7 +53,19 @@ def merge_points(scene: Scene) -> int:
     return int(count)
 
 
-@pytest.mark.parametrize("place", variants(PLACES, seldom=["between merging and closing", "after closing"]))
+@pytest.mark.parametrize(
+    "place",
+    variants(
+        PLACES,
+        seldom=[
+            "between conflict and merge point",
+            "between opening and gathering",
+            "between merging and counting",
+            "between merging and closing",
+            "after closing",
+        ],
+    ),
+)
 def test_a_merge_point_is_carried_on_by_another_lane(handed_over: Scene, place: str) -> None:
     opened = handed_over.open("run")
     lane = handed_over.start_lane(opened, fault=PLACES[place])
@@ -68,7 +80,12 @@ def test_a_merge_point_is_carried_on_by_another_lane(handed_over: Scene, place: 
     assert merge_points(handed_over) == before
 
 
-@pytest.mark.parametrize("place", ["between staging and merging", "inside the target's transaction"])
+@pytest.mark.parametrize(
+    "place",
+    variants(
+        ["between staging and merging", "inside the target's transaction"], seldom=["between staging and merging"]
+    ),
+)
 def test_a_lane_that_sleeps_through_its_merge_changes_nothing_when_it_wakes(handed_over: Scene, place: str) -> None:
     fault = PLACES[place]
     opened = handed_over.open("run")

@@ -61,7 +61,9 @@ def written(scene: Scene) -> Scene:
         seldom=[
             "while it stages",
             "between staging and commit",
+            "between commit and finish",
             "between finish and feed",
+            "at a barrier",
             "between the critical transaction and its end",
             "between positions and acknowledgement",
             "between capture and plan",

@@ -183,8 +183,9 @@ class Moments:
         self._scene.require_equal()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=pytest.mark.long)])
+@pytest.mark.parametrize("consistency", Consistency)
 def test_random_moments(
     spark_scene: Scene, source_dsn: str, say: Callable[[str], None], consistency: Consistency
 ) -> None:

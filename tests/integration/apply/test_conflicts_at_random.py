@@ -79,7 +79,7 @@ def swap(connection: psycopg.Connection, dice: random.Random) -> None:
     [
         pytest.param(1, 4, Consistency.CHANNEL, marks=pytest.mark.long),
         pytest.param(2, 1, Consistency.CHANNEL, marks=pytest.mark.long),
-        (3, 8, Consistency.CHANNEL),
+        pytest.param(3, 8, Consistency.CHANNEL, marks=pytest.mark.long),
         pytest.param(4, 1, Consistency.EPOCH, marks=pytest.mark.long),
         (5, 3, Consistency.EPOCH),
     ],

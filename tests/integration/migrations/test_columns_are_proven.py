@@ -199,8 +199,7 @@ PASSED_ON = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("recipe", PASSED_ON)
-@pytest.mark.parametrize("tables", [PLAIN, PARTED], ids=["plain", "partitioned"])
+@pytest.mark.parametrize(("recipe", "tables"), either_kind(PASSED_ON))
 def test_a_name_that_passes_on_between_two_captures_stops_the_run(
     rig: Rig, recipe: str, tables: tuple[str, ...]
 ) -> None:

@@ -65,7 +65,7 @@ def test_they_are_in_groups_of_epochs_as_well(rig: Rig, seed: int, barriers: boo
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("consistency", Consistency)
+@pytest.mark.parametrize("consistency", [pytest.param(Consistency.CHANNEL, marks=pytest.mark.long), Consistency.EPOCH])
 @pytest.mark.parametrize("seed", SEEDS[:1])
 def test_they_are_through_spark_as_well(
     rig: Rig, seed: int, consistency: Consistency, spark_server: ServerLease, spark_session_id: str
