@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from airflow_parallel_apply.pipeline.admin.status import ChannelState, PipelineStatus
+from airflow_parallel_apply.pipeline.admin.channel_status import ChannelState
+from airflow_parallel_apply.pipeline.admin.status import PipelineStatus
 from airflow_parallel_apply.pipeline.model.finding import Severity, Side
 
 _STYLES = {

@@ -12,7 +12,8 @@ from rich.console import Console
 from airflow_parallel_apply.demo.airflow_api import TaskInstance
 from airflow_parallel_apply.demo.display import Display
 from airflow_parallel_apply.demo.report import Outcome, print_report
-from airflow_parallel_apply.pipeline.admin.status import ChannelState, ChannelStatus, PipelineStatus
+from airflow_parallel_apply.pipeline.admin.channel_status import ChannelState, ChannelStatus
+from airflow_parallel_apply.pipeline.admin.status import PipelineStatus
 from airflow_parallel_apply.pipeline.compare import Difference, TableComparison
 
 BEGAN = pendulum.datetime(2026, 1, 1)

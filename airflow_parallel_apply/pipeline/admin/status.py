@@ -5,11 +5,15 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, cast
 
-import pendulum
-
+from airflow_parallel_apply.pipeline.admin.channel_status import (
+    ChannelStatus,
+    Seen,
+    channel_status,
+    commit_under_way,
+    phase_of,
+)
 from airflow_parallel_apply.pipeline.admin.status_warnings import (
     MUCH_WAL_BYTES,
     disk_warnings,
@@ -17,8 +21,8 @@ from airflow_parallel_apply.pipeline.admin.status_warnings import (
     torn_warnings,
 )
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, default_slot
-from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, Phase, UnitFailure
-from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names, OrderedWork, is_ordered
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState
+from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.copy.open import read_progress
 from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
@@ -27,39 +31,11 @@ from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, Pipel
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
-from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import QueueUnavailable, Task
 from airflow_parallel_apply.queue.protocol import Queue
-
-
-class ChannelState(StrEnum):
-    """The activity of a channel."""
-
-    IDLE = "idle"
-    WAITING = "waiting"
-    APPLYING = "applying"
-    STAGING = "staging"
-    AT_BARRIER = "at barrier"
-    AT_MERGE_POINT = "at merge point"
-    BEHIND_FAILURE = "behind failure"
-    FAILED = "failed"
-    STOPPED = "stopped"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelStatus:
-    """One channel. `lag_rows`: planned rows that it has not committed; `rows`: those that it has."""
-
-    channel: int
-    seqno: int
-    lag_transactions: int
-    lag_rows: int
-    rows: int
-    state: ChannelState
-    waits_for: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,23 +74,6 @@ class PipelineStatus:
         fields["copy"] = self.copy.to_json() if self.copy is not None else None
         fields["warnings"] = [warning.to_json() for warning in self.warnings]
         return cast("dict[str, Any]", _plain(fields))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """A generation as its queue shows it, if that was asked: the coordinator's state, and each channel's head."""
-
-    is_known: bool = True
-    state: CoordinatorState | None = None
-    heads: tuple[Task | None, ...] = ()
-    serial: Task | None = None
-
-    @property
-    def failure(self) -> str | None:
-        return None if self.state is None or self.state.failure is None else self.state.failure.message
-
-    def head(self, channel: int) -> Task | None:
-        return self.heads[channel] if channel < len(self.heads) else None
 
 
 def read_status(
@@ -163,7 +122,7 @@ def read_status(
             owner=state.owner,
             generation=state.generation,
             lease_until=state.lease_until,
-            phase=_phase(seen, state.clean_stop_seqno),
+            phase=phase_of(seen, state.clean_stop_seqno),
             captured_seqno=captured,
             captured_time=captured_time,
             planned_seqno=planned,
@@ -172,13 +131,13 @@ def read_status(
             torn_to=high if high > low else None,
             failure=seen.failure,
             consistency=None if seen.state is None else seen.state.consistency,
-            commit=_commit(seen.serial),
+            commit=commit_under_way(seen.serial),
             oldest_time=oldest_time,
             log_bytes=log_bytes,
             warnings=tuple(warnings),
             conflicts=reading.ledger.conflicts(),
             channels=tuple(
-                _channel(seen, position, counts, captured, planned, stopped=state.clean_stop_seqno is not None)
+                channel_status(seen, position, counts, captured, planned, stopped=state.clean_stop_seqno is not None)
                 # A routing that changed between the two reads may leave one of them longer.
                 for position, counts in zip(positions, rows, strict=False)
             ),
@@ -218,15 +177,15 @@ def _plain(value: Any) -> Any:
 
 def _look(
     target: Target, endpoint: Endpoint, queue: QueueEndpoint | None, state: PipelineState
-) -> tuple[_Seen, list[Finding]]:
+) -> tuple[Seen, list[Finding]]:
     """Read the generation's tasks, or find why they cannot be read."""
     if state.queue and (queue is None or queue.place != state.queue):
         if state.clean_stop_seqno is not None:
-            return _Seen(), []
+            return Seen(), []
         what = f"the run's queue {state.queue} was not named, so the state of its channels is not known"
-        return _Seen(is_known=False), [_queue_warning(state.queue, what, "Name it: --queue.")]
+        return Seen(is_known=False), [_queue_warning(state.queue, what, "Name it: --queue.")]
     if not state.queue and not is_in_target(state):
-        return _Seen(), []
+        return Seen(), []
     tasks = open_pipeline_queue(target, endpoint, queue if state.queue else None, state.pipeline)
     with closing(tasks):
         try:
@@ -235,12 +194,12 @@ def _look(
             if not state.queue:
                 raise
             note = "The state of its channels is not known. No run goes on without the queue."
-            return _Seen(is_known=False), [_queue_warning(state.queue, str(error), note)]
+            return Seen(is_known=False), [_queue_warning(state.queue, str(error), note)]
 
 
-def _seen(queue: Queue, names: Names, channels: int) -> _Seen:
+def _seen(queue: Queue, names: Names, channels: int) -> Seen:
     found = queue.tasks(names.coordinator, ids=[names.coordinator_id])
-    return _Seen(
+    return Seen(
         state=CoordinatorState.from_json(found[0].value) if found else None,
         heads=tuple(_head(queue, names.channel(channel)) for channel in range(channels)),
         serial=_head(queue, names.serial),
@@ -251,108 +210,5 @@ def _head(queue: Queue, name: str) -> Task | None:
     return next(iter(queue.tasks(name, limit=1)), None)
 
 
-def _commit(task: Task | None) -> str | None:
-    """Describe for people what of a group is under way; None for all other tasks of the queue `serial`."""
-    if task is None or not is_ordered(task):
-        return None
-    ordered = OrderedWork.of_task(task)
-    if ordered.kind is not Kind.COMMIT:
-        return None
-    group = f"transactions {ordered.work.first_seqno} to {ordered.work.last_seqno}"
-    missing = ", ".join(str(channel) for channel in ordered.awaited if channel not in ordered.arrived)
-    if missing:
-        return f"{group} wait for what channels {missing} stage"
-    if pendulum.now("UTC") < task.at < PARKED:
-        return f"{group} are being committed"
-    return f"{group} wait for " + ("a person" if task.err else "a lane")
-
-
 def _queue_warning(place: str, what: str, note: str) -> Finding:
     return Finding(severity=Severity.WARNING, side=Side.QUEUE, where=place, what=what, note=note)
-
-
-def _phase(seen: _Seen, clean_stop_seqno: int | None) -> str:
-    if seen.state is not None:
-        return seen.state.phase
-    if not seen.is_known:
-        return "unknown"
-    return "stopped" if clean_stop_seqno is not None else "idle"
-
-
-def _channel(
-    seen: _Seen, position: Position, rows: tuple[int, int], captured: int, planned: int, *, stopped: bool
-) -> ChannelStatus:
-    channel = position.channel
-    what, waits_for = _doing(seen.head(channel), seen.state, position.seqno, planned, stopped=stopped)
-    state = seen.state
-    is_running = state is not None and state.phase is Phase.RUNNING
-    if what is ChannelState.IDLE and is_running and _is_short(state, position.seqno, planned):
-        # How far a channel may run ahead is bounded.
-        what, waits_for = ChannelState.WAITING, "slower channels"
-    if what in (ChannelState.IDLE, ChannelState.WAITING) and _is_staged(seen, channel, position.seqno, planned):
-        what, waits_for = ChannelState.WAITING, "the commit of what is staged"
-    if not seen.is_known:
-        what, waits_for = ChannelState.UNKNOWN, ""
-    return ChannelStatus(
-        channel=channel,
-        seqno=position.seqno,
-        lag_transactions=max(captured - position.seqno, 0),
-        lag_rows=rows[1],
-        rows=rows[0],
-        state=what,
-        waits_for=waits_for,
-    )
-
-
-def _is_staged(seen: _Seen, channel: int, seqno: int, planned: int) -> bool:
-    """True if a channel has no part to stage any more of the groups that are fed."""
-    state = seen.state
-    return state is not None and state.in_groups and seen.head(channel) is None and _is_short(state, seqno, planned)
-
-
-def _is_short(state: CoordinatorState | None, seqno: int, planned: int) -> bool:
-    """True if there is more to do for a channel."""
-    return seqno < (planned if state is None or state.until_seqno is None else min(planned, state.until_seqno))
-
-
-def _is_behind(head: Task | None, state: CoordinatorState, seqno: int, planned: int) -> bool:
-    """True if a channel waits because another one has failed: nothing above the failure is handed out, and no
-    serialization point or merge point is reached.
-    """
-    if head is None:
-        return _is_short(state, seqno, planned)
-    if head.err or pendulum.now("UTC") < head.at < PARKED:
-        return False
-    return head.at >= PARKED or state.fails_below(head.value.get("first_seqno", NO_SEQNO))
-
-
-def _failure(failure: UnitFailure) -> str:
-    where = "" if failure.channel is None else f" of channel {failure.channel}"
-    return f"the failure{where} at seqno {failure.seqno}"
-
-
-def _doing(
-    head: Task | None, state: CoordinatorState | None, seqno: int, planned: int, *, stopped: bool
-) -> tuple[ChannelState, str]:
-    if state is not None and state.failure is not None and _is_behind(head, state, seqno, planned):
-        return ChannelState.BEHIND_FAILURE, f"a person: {_failure(state.failure)}"
-    if head is None:
-        if stopped or (state is not None and state.phase is Phase.DRAINED):
-            return ChannelState.STOPPED, ""
-        return ChannelState.IDLE, "more changes" if state is not None else "a run"
-    if head.err:
-        return ChannelState.FAILED, "a person: " + head.err
-    if head.at >= PARKED:
-        if head.value["kind"] == Kind.BARRIER:
-            return ChannelState.AT_BARRIER, "the other channels"
-        if state is not None and state.merging is not None:
-            return ChannelState.AT_MERGE_POINT, f"a merge point: {_conflict(state.merging)}"
-    if head.at > pendulum.now("UTC"):
-        is_staging = head.value["kind"] in (Kind.STAGE, Kind.STAGE_ALL)
-        return (ChannelState.STAGING if is_staging else ChannelState.APPLYING), ""
-    return ChannelState.WAITING, "a lane"
-
-
-def _conflict(point: MergePoint) -> str:
-    table = "" if point.table is None else f" on {point.table}"
-    return f"{point.reason} conflict{table} in channel {point.channel}"

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.pipeline.admin.status import ChannelState, PipelineStatus, read_status
+from airflow_parallel_apply.pipeline.admin.channel_status import ChannelState
+from airflow_parallel_apply.pipeline.admin.status import PipelineStatus, read_status
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.admin.channel_status import ChannelState
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.admin.purge import purge_log
-from airflow_parallel_apply.pipeline.admin.status import ChannelState, PipelineStatus, read_status
+from airflow_parallel_apply.pipeline.admin.status import PipelineStatus, read_status
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError

@@ -7,7 +7,8 @@ from io import StringIO
 from rich.console import Console
 
 from airflow_parallel_apply.cli.status_view import status_view
-from airflow_parallel_apply.pipeline.admin.status import ChannelState, ChannelStatus, PipelineStatus
+from airflow_parallel_apply.pipeline.admin.channel_status import ChannelState, ChannelStatus
+from airflow_parallel_apply.pipeline.admin.status import PipelineStatus
 
 
 def test_the_place_of_an_error_in_brackets_is_shown() -> None:
