@@ -26,6 +26,8 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailab
 
 _POLL_SECONDS: Final = 0.1
 
+_PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 @contextmanager
 def only_one(directory: Path) -> Iterator[None]:
@@ -68,8 +70,11 @@ def in_background(play: Callable[[Callable[[int], None]], None]) -> int:
     """
     reading, writing = os.pipe()
     sys.stdout.flush()
+    # Until they are passed on, signals wait: one that ended only this process would leave the demo running.
+    blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     child = os.fork()
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
         os.close(reading)
         _be_the_child(play, writing)
     os.close(writing)
@@ -77,8 +82,9 @@ def in_background(play: Callable[[Callable[[int], None]], None]) -> int:
     def pass_on(number: int, _frame: FrameType | None) -> None:
         os.kill(child, number)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _PASSED_ON:
         signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
     with os.fdopen(reading, "rb") as pipe:
         message = pipe.read()
     if message:

@@ -46,7 +46,7 @@ sys.exit(in_background(play))
 """
 
 INTERRUPTED = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from airflow_parallel_apply.demo.interrupts import Interrupted, signals_interrupt
 from airflow_parallel_apply.demo.keep import in_background
@@ -61,6 +61,13 @@ def play(tell):
             (folder / "cleaned").write_text(str(interrupted))
             tell(130)
 
+def fork_slowly(fork=os.fork):
+    child = fork()
+    time.sleep(0.5 if child else 0)
+    return child
+
+if "slowly" in sys.argv:
+    os.fork = fork_slowly
 sys.exit(in_background(play))
 """
 
@@ -93,6 +100,14 @@ def test_a_signal_to_the_command_reaches_the_demo(tmp_path: Path, number: signal
     command.send_signal(number)
     assert command.wait() == 130
     assert (tmp_path / "cleaned").read_text() == number.name
+
+
+def test_a_signal_that_comes_as_soon_as_the_demo_plays_reaches_it(tmp_path: Path) -> None:
+    command = _python(INTERRUPTED, tmp_path, "slowly")
+    _until((tmp_path / "playing").exists)
+    command.send_signal(signal.SIGTERM)
+    assert command.wait() == 130
+    assert (tmp_path / "cleaned").read_text() == "SIGTERM"
 
 
 def test_the_first_signal_interrupts_and_those_during_the_clean_up_do_not() -> None:
