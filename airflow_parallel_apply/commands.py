@@ -146,16 +146,6 @@ def console() -> Console:
     return found if found.is_terminal else Console(width=_FILE_WIDTH)
 
 
-def is_dsn(text: str) -> bool:
-    """True if `text` is a libpq connection string or URI."""
-    return "=" in text or text.startswith(("postgresql://", "postgres://"))
-
-
-def is_address(text: str) -> bool:
-    """True if `text` locates a source or a target by itself: a URL of any scheme, or a libpq connection string."""
-    return "://" in text or is_dsn(text)
-
-
 def named(text: str, option: str) -> Endpoint:
     """The database that an address names."""
     return Endpoint(conn_id=option, url=text)

@@ -21,10 +21,10 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 IDENTITY = LogIdentity(
     log_id="log-1",
-    system_identifier="7000000000000000001",
+    server="7000000000000000001",
     database="shop",
-    slot="parallel_apply",
-    publication="parallel_apply",
+    stream="parallel_apply",
+    selection="parallel_apply",
     bucket_count=BUCKET_COUNT,
     created=START,
 )

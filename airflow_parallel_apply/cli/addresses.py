@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from airflow_parallel_apply.commands import is_address, is_dsn, named
+from airflow_parallel_apply.commands import named
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.open import is_address, is_dsn
 from airflow_parallel_apply.queue.open import is_service
 from airflow_parallel_apply.spark.cluster import Cluster
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK, SparkEndpoint

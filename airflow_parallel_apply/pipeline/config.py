@@ -12,18 +12,15 @@ from datetime import timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
-from urllib.parse import urlsplit
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.open import place_of, scheme_of
 from airflow_parallel_apply.queue.open import is_service
 
 MAX_CHANNELS: Final = 64
 MAX_DEFAULT_LANES: Final = 8
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _SLOT: Final = re.compile(r"[a-z0-9_]{1,56}")
-_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://")
-POSTGRESQL: Final = "postgresql"
-_ALIASES: Final = {"postgres": POSTGRESQL}
 
 
 class Start(StrEnum):
@@ -95,7 +92,7 @@ class TablePatterns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A database's URL, kept out of every text form. PostgreSQL's may have libpq's `key=value` form, too."""
+    """A database's address, kept out of every text form."""
 
     conn_id: str
     url: str = field(repr=False)
@@ -109,26 +106,18 @@ class Endpoint:
 
     @property
     def scheme(self) -> str:
-        """The URL's scheme, which chooses the implementation of the source or target."""
-        found = _SCHEME.match(self.url)
-        return _ALIASES.get(found[1], found[1]) if found else POSTGRESQL
+        """The scheme, which chooses the implementation of the source or target."""
+        return scheme_of(self.url)
 
     @property
     def place(self) -> str:
         """`host:port/database`, for people: without secrets."""
-        if self.scheme != POSTGRESQL:
-            address = urlsplit(self.url)
-            return f"{address.netloc.rpartition('@')[2]}{address.path}"
-        from psycopg.conninfo import conninfo_to_dict
-
-        given = conninfo_to_dict(self.url)
-        host = given.get("host") or given.get("hostaddr") or "localhost"
-        return f"{host}:{given.get('port') or 5432}/{given.get('dbname') or given.get('user') or 'postgres'}"
+        return place_of(self.url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEndpoint:
-    """The place of a pipeline's queue, if not its target's database: a PostgreSQL database, or a service (`grpc://`,
+    """The place of a pipeline's queue, if not its target's database: another database, or a service (`grpc://`,
     `grpcs://`). The connection string may hold a password or a token, and is kept out of every text form.
     """
 
@@ -137,9 +126,9 @@ class QueueEndpoint:
 
     @property
     def place(self) -> str:
-        """`grpc://host:port` or `postgresql://host:port/database`, without secrets."""
+        """Protocol, host, port and database, without secrets."""
         if not is_service(self.dsn):
-            return f"postgresql://{Endpoint(conn_id=self.conn_id, url=self.dsn).place}"
+            return f"{scheme_of(self.dsn)}://{place_of(self.dsn)}"
         protocol, _, rest = self.dsn.partition("://")
         address = re.split(r"[/?#]", rest, maxsplit=1)[0]
         return f"{protocol}://{address.rpartition('@')[2]}"
@@ -152,8 +141,8 @@ class PipelineConfig:
     pipeline: str
     log_url: str
     slot: str = ""
-    """The name of the log's place in the source's stream: of PostgreSQL's slot and publication; empty:
-    `default_slot`. Pipelines that read one log have one name.
+    """The name under which the source keeps the log's place in its stream; empty: `default_slot`. Pipelines that
+    read one log have one name.
     """
     tables: TablePatterns = TablePatterns()
     start: Start = Start.COPY

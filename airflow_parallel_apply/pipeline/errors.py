@@ -12,7 +12,7 @@
     └── FatalError                a person has to act; no position moved
         ├── GapAhead              what lies before a run's interval was not applied
         ├── ConfigurationError    a parameter, connection, privilege or installation is wrong
-        ├── SourceError           the slot, publication or server does not fit the log
+        ├── SourceError           the stream, its selection or the server does not fit the log
         ├── LogError              the log is corrupt, foreign, or not visible here
         ├── PlanError             the plan cannot be made: refused DDL, changed routing digest
         └── TargetError           the target refuses a change, or lacks what it needs
@@ -163,7 +163,7 @@ class ConfigurationError(FatalError):
 
 
 class SourceError(FatalError):
-    """The slot, publication or server does not fit the log."""
+    """The stream, its selection or the server does not fit the log."""
 
 
 class LogError(FatalError):

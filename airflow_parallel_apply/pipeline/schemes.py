@@ -16,9 +16,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
+_TO: Final = "-to-"
+
+
+def pair_of(source: str, target: str) -> str:
+    """The name of a pair of schemes, in a room that goes by both ends."""
+    return f"{source}{_TO}{target}"
+
+
+def is_pair_to(pair: str, target: str) -> bool:
+    """True if a pair leads to a target of that scheme."""
+    return pair.endswith(f"{_TO}{target}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ def plan(
         str,
         typer.Option(
             envvar="PARALLEL_APPLY_TARGET",
-            help="The target's libpq connection string or URI; one with a password is better kept in the variable.",
+            help="The target's address; one with a password is better kept in the variable.",
         ),
     ],
     tables: TableOptions,

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Final
+
+from airflow_parallel_apply.pipeline.open import DRIVERS
 
 MODULE: Final = "airflow_parallel_apply.spark.daemon"
 
@@ -23,9 +26,11 @@ def main() -> None:
     archives = Path(os.environ["SPARK_HOME"], "python", "lib")
     sys.path[:] = [entry for entry in sys.path if Path(entry).parent != archives]
 
-    import psycopg  # noqa: F401  # imported for the workers
-    import pyspark.worker  # noqa: F401
+    import pyspark.worker  # noqa: F401  # imported for the workers
     from pyspark.daemon import manager
+
+    for driver in DRIVERS:
+        import_module(driver)
 
     manager()
 

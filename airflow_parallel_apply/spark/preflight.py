@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding, refuse
+from airflow_parallel_apply.pipeline.open import DRIVERS
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA
@@ -65,7 +66,9 @@ def session_findings(session: Any, log_url: str, target: Endpoint, *, tasks: int
         # Where there is no log yet, a file of the moment tells whether a directory is shared.
         seen = root / "log.json" if log_exists(log_url) else stack.enter_context(probe(nearest(root)))
         probing = pickle.dumps((target_connector(target), target))
-        look = _look(probing, str(seen), seen.read_bytes(), _PACKAGE, version(_PACKAGE))
+        look = _look(
+            probing, str(seen), seen.read_bytes(), _PACKAGE, version(_PACKAGE), ("pyarrow", "numpy", "xxhash", *DRIVERS)
+        )
         with spark_errors("check"):
             results = session.range(0, tasks, 1, tasks).mapInArrow(look, RESULT_SCHEMA).toArrow()
     reports = [json.loads(text) for text in results.column("result").to_pylist()]
@@ -87,7 +90,7 @@ def _ask(url: str, session_id: str, log_url: str, target: Endpoint) -> tuple[Fin
 
 
 def _look(
-    probing: bytes, path: str, content: bytes, package: str, release: str
+    probing: bytes, path: str, content: bytes, package: str, release: str, needed: tuple[str, ...]
 ) -> Callable[[Any], Iterator[pa.RecordBatch]]:
     def look(batches: Any) -> Iterator[Any]:
         import importlib
@@ -103,7 +106,7 @@ def _look(
         import pyarrow
 
         report: dict[str, Any] = {"host": socket.gethostname(), "python": sys.executable, "lacks": [], "version": None}
-        for name in ("pyarrow", "psycopg", "numpy", "xxhash"):
+        for name in needed:
             try:
                 importlib.import_module(name)
             except ImportError:

@@ -69,8 +69,8 @@ def test_opening_a_directory_without_a_log_names_the_missing_file(tmp_path: Path
 
 
 def test_another_sources_log_is_refused(url: str) -> None:
-    with pytest.raises(LogError, match="its slot is 'parallel_apply', not 'other'"):
-        open_writer(url, expected=replace(IDENTITY, slot="other"))
+    with pytest.raises(LogError, match="its stream is 'parallel_apply', not 'other'"):
+        open_writer(url, expected=replace(IDENTITY, stream="other"))
     open_writer(url, expected=replace(IDENTITY, log_id="", created=START + timedelta(days=1)))
 
 
@@ -80,7 +80,7 @@ def test_a_log_of_another_format_is_refused_and_can_still_be_removed(tmp_path: P
     for opened in (open_reader, open_writer):
         with pytest.raises(LogError, match=r"format 1, and this version knows 2 .*parallel-apply drop"):
             opened(url)
-    assert remove_log(url, slot=IDENTITY.slot)
+    assert remove_log(url, stream=IDENTITY.stream)
     assert not (tmp_path / "old").exists()
 
 

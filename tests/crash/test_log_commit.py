@@ -82,7 +82,7 @@ def test_a_writer_that_was_overtaken_publishes_nothing_and_removes_its_files(url
     faster.append(*history(10, 7))
     faster.commit(17)
     before = files_of(url)
-    with pytest.raises(LogError, match=r"another writer published version 2.*must not move"):
+    with pytest.raises(LogError, match=r"another writer published version 2.*its source stays"):
         stale.commit(15)
     assert files_of(url) == before
     assert seqnos(url) == list(range(17))

@@ -97,7 +97,7 @@ class FakePipeline:
         )
         self.during_copy(copying)
         return CaptureReport(
-            prepared=Prepared(log_id="log", slot="slot", publication="publication", tables=(), created=("slot",)),
+            prepared=Prepared(log_id="log", stream="slot", selection="publication", tables=(), created=("slot",)),
             bounds=RunBounds(run_id=run_id, until_offset=1, until_seqno=9),
             until="0/1",
             captured="0/1",

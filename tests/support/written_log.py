@@ -46,10 +46,10 @@ def make_log(url: str) -> None:
         url,
         LogIdentity(
             log_id="log",
-            system_identifier="0",
+            server="0",
             database="d",
-            slot="s",
-            publication="p",
+            stream="s",
+            selection="p",
             bucket_count=1024,
             created=_NOW,
         ),

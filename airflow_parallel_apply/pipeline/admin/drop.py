@@ -1,6 +1,6 @@
 """Removing a pipeline: at its target, at its source, and on request its log.
 
-The target comes first, since it alone knows whether a run is alive; then the slot, which fills the source's disk; the
+The target comes first, since it alone knows whether a run is alive; then the stream, which fills the source's disk; the
 log last, which is the only copy of what the target has not applied. Each part may be gone already, or out of reach:
 then the rest is removed all the same, and what is left is told with the command that removes it.
 """
@@ -42,13 +42,13 @@ def drop_pipeline(
     force: bool = False,
 ) -> Removal:
     """`LeaseBusy` while a run is alive, unless `force`: nothing is removed then. `with_log` needs `log_url`. `queue`:
-    where it has its tasks, if not in the target. `slot`: its slot, if not its own; one whose log others read stays.
+    where it has its tasks, if not in the target. `slot`: its stream, if not its own; one whose log others read stays.
     """
     stream = slot or default_slot(pipeline)
     removal, is_away = _drop_target(pipeline, target, queue, log_url, force=force)
     if log_url is None:
         if slot:
-            what = f"slot {slot}, whose log other pipelines may read: run this again with --log-url"
+            what = f"stream {slot}, whose log other pipelines may read: run this again with --log-url"
             return removal + Removal(left=(Leftover(side=Side.SOURCE, what=what),))
         removal += _drop_source(stream, source, force=force)
         return removal + _left("the log's directory, if there is one: --log-url says where")
@@ -58,7 +58,7 @@ def drop_pipeline(
     if others:
         readers = ", ".join(f"pipeline {entry.pipeline} at {entry.place}" for entry in others)
         root = LogDirectory.from_url(log_url).root
-        return removal + _left(f"the log at {root} and its slot, which others read: {readers}")
+        return removal + _left(f"the log at {root} and its stream, which others read: {readers}")
     removal += _drop_source(stream, source, force=force)
     return removal + _drop_log(stream, log_url, with_log=with_log and not removal.left)
 
@@ -123,13 +123,13 @@ def _drop_source(stream: str, source: Endpoint, *, force: bool) -> Removal:
 def _drop_log(stream: str, log_url: str, *, with_log: bool) -> Removal:
     root = LogDirectory.from_url(log_url).root
     command = f"rm -r {shlex.quote(str(root))}"
-    logged = read_any_identity(LogDirectory.from_url(log_url)).slot
+    logged = read_any_identity(LogDirectory.from_url(log_url)).stream
     if logged != stream:
-        return _left(f"the log at {root}, which is that of slot {logged}, not of {stream}: --slot says which it is")
+        return _left(f"the log at {root}, which is that of stream {logged}, not of {stream}: --slot says which it is")
     if not with_log:
         return _left(f"the log at {root}", command)
     try:
-        remove_log(log_url, slot=stream)
+        remove_log(log_url, stream=stream)
     except LogError as error:
         return _left(error.message)
     return Removal(done=(f"removed the log at {root}",))

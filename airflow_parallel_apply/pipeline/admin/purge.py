@@ -101,10 +101,10 @@ def _ask(log_url: str, log_id: str, targets: Sequence[Endpoint]) -> list[_Asked]
     for endpoint in targets:
         with closing(open_target(endpoint, entries[0].pipeline)) as looking:
             identity = looking.identity()
-        found[(identity.system_identifier, identity.database)] = endpoint
+        found[(identity.server, identity.database)] = endpoint
     asked = []
     for entry in entries:
-        where = (entry.system_identifier, entry.database)
+        where = (entry.server, entry.database)
         if where not in found:
             raise _unasked(log_url, entry, "was not named", "Name its target, too: --other-target.")
         with closing(open_target(found[where], entry.pipeline)) as target:

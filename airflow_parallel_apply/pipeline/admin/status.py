@@ -15,9 +15,9 @@ from airflow_parallel_apply.pipeline.admin.channel_status import (
     phase_of,
 )
 from airflow_parallel_apply.pipeline.admin.status_warnings import (
-    MUCH_WAL_BYTES,
+    MUCH_RETAINED_BYTES,
     disk_warnings,
-    slot_warnings,
+    stream_warnings,
     torn_warnings,
 )
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, default_slot
@@ -83,10 +83,11 @@ def read_status(
     source: Endpoint | None = None,
     *,
     queue: QueueEndpoint | None = None,
-    much_wal_bytes: int = MUCH_WAL_BYTES,
+    much_retained_bytes: int = MUCH_RETAINED_BYTES,
 ) -> PipelineStatus:
-    """Read it. With `source`, warn of its slot; of WAL that it holds back from `much_wal_bytes` on. A `queue` that is
-    not the target's, and does not answer or was not named, is a warning: what counts is told all the same.
+    """Read it. With `source`, warn of its stream; of what the source keeps for it from `much_retained_bytes` on. A
+    `queue` that is not the target's, and does not answer or was not named, is a warning: what counts is told all the
+    same.
 
     Errors: `ConfigurationError` when the target knows no such pipeline.
     """
@@ -109,14 +110,14 @@ def read_status(
         warnings += torn_warnings(low, high, is_owned=state.is_owned)
         if log_url is not None:
             reader = open_reader(log_url)
-            log, stream = reader.state(), reader.identity.slot
+            log, stream = reader.state(), reader.identity.stream
             captured, captured_time = log.last_seqno, log.last_commit_time
             log_bytes = sum(segment.file_bytes for segment in log.segments)
             if log.purged_seqno <= low < captured:
                 oldest_time = reader.transactions(low, low + 1).column("commit_time")[0].as_py()
             warnings += disk_warnings(log_url, log_bytes)
         if source is not None:
-            warnings += slot_warnings(source, stream, much_wal_bytes=much_wal_bytes)
+            warnings += stream_warnings(source, stream, much_retained_bytes=much_retained_bytes)
         return PipelineStatus(
             pipeline=pipeline,
             owner=state.owner,

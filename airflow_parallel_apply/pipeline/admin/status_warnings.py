@@ -1,4 +1,4 @@
-"""Warnings of a pipeline's status, given before there is trouble: its slot, its log's disk, torn transactions."""
+"""Warnings of a pipeline's status, given before there is trouble: its stream, its log's disk, torn transactions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_err
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.source.open import source_connector
 
-MUCH_WAL_BYTES: Final = 2 * 2**30
+MUCH_RETAINED_BYTES: Final = 2 * 2**30
 _LITTLE_DISK: Final = 0.1
 """Free part of a file system below which it counts as nearly full."""
 
@@ -51,10 +51,10 @@ def disk_warnings(log_url: str, log_bytes: int) -> Sequence[Finding]:
     )
 
 
-def slot_warnings(source: Endpoint, stream: str, *, much_wal_bytes: int) -> Sequence[Finding]:
+def stream_warnings(source: Endpoint, stream: str, *, much_retained_bytes: int) -> Sequence[Finding]:
     """A source that does not answer is told of, and the rest of the status all the same."""
     try:
-        return source_connector(source).warnings(source, stream, much_wal_bytes=much_wal_bytes)
+        return source_connector(source).warnings(source, stream, much_retained_bytes=much_retained_bytes)
     except ParallelApplyError as error:
         return (
             Finding(

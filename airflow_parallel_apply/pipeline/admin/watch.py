@@ -63,7 +63,7 @@ def look_for_changes(
     """Cheap: decodes at most one transaction at the source.
 
     With an interval, which the source is past, no reason is for good: what comes later is not of the interval. Errors:
-    those of source, log and target, such as a slot that is gone: better seen now than by the run.
+    those of source, log and target, such as a stream that is gone: better seen now than by the run.
     """
     with closing(open_pipeline(target, config.pipeline)) as reading:
         state = reading.ledger.state()

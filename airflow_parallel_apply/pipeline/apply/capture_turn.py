@@ -1,7 +1,7 @@
 """Capture while applying: the rest of the source's backlog is one task that the lanes' capture threads take turns with.
 
 One turn is one read of the source; each of its steps makes about `STEP_CHANGES` changes durable, plans and feeds them.
-Then the task is given back. The slot and the log's writer admit one at a time anyway; the claim only keeps the others
+Then the task is given back. The source and the log's writer admit one at a time anyway; the claim only keeps the others
 from trying. A crash leaves the task to come free at its lease's end, and what is in the log stays there.
 """
 

@@ -66,10 +66,10 @@ def begin_log(url: str, identity: LogIdentity, snapshot: Snapshot) -> None:
 def _new_identity(stream: Stream, *, begins_empty: bool) -> LogIdentity:
     return LogIdentity(
         log_id=uuid.uuid4().hex,
-        system_identifier=stream.server,
+        server=stream.server,
         database=stream.database,
-        slot=stream.name,
-        publication=stream.selection,
+        stream=stream.name,
+        selection=stream.selection,
         bucket_count=BUCKET_COUNT,
         created=datetime.now(UTC),
         begins_empty=begins_empty,

@@ -49,8 +49,8 @@ def prepare(
             log_id, created = begin(preparing, stream, config, copy=copy, checked=checked)
     return Prepared(
         log_id=log_id,
-        slot=stream.name,
-        publication=stream.selection,
+        stream=stream.name,
+        selection=stream.selection,
         tables=stream.tables,
         created=created,
         warnings=stream.warnings,

@@ -30,8 +30,8 @@ class Prepared:
     """
 
     log_id: str
-    slot: str
-    publication: str
+    stream: str
+    selection: str
     tables: tuple[str, ...]
     created: tuple[str, ...]
     warnings: tuple[Finding, ...] = ()

@@ -33,7 +33,7 @@ def beginning_findings(
         return ()
     log = open_reader(config.log_url)
     identity = target.identity()
-    own = config.pipeline, identity.system_identifier, identity.database
+    own = config.pipeline, identity.server, identity.database
     is_shared = any(entry.key != own for entry in read_readers(config.log_url))
     if log.state().last_seqno == NO_SEQNO and not is_shared:
         # An earlier try of its own made it.

@@ -8,7 +8,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
-from airflow_parallel_apply.pipeline.source.open import published_at
+from airflow_parallel_apply.pipeline.source.open import followed_at
 from airflow_parallel_apply.pipeline.target.open import logs_applied_at
 
 _SHOWN: Final = 5
@@ -18,8 +18,8 @@ def loop_findings(source: Endpoint, target: Endpoint, relations: Sequence[Relati
     """Tables that another pipeline brings back: the target publishes them to a log that the source's database applies.
     A loop through a third database is not seen. Errors: those of a source and of a target.
     """
-    published = published_at(target)
-    applied = logs_applied_at(source) if published else {}
+    followed = followed_at(target)
+    applied = logs_applied_at(source) if followed else {}
     ours = {relation.name for relation in relations}
     return tuple(
         new_finding(
@@ -29,7 +29,7 @@ def loop_findings(source: Endpoint, target: Endpoint, relations: Sequence[Relati
             "the source: each would apply again what the other applied, forever",
             note="Follow a table in one direction only: exclude it from the patterns of one of the two pipelines.",
         )
-        for log_id, tables in published.items()
+        for log_id, tables in followed.items()
         if log_id in applied
         for table in sorted(tables & ours)[:1]
     )

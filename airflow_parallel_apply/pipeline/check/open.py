@@ -1,12 +1,27 @@
-"""Checks that need both ends at once, by the schemes of both."""
+"""Checks that need both ends at once, by the schemes of both: each pair has its own.
+
+A pair is named `<source>-to-<target>`; another package brings one as an entry point of that name (`schemes`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from airflow_parallel_apply.pipeline.config import POSTGRESQL, Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.check.protocol import TypeCheck
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding
+from airflow_parallel_apply.pipeline.open import POSTGRESQL
+from airflow_parallel_apply.pipeline.schemes import Schemes, pair_of
+
+TYPE_CHECKS: Final = Schemes(
+    thing="check of types",
+    group="airflow_parallel_apply.type_checks",
+    ours={
+        pair_of(POSTGRESQL, POSTGRESQL): "airflow_parallel_apply.pipeline.check.postgres.missing_types:type_findings"
+    },
+)
 
 
 def type_findings(
@@ -17,12 +32,9 @@ def type_findings(
     *,
     expected: Sequence[Relation],
 ) -> tuple[Finding, ...]:
-    """Types of the source that the target lacks, in the order in which they have to be made; none where the target's
-    types are not the source's. `expected`: of the tables, those that the target has to have as they are now. Errors:
-    the pipeline's.
-    """
-    if {source.scheme, target.scheme} != {POSTGRESQL}:
+    """Find types of the source that the target lacks: see `TypeCheck`. None for a pair without a check."""
+    pair = pair_of(source.scheme, target.scheme)
+    if pair not in TYPE_CHECKS.known():
         return ()
-    from airflow_parallel_apply.pipeline.check.postgres.missing_types import type_findings
-
-    return type_findings(config, source, target, relations, expected=expected)
+    check: TypeCheck = TYPE_CHECKS.load(pair)
+    return check(config, source, target, relations, expected=expected)

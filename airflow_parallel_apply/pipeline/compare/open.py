@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from airflow_parallel_apply.pipeline.compare.protocol import ComparedSide
-from airflow_parallel_apply.pipeline.config import POSTGRESQL, Endpoint
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.open import POSTGRESQL
 from airflow_parallel_apply.pipeline.schemes import Schemes
 
 SIDES: Final = Schemes(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from airflow_parallel_apply.pipeline.config import POSTGRESQL, Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.protocol import (
     CopyConnector,
     Copying,
@@ -20,15 +20,14 @@ from airflow_parallel_apply.pipeline.copy.protocol import (
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
-from airflow_parallel_apply.pipeline.schemes import Schemes
+from airflow_parallel_apply.pipeline.open import POSTGRESQL
+from airflow_parallel_apply.pipeline.schemes import Schemes, is_pair_to, pair_of
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
-
-_TO: Final = "-to-"
 
 COPIES: Final = Schemes(
     thing="copy",
     group="airflow_parallel_apply.copies",
-    ours={f"{POSTGRESQL}{_TO}{POSTGRESQL}": "airflow_parallel_apply.pipeline.copy.postgres.connector:PostgresCopies"},
+    ours={pair_of(POSTGRESQL, POSTGRESQL): "airflow_parallel_apply.pipeline.copy.postgres.connector:PostgresCopies"},
 )
 
 
@@ -81,7 +80,7 @@ def is_copying(target: Endpoint, pipeline: str) -> bool:
 
 
 def _connector(source: Endpoint, target: Endpoint) -> CopyConnector:
-    pair = f"{source.scheme}{_TO}{target.scheme}"
+    pair = pair_of(source.scheme, target.scheme)
     if pair not in COPIES.known():
         raise ConfigurationError(
             f"rows cannot be copied from {source.scheme}:// to {target.scheme}://",
@@ -94,7 +93,7 @@ def _connector(source: Endpoint, target: Endpoint) -> CopyConnector:
 
 def _connectors_to(target: Endpoint) -> Iterator[CopyConnector]:
     """Connectors of all pairs with this target: it alone knows what was copied, whatever the source is."""
-    return (_opened(pair) for pair in COPIES.known() if pair.endswith(f"{_TO}{target.scheme}"))
+    return (_opened(pair) for pair in COPIES.known() if is_pair_to(pair, target.scheme))
 
 
 def _opened(pair: str) -> CopyConnector:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from airflow_parallel_apply.pipeline.config import POSTGRESQL, Endpoint
+from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.protocol import LedgerConnector
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
+from airflow_parallel_apply.pipeline.open import POSTGRESQL
 from airflow_parallel_apply.pipeline.schemes import Schemes
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.pipeline.target.relations import LogRelations

@@ -2,7 +2,7 @@
 
 It says who owns the pipeline under which generation, how it is routed, where its runs end, what is planned, and how
 often channels met a conflict. By default it lies in the target's database, where one session and one transaction serve
-both; it may lie in another PostgreSQL database. `PipelineSession` holds the two together.
+both; it may lie in another database. `PipelineSession` holds the two together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A log's identity: the source and slot whose changes it holds, written once, into `log.json`."""
+"""A log's identity: the stream of the source whose changes it holds, written once, into `log.json`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.checked_file import checked_bytes, read_checked
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.protocol import LOG_FORMAT, LogIdentity
+from airflow_parallel_apply.pipeline.model.former import STREAMS, in_words_of_now
 
 
 def identity_bytes(identity: LogIdentity) -> bytes:
@@ -15,10 +16,10 @@ def identity_bytes(identity: LogIdentity) -> bytes:
     return checked_bytes(
         {
             "log_id": identity.log_id,
-            "system_identifier": identity.system_identifier,
+            "server": identity.server,
             "database": identity.database,
-            "slot": identity.slot,
-            "publication": identity.publication,
+            "stream": identity.stream,
+            "selection": identity.selection,
             "bucket_count": identity.bucket_count,
             "created": identity.created.isoformat(),
             "format": identity.format,
@@ -40,7 +41,7 @@ def read_identity(directory: LogDirectory) -> LogIdentity:
 
 def read_any_identity(directory: LogDirectory) -> LogIdentity:
     """As `read_identity`, of a log of any format."""
-    body = {"format": 1, **read_checked(directory.identity_path)}
+    body = {"format": 1, **in_words_of_now(read_checked(directory.identity_path), STREAMS)}
     try:
         return LogIdentity(**{**body, "created": datetime.fromisoformat(body["created"])})
     except (KeyError, TypeError, ValueError) as error:

@@ -107,7 +107,7 @@ def advance(view: LogView, manifest: Manifest) -> LogView:
             registered_offset=max(manifest.registered_offset, view.state.registered_offset),
             passed_over=view.state.passed_over if manifest.passed_over is None else manifest.passed_over,
             sightings=still_needed(sightings, manifest.captured_offset),
-            # Not the last one known: a version without one was written by software that moved the slot past it.
+            # Not the last one known: a version without one was written by software that released the source past it.
             resume=manifest.resume,
             released=manifest.released,
             adopted_server=manifest.adopted_server or view.state.adopted_server,

@@ -85,7 +85,7 @@ def _view(files: tuple[_File, ...]) -> LogView:
 @lru_cache(maxsize=_KEPT_MANIFESTS)
 def _read_file(file: _File) -> Manifest:
     path, version = file.path, file.version
-    body = _in_words_of_now(read_checked(path))
+    body = former.in_words_of_now(read_checked(path), former.OFFSETS)
     try:
         manifest = Manifest(
             version=body["version"],
@@ -107,7 +107,9 @@ def _read_file(file: _File) -> Manifest:
             passed_over=_passed_over_from_json(body.get("passed_over")),
             # Nor did they keep sightings.
             sightings=tuple(Sighting.from_json(value) for value in body.get("sightings", ())),
-            resume=ResumePoint(**_in_words_of_now(body["resume"])) if body.get("resume") else None,
+            resume=ResumePoint(**former.in_words_of_now(body["resume"], former.OFFSETS))
+            if body.get("resume")
+            else None,
             # Nor could they adopt another server.
             released=tuple(body.get("released", ())),
             adopted_server=body.get("adopted_server"),
@@ -178,11 +180,9 @@ def _segment_from_json(value: dict[str, Any]) -> Segment:
 
 
 def _passed_over_from_json(value: list[dict[str, Any]] | None) -> tuple[PassedOver, ...] | None:
-    return None if value is None else tuple(PassedOver(**_in_words_of_now(found)) for found in value)
-
-
-def _in_words_of_now(value: dict[str, Any]) -> dict[str, Any]:
-    return {former.OFFSETS.get(word, word): found for word, found in value.items()}
+    return (
+        None if value is None else tuple(PassedOver(**former.in_words_of_now(found, former.OFFSETS)) for found in value)
+    )
 
 
 def _time_from_json(value: str | None) -> datetime | None:

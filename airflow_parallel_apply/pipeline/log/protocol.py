@@ -1,7 +1,7 @@
 """The log's protocol: durable, ordered, immutable segments; one writer; readers that see whole transactions.
 
 Law 7: a segment and a manifest appear whole, by exclusive create, checksummed and synced, or not at all. A writer
-that lost its place is refused by the exclusive create of the next manifest, before its caller moves the slot.
+that lost its place is refused by the exclusive create of the next manifest, before its caller releases the source.
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ LOG_FORMAT: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIdentity:
-    """A log's identity: the source and slot whose changes it holds. Written once, when the log is created."""
+    """A log's identity: the stream of the source whose changes it holds. Written once, when the log is created.
+
+    `server`, `database`, `stream`, `selection`: as the source's `Stream` names them (`name` there is `stream` here).
+    """
 
     log_id: str
-    system_identifier: str
+    server: str
     database: str
-    slot: str
-    publication: str
+    stream: str
+    selection: str
     bucket_count: int
     created: datetime
     format: int = LOG_FORMAT
@@ -122,8 +125,8 @@ class LogPlace:
     captured_offset: Offset
     resume: ResumePoint | None
     released: tuple[Offset, ...] = ()
-    """Offsets to which the slot was moved for an upgrade: past the resume point, with nothing followed in between. The
-    slot stands at one of them, or, before it was moved, in front of the resume point.
+    """Offsets to which the source was released for an upgrade: past the resume point, with nothing followed in between.
+    It stands at one of them, or, before that release, in front of the resume point.
     """
 
     @property
@@ -131,11 +134,11 @@ class LogPlace:
         """The offset up to which the source may let go of what it sent."""
         return self.captured_offset if self.resume is None else self.resume.offset
 
-    def resume_at(self, slot_offset: Offset) -> ResumePoint | None:
-        """The point at which a read begins, given where the slot stands. At a released offset there is nothing to send
-        again.
+    def resume_at(self, source_offset: Offset) -> ResumePoint | None:
+        """The point at which a read begins, given where the source stands. At a released offset there is nothing to
+        send again.
         """
-        return ResumePoint(offset=slot_offset) if slot_offset in self.released else self.resume
+        return ResumePoint(offset=source_offset) if source_offset in self.released else self.resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,12 +162,11 @@ class LogState:
     sightings: tuple[Sighting, ...] = ()
     """In the order in which they were seen. Empty in a log of a version that kept none."""
     resume: ResumePoint | None = None
-    """None where the last version was written by software that left the slot at the captured offset."""
+    """None where the last version was written by software that released the source at the captured offset."""
     released: tuple[Offset, ...] = ()
     """As in `LogPlace`."""
     adopted_server: str | None = None
-    """The system identifier of the server that took the place of the one in the identity; None of a log that always had
-    that one.
+    """The server that took the place of the one in the identity; None of a log that always had that one.
     """
 
     @property
@@ -291,18 +293,18 @@ class LogWriter(Protocol):
 
     def commit(self, captured_offset: Offset, resume: ResumePoint | None = None) -> LogState:
         """Sync what was appended and publish it with one manifest; `resume` None keeps the last one.
-        `WriterFenced` when another writer was faster: then nothing of ours is visible, and the slot must not move.
+        `WriterFenced` when another writer was faster: then nothing of ours is visible, and the source keeps its place.
         """
         ...
 
     def release(self, *offsets: Offset) -> None:
-        """The slot may stand at these, past the resume point, and nowhere else: see `LogPlace`. Holds until a commit
-        names another resume point. Durable with the next commit, before the slot moves.
+        """The source may stand at these, past the resume point, and nowhere else: see `LogPlace`. Holds until a commit
+        names another resume point. Durable with the next commit, before the source lets go.
         """
         ...
 
     def adopt(self, server: str) -> None:
-        """Make this the log of the server with that system identifier. Durable with the next commit."""
+        """Make this the log of that server. Durable with the next commit."""
         ...
 
     def pass_over(self, tables: Sequence[PassedOver], *, after_seqno: int) -> None:

@@ -27,7 +27,7 @@ class Publication:
 
     def __init__(self, directory: LogDirectory, *, options: WriterOptions, clock: Callable[[], datetime]) -> None:
         self.view: LogView = load(directory)
-        # A writer that died may not have synced the name of what we have just read, and the slot moves by what we read.
+        # A writer that died may not have synced the name of what we have just read, by which the source is released.
         sync_directory(directory.manifests)
         self._directory = directory
         self._options = options
@@ -63,7 +63,7 @@ class Publication:
         return WriterFenced(
             self._ended,
             op="commit",
-            hint="Only one capture may run for a log; nothing of this one was published, and its slot must not move.",
+            hint="Only one capture may run for a log; nothing of this one was published, and its source stays.",
         )
 
     def publish(

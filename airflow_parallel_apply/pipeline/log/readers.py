@@ -16,6 +16,7 @@ from pathlib import Path
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.checked_file import checked_bytes, read_checked
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish, sync_directory
+from airflow_parallel_apply.pipeline.model.former import STREAMS, in_words_of_now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,14 +24,14 @@ class LogReaderEntry:
     """A pipeline in a target database. `place`: where it was when it registered, for people."""
 
     pipeline: str
-    system_identifier: str
+    server: str
     database: str
     place: str
 
     @property
     def key(self) -> tuple[str, str, str]:
         """The key that tells it from others; the place may change."""
-        return (self.pipeline, self.system_identifier, self.database)
+        return (self.pipeline, self.server, self.database)
 
     @property
     def file_name(self) -> str:
@@ -72,7 +73,7 @@ def read_readers(url: str) -> tuple[LogReaderEntry, ...]:
     entries = []
     for path in paths:
         try:
-            entries.append(LogReaderEntry(**read_checked(path)))
+            entries.append(LogReaderEntry(**in_words_of_now(read_checked(path), STREAMS)))
         except TypeError as error:
             raise LogError(f"{path} is not an entry of a log's readers: {error}") from error
     return tuple(entries)

@@ -14,16 +14,16 @@ from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_err
 from airflow_parallel_apply.pipeline.log.identity import read_any_identity
 
 
-def remove_log(url: str, *, slot: str) -> bool:
-    """False when there is none. `LogError` when it is another slot's. Files that are not a log's stay."""
+def remove_log(url: str, *, stream: str) -> bool:
+    """False when there is none. `LogError` when it is another stream's. Files that are not a log's stay."""
     directory = LogDirectory.from_url(url)
     with file_errors(directory.identity_path):
         if not directory.identity_path.exists():
             return False
     identity = read_any_identity(directory)
-    if identity.slot != slot:
+    if identity.stream != stream:
         raise LogError(
-            f"{directory.root} is the log of slot {identity.slot}, not of {slot}; it stays",
+            f"{directory.root} is the log of stream {identity.stream}, not of {stream}; it stays",
             hint="Give the log_url of this pipeline's log.",
         )
     for folder in (directory.segments, directory.manifests, directory.readers):

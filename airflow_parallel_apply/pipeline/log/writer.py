@@ -3,7 +3,7 @@
 Rows wait in memory until they would fill a segment, then go to files that nobody can see. A commit syncs their
 names and publishes one manifest, whose exclusive create is the only step that other processes observe::
 
-    append… ──▶ segment files (synced) ──▶ names synced ──▶ manifest n+1 ──▶ commit returns, the slot may move
+    append… ──▶ segment files (synced) ──▶ names synced ──▶ manifest n+1 ──▶ commit returns, the source may let go
 
 A crash before the manifest leaves files that no manifest names; the next writer removes them.
 """
@@ -148,7 +148,7 @@ class DirectoryLogWriter:
             raise LogError(
                 f"commit: the source went back from offset {state.captured_offset} to {captured_offset}",
                 op="commit",
-                hint="The slot or the server was recreated: start a new log.",
+                hint="The stream or the server was made anew: start a new log.",
             )
         self._unpublished.flush()
         pending, resume = self._pending, resume or state.resume

@@ -1,6 +1,6 @@
 """A check's findings: how bad each is, where it is, what it is, and the commands that fix it.
 
-A finding is said once, where the thing is looked at (`source/postgres/check.py`, `target/postgres/check.py`, …).
+A finding is said once, where the thing is looked at: by the source, the target, ….
 `parallel-apply check` shows it; `prepare` and `open` refuse to go on with one that is an error, in the same words.
 """
 

@@ -6,7 +6,8 @@ Frozen: whatever is stored so means what it meant to the version that wrote it.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 
@@ -22,6 +23,9 @@ OFFSETS: Final = {
     "lsn": "offset",
 }
 """Names of offsets in manifests and segments, in words of now."""
+
+STREAMS: Final = {"system_identifier": "server", "slot": "stream", "publication": "selection"}
+"""Names in a log's identity and in the entries of its readers, in words of now."""
 
 _MODIFIERS: Final = re.compile(r"\(\d+(,-?\d+)?\)")
 _KINDS: Final = {
@@ -41,6 +45,11 @@ _KINDS: Final = {
     "boolean": KeyKind.EXACT,
     "bytea": KeyKind.EXACT,
 }
+
+
+def in_words_of_now(body: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
+    """A stored object, its keys as this version calls them."""
+    return {words.get(word, word): value for word, value in body.items()}
 
 
 def kind_of(type_name: str) -> KeyKind:

@@ -20,7 +20,7 @@ class Sighting:
 
     `last_number`: the greatest number that a column had until then; numbers only grow. `absent`: numbers up to it of
     columns that no relation message names: dropped ones, and virtual ones. `generated`: stored ones, which are named
-    where the publication says so. `key`: the unique index that tells rows apart where whole old rows are sent, and its
+    where the selection says so. `key`: the unique index that tells rows apart where whole old rows are sent, and its
     columns' numbers. `rewritten`: file numbers by oid of those parts of the table that were rewritten or truncated
     since they were made. `fills`: of columns that were made since the log's first sighting, by number, their type and
     what rows older than they hold in them, as a literal. `types`: of all columns, by number; none in a log of a version

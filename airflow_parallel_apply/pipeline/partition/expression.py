@@ -1,9 +1,9 @@
-"""Shard expressions: a few functions over a row's columns that mean the same in PostgreSQL, in Arrow and in Spark.
+"""Shard expressions: a few functions over a row's columns that mean the same at the source, in Arrow and in Spark.
 
 ::
 
     tenant_id                       a column; "Tenant" in double quotes where it is not lower case
-    account_id % 16                 remainder of an integer column, with the sign of the column as in PostgreSQL
+    account_id % 16                 remainder of an integer column, with the sign of the column
     left(region, 2)                 the first characters
     split_part(host, '.', 1)        the part with this number, from 1, between separators
     region || '/' || left(city, 1)  one behind the other; NULL where one of them is

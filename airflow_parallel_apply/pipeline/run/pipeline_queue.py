@@ -97,7 +97,7 @@ def open_pipeline_queue(
     if queue is None:
         return PipelineQueue(open_queue(endpoint.steering.url), pipeline=pipeline)
     identity = target.identity()
-    whose = f"{identity.system_identifier}/{identity.database}"
+    whose = f"{identity.server}/{identity.database}"
     scope = hashlib.sha256(whose.encode()).hexdigest()[:_SCOPE_LETTERS]
     # Whoever waits longer notices too late that it is to end; trying again is for the caller.
     opened = open_queue(queue.dsn, deadline=PATIENCE)

@@ -61,7 +61,7 @@ def prepare(
     `copying`: who copies, if this is a first run with start=copy. A copy that was cut off begins anew here.
 
     Errors: `LeaseBusy` while another run copies. Nothing is created before the tables of both sides are checked. The
-    slot comes last: it holds back the source's WAL, and everything else left by a failed start is empty and harmless.
+    stream comes last: it makes the source keep what it commits, and all else that a failed start leaves is harmless.
     """
     with _both(config, source, target) as ends:
         return _prepare(config, ends, queue=queue, copying=copying)
@@ -148,8 +148,8 @@ def _try_to_prepare(
             copy.register()
         return Prepared(
             log_id=prepared.log_id,
-            slot=prepared.slot,
-            publication=prepared.publication,
+            stream=prepared.stream,
+            selection=prepared.selection,
             tables=prepared.tables,
             created=(*prepared.created, *(f"target: {line}" for line in created), *made_elsewhere),
             warnings=(*prepared.warnings, *warnings),
@@ -236,7 +236,7 @@ def _tell_unless(cancelled: Callable[[], bool]) -> Callable[[BaseException], Non
 
 
 def _require_log(config: PipelineConfig, log_id: str) -> None:
-    """A registered pipeline goes on with its own log. Errors: `ConfigurationError`, before a new slot keeps WAL."""
+    """A registered pipeline goes on with its own log. Errors: `ConfigurationError`, before a stream is made."""
     found = open_reader(config.log_url).identity.log_id if log_exists(config.log_url) else None
     if found != log_id:
         raise ConfigurationError(

@@ -35,7 +35,7 @@ def reader_entry(target: Target, endpoint: Endpoint, pipeline: str) -> LogReader
     found = target.identity()
     return LogReaderEntry(
         pipeline=pipeline,
-        system_identifier=found.system_identifier,
+        server=found.server,
         database=found.database,
         place=endpoint.place,
     )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from airflow_parallel_apply.pipeline.config import POSTGRESQL, Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.open import POSTGRESQL
 from airflow_parallel_apply.pipeline.schemes import Schemes
 from airflow_parallel_apply.pipeline.source.protocol import (
     Adoptable,
@@ -36,11 +37,11 @@ def open_source(endpoint: Endpoint, config: PipelineConfig) -> Source:
     return source_connector(endpoint).open(endpoint, config)
 
 
-def published_at(endpoint: Endpoint) -> dict[str, frozenset[str]]:
+def followed_at(endpoint: Endpoint) -> dict[str, frozenset[str]]:
     """The tables that pipelines follow in a database, by the id of each one's log; none where it can be no source.
     Errors: `Unavailable`, `ConfigurationError`.
     """
-    return source_connector(endpoint).published(endpoint) if endpoint.scheme in SOURCES.known() else {}
+    return source_connector(endpoint).followed(endpoint) if endpoint.scheme in SOURCES.known() else {}
 
 
 def install_ddl_capture_at(endpoint: Endpoint, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:

@@ -257,13 +257,13 @@ class SourceConnector(Protocol):
         """The commands that do the same by hand."""
         ...
 
-    def warnings(self, endpoint: Endpoint, stream: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
-        """Find harm that a stream does to its source. `much_wal_bytes`: retained bytes that count as
-        much.
+    def warnings(self, endpoint: Endpoint, stream: str, *, much_retained_bytes: int) -> tuple[Finding, ...]:
+        """Find harm that a stream does to its source. `much_retained_bytes`: from here on, what the source keeps for
+        it counts as much.
         """
         ...
 
-    def published(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:
+    def followed(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:
         """The tables that pipelines follow in a database, by the id of each one's log."""
         ...
 

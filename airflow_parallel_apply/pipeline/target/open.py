@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from airflow_parallel_apply.pipeline.config import POSTGRESQL, Endpoint
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.open import POSTGRESQL
 from airflow_parallel_apply.pipeline.schemes import Schemes
 from airflow_parallel_apply.pipeline.target.protocol import Target, TargetConnector
 from airflow_parallel_apply.pipeline.target.relations import LogRelations

@@ -43,11 +43,11 @@ class Recopied:
 class TargetIdentity:
     """Which server and database this is, however it is reached."""
 
-    system_identifier: str
+    server: str
     database: str
 
     def __str__(self) -> str:
-        return f"{self.database} of system {self.system_identifier}"
+        return f"{self.database} of system {self.server}"
 
 
 class Target(Protocol):

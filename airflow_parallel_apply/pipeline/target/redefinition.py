@@ -46,7 +46,7 @@ def compare_definitions(old: Relation, new: Relation) -> Redefinition:
             before.remove(same[0])
     taken = [column for _, column in pairs]
     # A column that is still computed is no new one, though it is sent from now on: as those of all tables are, once a
-    # table of the publication needs it.
+    # table of the selection needs it.
     still_computed = {column.name for column in after if column.generated} & {*(old.computed or ())}
     added = [column for column in after if column not in taken and column.name not in still_computed]
     if before and added and any(column.number is None for column in (*before, *added)):

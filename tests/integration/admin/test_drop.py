@@ -154,7 +154,7 @@ def test_a_log_that_another_target_reads_stays(rig: Rig, target_server: Postgres
 
 def test_another_slots_log_is_never_removed(rig: Rig) -> None:
     with pytest.raises(LogError, match="it stays"):
-        remove_log(rig.config.log_url, slot="parallel_apply_other")
+        remove_log(rig.config.log_url, stream="parallel_apply_other")
     Path(rig.config.log_url, "notes.txt").write_text("mine")
     assert dropped(rig, with_log=True).left == ()
     assert [path.name for path in Path(rig.config.log_url).iterdir()] == ["notes.txt"]

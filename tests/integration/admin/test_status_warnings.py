@@ -34,8 +34,8 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     return made
 
 
-def look(rig: Rig, *, much_wal_bytes: int = 2**40) -> PipelineStatus:
-    return read_status(rig.target, "watched", rig.config.log_url, rig.source, much_wal_bytes=much_wal_bytes)
+def look(rig: Rig, *, much_retained_bytes: int = 2**40) -> PipelineStatus:
+    return read_status(rig.target, "watched", rig.config.log_url, rig.source, much_retained_bytes=much_retained_bytes)
 
 
 def only(status: PipelineStatus) -> Finding:
@@ -51,14 +51,14 @@ def test_a_pipeline_that_is_well_has_no_warnings(rig: Rig) -> None:
 
 def test_a_slot_that_holds_back_much_is_told_until_a_run_reads_it(rig: Rig) -> None:
     execute(rig.source_dsn, "CREATE TABLE pad AS SELECT repeat(i::text, 300) FROM generate_series(1, 20000) i")
-    warning = only(look(rig, much_wal_bytes=8 * 2**20))
+    warning = only(look(rig, much_retained_bytes=8 * 2**20))
     assert "is inactive and holds back" in warning.what
     assert warning.severity is Severity.WARNING
     execute(rig.source_dsn, "DROP TABLE pad")
     rig.run()
     execute(rig.source_dsn, "CHECKPOINT")
     rig.run()
-    assert look(rig, much_wal_bytes=8 * 2**20).warnings == ()
+    assert look(rig, much_retained_bytes=8 * 2**20).warnings == ()
 
 
 def test_a_slot_that_is_gone_is_an_error(rig: Rig) -> None:

@@ -261,10 +261,10 @@ class MemoryConnector:
     def drop_commands(self, stream: str) -> tuple[str, ...]:
         return (f"forget {stream}",)
 
-    def warnings(self, endpoint: Endpoint, stream: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
+    def warnings(self, endpoint: Endpoint, stream: str, *, much_retained_bytes: int) -> tuple[Finding, ...]:
         return ()
 
-    def published(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:
+    def followed(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:
         data = self.databases[endpoint.url]
         return {place.log_id: frozenset({data.relation.name}) for place in data.places.values()}
 

@@ -134,7 +134,7 @@ class MemoryTarget:
         return ()
 
     def identity(self) -> TargetIdentity:
-        return TargetIdentity(system_identifier="memory", database="memory")
+        return TargetIdentity(server="memory", database="memory")
 
     def drop(self, *, force: bool) -> Removal:
         raise NotImplementedError

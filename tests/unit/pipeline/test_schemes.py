@@ -8,10 +8,11 @@ import pytest
 
 from airflow_parallel_apply.cli.addresses import database_at
 from airflow_parallel_apply.pipeline.capture.adoption import adopt_source
+from airflow_parallel_apply.pipeline.check.open import type_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.open import copy_findings, is_copying, read_progress, recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.source.open import install_ddl_capture_at, open_source, published_at
+from airflow_parallel_apply.pipeline.source.open import followed_at, install_ddl_capture_at, open_source
 from airflow_parallel_apply.pipeline.target.open import logs_applied_at, open_target
 from tests.support.installed import installed
 
@@ -74,6 +75,18 @@ def test_another_package_brings_copies_between_two_schemes(tmp_path: Path) -> No
         assert not is_copying(paper, "demo")
 
 
+def lacks_a_type(config, source, target, relations, *, expected):
+    return (f"{config.pipeline}: {source.scheme} to {target.scheme}",)
+
+
+def test_another_package_compares_the_types_of_two_schemes(tmp_path: Path) -> None:
+    groups = {"airflow_parallel_apply.type_checks": f"paper-to-memo = {__name__}:{lacks_a_type.__name__}"}
+    paper = Endpoint(conn_id="", url="paper://desk")
+    with installed(tmp_path, "memo", groups):
+        assert type_findings(CONFIG, paper, MEMO, (), expected=()) == ("demo: paper to memo",)
+        assert type_findings(CONFIG, MEMO, paper, (), expected=()) == ()
+
+
 def test_a_pair_that_nothing_copies_between_is_a_finding_and_no_copy() -> None:
     (found,) = copy_findings(CONFIG, MEMO, MEMO, ())
     assert found.what == "rows cannot be copied from memo:// to memo://"
@@ -84,7 +97,7 @@ def test_a_pair_that_nothing_copies_between_is_a_finding_and_no_copy() -> None:
 
 
 def test_a_database_that_can_be_no_source_publishes_nothing() -> None:
-    assert published_at(MEMO) == {}
+    assert followed_at(MEMO) == {}
     assert logs_applied_at(MEMO) == {}
 
 

@@ -25,9 +25,7 @@ def type_findings(
     *,
     expected: Sequence[Relation],
 ) -> tuple[Finding, ...]:
-    """In the order in which they have to be made. `expected`: of the tables, those that the target has to have as they
-    are now; what the others need may come with DDL that is on its way. Errors: the pipeline's.
-    """
+    """See `TypeCheck`."""
     with (
         closing(TargetSession(target.url, pipeline=config.pipeline, schema="parallel_apply")) as session,
         session.transaction("check") as connection,

@@ -217,7 +217,7 @@ class Recopy:
                 "Give the pipeline's own --log-url.",
             )
         identity = self._holding.target.identity()
-        key = (self._config.pipeline, identity.system_identifier, identity.database)
+        key = (self._config.pipeline, identity.server, identity.database)
         others = [
             f"pipeline {entry.pipeline} at {entry.place}"
             for entry in read_readers(self._config.log_url)

@@ -150,7 +150,7 @@ class PostgresAdopting:
         log = self._mine.log()
         if log is None:
             raise self._refused(f"there is no log at {self._config.log_url}", "Give the pipeline's log_url.")
-        former = log.state().adopted_server or log.identity.system_identifier
+        former = log.state().adopted_server or log.identity.server
         record = self._mine.ready_record()
         if record is None:
             raise self._refused(

@@ -32,11 +32,11 @@ class PostgresConnector:
     def drop_commands(self, stream: str) -> tuple[str, ...]:
         return drop_commands(stream)
 
-    def warnings(self, endpoint: Endpoint, stream: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
+    def warnings(self, endpoint: Endpoint, stream: str, *, much_retained_bytes: int) -> tuple[Finding, ...]:
         with _session(endpoint, f"{stream} status", op="status") as session:
-            return slot_trouble(session, stream, much_wal_bytes=much_wal_bytes)
+            return slot_trouble(session, stream, much_retained_bytes=much_retained_bytes)
 
-    def published(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:
+    def followed(self, endpoint: Endpoint) -> dict[str, frozenset[str]]:
         with _session(endpoint, "check", op="check") as session:
             rows = session.catalog().execute(statement("published")).fetchall()
             return {log_id: frozenset(tables) for log_id, tables in rows if log_id is not None}

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair
-from airflow_parallel_apply.pipeline.source.postgres.told import told
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages
 
 
 def renamed_labels(
@@ -24,7 +24,7 @@ def renamed_labels(
         return
     rows = connection.execute("SELECT oid::bigint, xmin::text::bigint FROM pg_enum WHERE oid = ANY (%s)", [oids])
     writers: dict[int, int] = dict(rows.fetchall())
-    sent = {message.xid for message in told(connection, slot, publication) if message.retypes}
+    sent = {message.xid for message in signed_messages(connection, slot, publication) if message.retypes}
     for pair, labels in renamed.items():
         unsent = [label for oid, label in labels.items() if writers.get(oid) not in sent]
         if unsent:

@@ -169,7 +169,7 @@ class PipelineObjects:
     def _require_log_of(self, log: LogReader, server: Server) -> None:
         """That the log is one of this server, database, slot and publication."""
         identity = log.identity
-        logged = log.state().adopted_server or identity.system_identifier
+        logged = log.state().adopted_server or identity.server
         if logged != server.system_identifier and identity.database == server.database:
             raise LogError(
                 f"{self.log_url} is another source's log: its server is {logged}, while server "
@@ -185,8 +185,8 @@ class PipelineObjects:
     def _require_same_names(self, log: LogReader, server: Server) -> None:
         identity = log.identity
         self._require_same("database", identity.database, server.database)
-        self._require_same("slot", identity.slot, self.slot.name)
-        self._require_same("publication", identity.publication, self.publication)
+        self._require_same("slot", identity.stream, self.slot.name)
+        self._require_same("publication", identity.selection, self.publication)
 
     def _require_same(self, what: str, logged: str, ours: str) -> None:
         if logged != ours:

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable
-from airflow_parallel_apply.pipeline.source.postgres.told import Told, told
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import SignedMessage, signed_messages
 
 _LONGEST_LOOK: Final = "60s"
 """How long it may take to find a row that was not rewritten."""
@@ -79,7 +79,7 @@ def altered_values(
             _has_older_row(connection, part, horizon=horizon, horizon_now=horizon_now) for part in files
         ):
             doubted.append(pair)
-    messages = told(connection, slot, publication) if doubted else ()
+    messages = signed_messages(connection, slot, publication) if doubted else ()
     for pair in doubted:
         before, now = (Look.at(table) for table in pair)
         if not _is_told(pair[0].oid, before, now, messages):
@@ -115,7 +115,7 @@ def _has_older_row(
     return found is not None and bool(found[0])
 
 
-def _is_told(oid: int, before: Look, now: Look, messages: Sequence[Told]) -> bool:
+def _is_told(oid: int, before: Look, now: Look, messages: Sequence[SignedMessage]) -> bool:
     """True if each step from one look to the other changed only what the target is told, or nothing at all."""
     ddl = {message.xid for message in messages if message.retypes}
     plain: dict[int, list[tuple[int, bool]]] = {}

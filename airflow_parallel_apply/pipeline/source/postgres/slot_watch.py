@@ -14,20 +14,20 @@ _LITTLE_LEFT_BYTES: Final = 2**30
 """WAL that may still be written before the server gives a slot up."""
 
 
-def slot_trouble(session: Session, name: str, *, much_wal_bytes: int) -> tuple[Finding, ...]:
+def slot_trouble(session: Session, name: str, *, much_retained_bytes: int) -> tuple[Finding, ...]:
     """Find what is wrong with the slot `name`. Errors: psycopg's own."""
     cursor = session.catalog().cursor(row_factory=dict_row)
     slot = cursor.execute(statement("slot_watch"), {"slot": name}).fetchone()
     if slot is None:
         return (_finding(name, f"slot {name} is gone: changes are missing", Severity.ERROR, note=_ANEW),)
-    return tuple(_trouble(slot, name, much_wal_bytes))
+    return tuple(_trouble(slot, name, much_retained_bytes))
 
 
 _ANEW: Final = "There is no way to go on: drop the pipeline and start it anew."
 _READ: Final = "Start a run, which lets it go on, or drop the pipeline."
 
 
-def _trouble(slot: Mapping[str, Any], name: str, much_wal_bytes: int) -> Iterator[Finding]:
+def _trouble(slot: Mapping[str, Any], name: str, much_retained_bytes: int) -> Iterator[Finding]:
     if slot["wal_status"] == "lost" or slot["reason"] is not None:
         why = f" ({slot['reason']})" if slot["reason"] else ""
         yield _finding(name, f"slot {name} lost WAL that it still needed{why}", Severity.ERROR, note=_ANEW)
@@ -44,7 +44,7 @@ def _trouble(slot: Mapping[str, Any], name: str, much_wal_bytes: int) -> Iterato
             note=f"Gives it time, at the price of disk. {_READ}",
         )
     retained = slot["retained_bytes"] or 0
-    if retained >= much_wal_bytes:
+    if retained >= much_retained_bytes:
         reader = "is being read" if slot["active"] else "is inactive"
         yield _finding(
             name,

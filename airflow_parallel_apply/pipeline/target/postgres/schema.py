@@ -25,7 +25,7 @@ def read_identity(session: Session) -> TargetIdentity:
         row = session.connection().execute(session.sql("schema", "identity")).fetchone()
     if row is None:
         raise Unavailable("the database did not describe itself", op="identify")
-    return TargetIdentity(system_identifier=row[0], database=row[1])
+    return TargetIdentity(server=row[0], database=row[1])
 
 
 def migrate(session: Session) -> tuple[str, ...]:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.pipeline.log.checked_file import read_checked
+from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.log.checked_file import checked_bytes, read_checked
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver
+from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, read_readers, register_reader
+from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
@@ -72,6 +75,32 @@ def test_its_offsets_are_read(url: str) -> None:
     )  # fmt: skip
     assert state.sightings
     assert all(0 < sighting.offset <= state.captured_offset for sighting in state.sightings)
+
+
+def test_its_identity_is_read_under_the_names_of_now(url: str) -> None:
+    body = read_checked(Path(url) / "log.json")
+    identity = open_reader(url).identity
+    assert (identity.server, identity.stream, identity.selection) == (
+        body["system_identifier"],
+        body["slot"],
+        body["publication"],
+    )
+
+
+def test_its_readers_are_known(url: str) -> None:
+    entry = LogReaderEntry(pipeline="test", server="7", database="shop", place="here")
+    folder = Path(url) / "readers"
+    folder.mkdir()
+    body = {"pipeline": "test", "system_identifier": "7", "database": "shop", "place": "here"}
+    (folder / entry.file_name).write_bytes(checked_bytes(body))
+    assert read_readers(url) == (entry,)
+    assert not register_reader(url, entry)
+
+
+def test_it_is_removed_with_its_own_stream_alone(url: str) -> None:
+    with pytest.raises(LogError, match="is the log of stream parallel_apply_test_0, not of another"):
+        remove_log(url, stream="another")
+    assert remove_log(url, stream="parallel_apply_test_0")
 
 
 def test_its_transactions_are_read(url: str) -> None:

@@ -14,7 +14,7 @@ def test_every_name_above_an_entry_is_synced(tmp_path: Path, monkeypatch: pytest
     synced: list[Path] = []
     for module in (directory, readers):
         monkeypatch.setattr(module, "sync_directory", synced.append)
-    entry = LogReaderEntry(pipeline="p", system_identifier="1", database="d", place="here")
+    entry = LogReaderEntry(pipeline="p", server="1", database="d", place="here")
     for is_new in (True, False):
         synced.clear()
         assert register_reader(str(tmp_path), entry) is is_new

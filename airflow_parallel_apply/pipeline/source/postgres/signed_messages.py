@@ -1,4 +1,4 @@
-"""Reads what the source says in signed messages that are still to be captured: `told`.
+"""Reads the signed messages that are still to be captured.
 
 The server decodes its WAL again for that, so it is asked only where something is in doubt.
 """
@@ -31,8 +31,8 @@ _RETYPING: Final = re.compile(rb"\btype\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """One message. `retypes`: DDL that the target runs, and that may change a type. `part`: a table with rows that an
+class SignedMessage:
+    """A message. `retypes`: DDL that the target runs, and that may change a type. `part`: a table with rows that an
     ALTER TABLE was about to rewrite, with the file that it had and whether the statement had no USING. `shape`: what a
     followed table had become, by a trigger that tells versions.
     """
@@ -45,15 +45,17 @@ class Told:
     shape: Shape | None = None
 
 
-def told(connection: psycopg.Connection[Any], slot: str, publication: str) -> tuple[Told, ...]:
-    """In the order of the stream. Errors: psycopg's own."""
+def signed_messages(connection: psycopg.Connection[Any], slot: str, publication: str) -> tuple[SignedMessage, ...]:
+    """Read them in the order of the stream. Errors: psycopg's own."""
     if not can_verify(ddl_objects(connection)):
         return ()
     with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
         # A slot is read up to what is on disk, and the catalog shows commits that are not there yet.
         connection.execute("SET LOCAL synchronous_commit = local")
         connection.execute("SELECT pg_logical_emit_message(true, 'parallel_apply', '')")
-    query = sql.SQL(statement("told")).format(slot=sql.Literal(slot), publication=sql.Literal(f'"{publication}"'))
+    query = sql.SQL(statement("signed_messages")).format(
+        slot=sql.Literal(slot), publication=sql.Literal(f'"{publication}"')
+    )
     found = []
     for xid, data in connection.execute(query).fetchall():
         message = parse_message(bytes(data))
@@ -62,14 +64,14 @@ def told(connection: psycopg.Connection[Any], slot: str, publication: str) -> tu
     return tuple(found)
 
 
-def _parsed(xid: int, prefix: str, content: bytes) -> Told:
+def _parsed(xid: int, prefix: str, content: bytes) -> SignedMessage:
     if prefix == DDL_PREFIX:
-        return Told(xid=xid, retypes=_RETYPING.search(content) is not None)
+        return SignedMessage(xid=xid, retypes=_RETYPING.search(content) is not None)
     if prefix == REWRITE_PREFIX:
         sent = json.loads(content)
-        return Told(xid=xid, part=sent["part"], file=sent["file"], is_plain=sent["is_plain"])
+        return SignedMessage(xid=xid, part=sent["part"], file=sent["file"], is_plain=sent["is_plain"])
     if prefix == SIGHTING_PREFIX and (sent := json.loads(content))["version"] == VERSION:
         shape = shape_of_row(sent["shape"])
         if all(column.version for column in shape.columns.values()):
-            return Told(xid=xid, shape=shape)
-    return Told(xid=xid)
+            return SignedMessage(xid=xid, shape=shape)
+    return SignedMessage(xid=xid)
