@@ -311,3 +311,23 @@ class Once:
         with self._lock:
             first, self.happened = not self.happened, True
             return first
+
+
+def test_a_row_that_is_there_already_is_found_though_the_targets_key_is_deferrable(one_lane: Rig) -> None:
+    one_lane.write("CREATE TABLE d (id integer PRIMARY KEY, v text)")
+    execute(one_lane.target_dsn, "CREATE TABLE d (id integer, v text, CONSTRAINT late PRIMARY KEY (id) DEFERRABLE)")
+    with pytest.raises(TargetError, match="no unique index over exactly the source's key") as refused:
+        one_lane.prepare()
+    assert "a deferrable constraint, which is there, is not checked at once" in str(refused.value)
+    execute(one_lane.target_dsn, "CREATE UNIQUE INDEX at_once ON d (id)")
+    one_lane.prepare()
+    execute(one_lane.target_dsn, "INSERT INTO d VALUES (1, 'of somebody else')")
+    one_lane.write("INSERT INTO d VALUES (1, 'ours')")
+    with pytest.raises(TargetError, match="at_once"):
+        one_lane.run()
+    execute(one_lane.target_dsn, "DELETE FROM d", "DROP INDEX at_once")
+    with pytest.raises(TargetError, match="a deferrable constraint"):
+        one_lane.run()
+    execute(one_lane.target_dsn, "CREATE UNIQUE INDEX at_once ON d (id)")
+    one_lane.run()
+    assert one_lane.comparison().equal

@@ -265,6 +265,9 @@ def _key_findings(table: TargetTable, channels: int) -> Iterator[Finding]:
             table.relation,
             f"{name} has no unique index over exactly the source's key ({', '.join(key)})",
             f"CREATE UNIQUE INDEX ON {table_name(table)} ({columns})",
+            note="That of a deferrable constraint, which is there, is not checked at once."
+            if table.has_deferrable_key
+            else "",
         )
     if channels == 1:
         return

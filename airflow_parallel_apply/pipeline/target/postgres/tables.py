@@ -98,12 +98,20 @@ class TargetTable:
 
     @property
     def key_index(self) -> UniqueIndex | None:
-        """The unique index over exactly the relation's key columns."""
+        """The unique index over exactly the relation's key columns. Not one of a deferrable constraint: in a replica's
+        transaction nothing checks it, so a row that is there already would be there twice.
+        """
+        return next((index for index in self._key_indexes if index.immediate), None)
+
+    @property
+    def has_deferrable_key(self) -> bool:
+        """True if the only such indexes are those of deferrable constraints."""
+        return bool(self._key_indexes) and self.key_index is None
+
+    @property
+    def _key_indexes(self) -> list[UniqueIndex]:
         key = {column.name for column in self.relation.columns if column.key}
-        for index in self.unique_indexes:
-            if index.usable and key and set(index.columns) == key:
-                return index
-        return None
+        return [index for index in self.unique_indexes if index.usable and key and set(index.columns) == key]
 
     @property
     def contended(self) -> tuple[str, ...]:
@@ -167,8 +175,9 @@ class TargetTable:
         index = self.key_index
         if index is None:
             names = ", ".join(column.name for column in self.relation.columns if column.key)
+            why = ": that of a deferrable constraint is not checked at once" if self.has_deferrable_key else ""
             raise TargetError(
-                f"no unique index over exactly the key ({names})",
+                f"no unique index over exactly the key ({names}){why}",
                 table=self.relation.name,
                 hint="Create a primary key or unique index over the source's key columns.",
             )

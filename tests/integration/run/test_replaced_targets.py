@@ -1,0 +1,72 @@
+"""A target made anew at the beginning of its log, which is its own: what the log began with is not there any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import Start, TablePatterns
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.model.finding import errors
+from tests.support.rig import Rig, execute
+
+
+@pytest.fixture
+def pipeline(rig: Rig) -> Rig:
+    made = rig.having(tables=TablePatterns())
+    made.both("CREATE TABLE t (id int, v text)", "INSERT INTO t VALUES (1, 'there before')")
+    return made
+
+
+def replace_target(rig: Rig, *rows: str) -> None:
+    """By one that holds these rows and has never heard of the pipeline."""
+    execute(rig.target_dsn, "DROP SCHEMA parallel_apply CASCADE", "TRUNCATE t", *rows)
+
+
+def refused(rig: Rig, says: str) -> None:
+    found = errors(check_pipeline(rig.config, rig.source, rig.target).findings)
+    assert any(says in finding.what for finding in found), found
+    with pytest.raises(ConfigurationError, match=says) as refusal:
+        rig.run()
+    assert "parallel-apply drop" in str(refusal.value)
+
+
+def begins_anew(rig: Rig) -> None:
+    removal = drop_pipeline(
+        rig.config.pipeline, rig.source, rig.target, log_url=rig.config.log_url, with_log=True, force=False
+    )
+    assert not removal.left
+    execute(rig.target_dsn, "TRUNCATE t")
+    again = rig.having(start=Start.COPY)
+    again.run()
+    assert again.comparison().equal
+
+
+def test_one_that_is_equal_now_does_not_get_again_what_was_written_since_the_beginning(pipeline: Rig) -> None:
+    first = pipeline.having(start=Start.EQUAL)
+    first.prepare()
+    first.write("INSERT INTO t VALUES (2, 'since')")
+    replace_target(first, "INSERT INTO t VALUES (1, 'there before'), (2, 'since')")
+    refused(first, "would get these changes again")
+    begins_anew(first)
+
+
+def test_one_that_is_equal_at_the_beginning_goes_on_from_there(pipeline: Rig) -> None:
+    first = pipeline.having(start=Start.EQUAL)
+    first.prepare()
+    replace_target(first, "INSERT INTO t VALUES (1, 'there before')")
+    first.prepare()
+    first.write("INSERT INTO t VALUES (2, 'since')")
+    first.run()
+    assert first.comparison().equal
+
+
+@pytest.mark.parametrize("start", [Start.EQUAL, Start.COPY])
+def test_an_empty_one_does_not_begin_where_there_were_rows(pipeline: Rig, start: Start) -> None:
+    first = pipeline.having(start=start)
+    execute(first.target_dsn, *(["TRUNCATE t"] if start is Start.COPY else []))
+    first.prepare()
+    replace_target(first)
+    refused(first.having(start=Start.EMPTY), "may have had rows when it began")
+    begins_anew(first)
