@@ -70,8 +70,8 @@ def test_a_log_that_workers_do_not_see_is_told(
 ) -> None:
     look = preflight._look
 
-    def elsewhere(probing: bytes, path: str, content: bytes, package: str, release: str) -> object:
-        return look(probing, str(tmp_path / "elsewhere"), content, package, release)
+    def elsewhere(probing: bytes, path: str, *rest: object) -> object:
+        return look(probing, str(tmp_path / "elsewhere"), *rest)
 
     monkeypatch.setattr(preflight, "_look", elsewhere)
     checked = check_pipeline(
@@ -88,7 +88,7 @@ def test_a_log_that_workers_do_not_see_is_told(
 def test_a_worker_without_this_package_can_still_say_so(target_dsn: str, tmp_path: Path) -> None:
     file = tmp_path / "log.json"
     file.write_text("log")
-    look = preflight._look(b"", str(file), b"log", "airflow-provider-that-nobody-installed", "1")
+    look = preflight._look(b"", str(file), b"log", "airflow-provider-that-nobody-installed", "1", ("pyarrow",))
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_US], input=cloudpickle.dumps(look), capture_output=True, check=True
     )
