@@ -53,7 +53,8 @@ def table_findings(
         for row in cursor.fetchall()
         for finding in (
             *(_root_findings(row, by_oid[row["root"]], role) if row["is_root"] else ()),
-            *(() if row["is_partitioned"] else _identity_findings(row)),
+            *_unsent_findings(row, by_oid[row["root"]]),
+            *(() if row["is_partitioned"] or row["is_foreign"] else _identity_findings(row)),
             *_computation_findings(row, by_oid[row["root"]]),
         )
     ]
@@ -164,6 +165,26 @@ def _root_findings(row: Mapping[str, Any], table: SourceTable, role: str) -> Ite
             f"row security hides rows of {table.name} from user {role}",
             f"ALTER ROLE {quoted(role)} BYPASSRLS",
             note="As a superuser.",
+        )
+
+
+def _unsent_findings(row: Mapping[str, Any], table: SourceTable) -> Iterator[Finding]:
+    """Partitions whose changes are not in the WAL."""
+    name = quoted(row["schema"], row["table"])
+    part = f"{row['schema']}.{row['table']}"
+    if row["is_unlogged"]:
+        yield _finding(
+            table.name,
+            f"the partition {part} of {table.name} is unlogged: no change of its rows is sent",
+            f"ALTER TABLE {name} SET LOGGED",
+            note="Its rows that are there are copied with those of the others.",
+        )
+    if row["is_foreign"]:
+        yield _finding(
+            table.name,
+            f"the partition {part} of {table.name} is a foreign table: no change of its rows is sent",
+            f"ALTER TABLE {quoted(table.schema, table.table)} DETACH PARTITION {name}",
+            note="Or leave the table out with an exclude pattern.",
         )
 
 

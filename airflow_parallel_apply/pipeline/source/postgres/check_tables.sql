@@ -7,6 +7,8 @@ SELECT
     c.relname AS table,
     c.relkind = 'p' AS is_partitioned,
     c.oid = t.oid AS is_root,
+    c.relpersistence = 'u' AND c.relkind = 'r' AS is_unlogged,
+    c.relkind = 'f' AS is_foreign,
     pg_catalog.pg_get_userbyid(c.relowner)::text AS owner,
     (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.oid = c.relowner) AS is_owner_superuser,
     pg_catalog.has_schema_privilege(n.oid, 'USAGE') AS can_use_schema,

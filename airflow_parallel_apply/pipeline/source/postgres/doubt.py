@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A change of a table that the stream does not tell. `note`: advice instead of a new copy. `more`: what else
-    helps.
+    """A change of a table that the stream does not tell. `note`: advice instead of a new copy. `first`: what to do
+    before the copy. `more`: what else helps.
     """
 
     table: str
     what: str
     note: str = ""
+    first: str = ""
     more: str = ""

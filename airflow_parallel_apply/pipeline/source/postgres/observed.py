@@ -119,7 +119,7 @@ def unborn(connection: psycopg.Connection[Any], partitions: Iterable[Partition])
 def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
     whole, *parts = rows
     _, oid, _, _, schema, table, kind, is_partition, filenode, membership, added_by, has_filter, has_list, *more = whole
-    watched, touched, versions, labels = more
+    watched, touched, versions, labels, attributes, _ = more
     registered = RegisteredTable(
         oid=oid,
         schema=schema,
@@ -133,9 +133,20 @@ def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
         filenode=filenode,
         versions=tuple(versions),
         labels=tuple((oid, label) for oid, label in labels or ()),
+        attributes=tuple((oid, numbers) for oid, numbers in attributes or ()),
         partitions=tuple(
-            Partition(oid=oid, parent=parent, schema=schema, table=table, kind=kind, link=link, filenode=filenode)
-            for _, oid, parent, link, schema, table, kind, _, filenode, *_ in parts
+            Partition(
+                oid=oid,
+                parent=parent,
+                schema=schema,
+                table=table,
+                kind=kind,
+                link=link,
+                filenode=filenode,
+                watched=watched,
+                is_unlogged=is_unlogged,
+            )
+            for _, oid, parent, link, schema, table, kind, _, filenode, *_, watched, _, _, _, _, is_unlogged in parts
         ),
     )
     return ObservedTable(registered=registered, added_by=added_by, has_filter=has_filter, has_list=has_list)

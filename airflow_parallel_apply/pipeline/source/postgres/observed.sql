@@ -53,6 +53,15 @@ WITH RECURSIVE publication AS (
         SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
     ) AS inner_types (type)
     WHERE inner_types.type >= 16384
+), composed AS (
+    SELECT used.root, jsonb_agg(jsonb_build_array(t.typrelid::bigint, (
+        SELECT coalesce(string_agg(a.attnum::text, ' ' ORDER BY a.attnum), '')
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+    )) ORDER BY t.oid) AS attributes
+    FROM used
+    JOIN pg_catalog.pg_type t ON t.oid = used.type AND t.typtype = 'c'
+    GROUP BY used.root
 ), labelled AS (
     SELECT used.root, jsonb_agg(jsonb_build_array(e.oid::bigint, e.enumlabel) ORDER BY e.oid) AS labels
     FROM used
@@ -81,11 +90,14 @@ SELECT
         WHERE a.attrelid = t.oid AND a.attnum > 0
         ORDER BY a.attnum
     ) END,
-    l.labels
+    l.labels,
+    k.attributes,
+    c.relpersistence = 'u'
 FROM tree t
 JOIN pg_catalog.pg_class c ON c.oid = t.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN member m ON m.prrelid = t.oid AND t.parent = 0
-LEFT JOIN watched w ON w.prrelid = t.oid AND t.parent = 0
+LEFT JOIN watched w ON w.prrelid = t.oid
 LEFT JOIN labelled l ON l.root = t.oid AND t.parent = 0
+LEFT JOIN composed k ON k.root = t.oid AND t.parent = 0
 ORDER BY t.root, t.parent <> 0, t.oid

@@ -12,8 +12,10 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.observed import unborn
-from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, RegisteredTable
+from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, Partition, RegisteredTable
+from airflow_parallel_apply.pipeline.source.postgres.rewrites import has_older_row
 from airflow_parallel_apply.pipeline.source.postgres.truncations import truncated_alone
+from airflow_parallel_apply.postgres.quoting import quoted
 
 
 def partition_doubts(
@@ -21,8 +23,13 @@ def partition_doubts(
     slot: str,
     publication: str,
     changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
+    *,
+    horizon: int | None,
+    horizon_now: int | None,
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
-    """Find tables whose partitions are others, or have other files, with what was registered of them."""
+    """Find tables whose partitions are others, or have other files, or are not logged, with what was registered of
+    them. `horizon`: that of the registration. Errors: psycopg's own.
+    """
     if not changed:
         return
     fresh = {
@@ -39,10 +46,29 @@ def partition_doubts(
             *_filled(connection, after, attached),
             *(f"{part.name} was truncated" for part in before.partitions if part.oid in truncated),
             *(f"{part.name} was truncated" for part in after.partitions if part.oid in truncated & fresh.keys()),
+            *(f"{part.name} is unlogged" for part in after.partitions if part.is_unlogged),
+            *(
+                f"{part.name} was rewritten, perhaps while it was unlogged"
+                for part in _relogged(before, after)
+                if part.oid not in truncated
+                and not has_older_row(
+                    connection,
+                    part.oid,
+                    horizon=horizon,
+                    horizon_now=horizon_now,
+                    or_none=part.oid in fresh,
+                )
+            ),
         ]
         if told:
             what = f"partitions of {after.name} changed in a way that the slot does not send: {listed(told)}"
-            yield Doubt(table=after.name, what=what), before
+            logged = [
+                f"ALTER TABLE {quoted(part.schema, part.table)} SET LOGGED"
+                for part in after.partitions
+                if part.is_unlogged
+            ]
+            first = f"Run {'; '.join(logged)} at the source, then go on: " if logged else ""
+            yield Doubt(table=after.name, what=what, first=first), before
 
 
 def _detached(before: RegisteredTable, after: RegisteredTable) -> Iterator[str]:
@@ -53,6 +79,20 @@ def _detached(before: RegisteredTable, after: RegisteredTable) -> Iterator[str]:
             yield f"{part.name} was detached or dropped"
         elif now is not None and (now.parent, now.link) != (part.parent, part.link):
             yield f"{part.name} was detached and attached again"
+
+
+def _relogged(before: RegisteredTable, after: RegisteredTable) -> Iterator[Partition]:
+    """Those that have a new file, and that nothing kept from being unlogged for a while."""
+    known = {part.oid: part for part in before.partitions}
+    for part in after.partitions:
+        if part.kind == PARTITIONED or part.is_unlogged:
+            continue
+        former = known.get(part.oid)
+        if former is None:
+            if part.filenode != part.oid:
+                yield part
+        elif former.filenode != part.filenode and (former.watched is None or former.watched != part.watched):
+            yield part
 
 
 def _filled(

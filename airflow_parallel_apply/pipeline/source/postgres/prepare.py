@@ -29,12 +29,12 @@ from airflow_parallel_apply.pipeline.source.postgres.moment import LOCK_TIMEOUT
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
-from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, Registration
+from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.renaming import still_under, tell_renamed
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
-from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
+from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatched, watch
 from airflow_parallel_apply.pipeline.source.protocol import Look, OpenLog, Snapshot, Stream
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -93,9 +93,10 @@ class Preparation:
     def settle(self, log: LogState) -> Look:
         registration = self._proof(log).require(self.config, "prepare")
         self._tell_renamed(log, registration)
-        if any(table.kind == PARTITIONED and table.watched is None for table in registration.tables):
-            # Without the right to make it, the slot tells less, and a rewritten partition counts as truncated.
-            with suppress(psycopg.errors.InsufficientPrivilege):
+        if any(unwatched(table) for table in registration.tables):
+            # Without the right to make it, the slot tells less, and a rewritten partition counts as truncated. One that
+            # somebody else holds is watched by a later run.
+            with suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.LockNotAvailable):
                 watch(self.session.catalog(), self.publication, registration.tables)
                 registration = self._proof(log).require(self.config, "prepare")
         followed = published(self.session.catalog(), self.publication)

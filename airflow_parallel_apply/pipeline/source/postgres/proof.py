@@ -16,6 +16,7 @@ import psycopg
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, listed, new_finding
+from airflow_parallel_apply.pipeline.source.postgres.composites import altered_attributes
 from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.labels import renamed_labels
 from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe_now
@@ -39,6 +40,9 @@ _LABELS_HINT: Final = (
     "Or run the same ALTER TYPE … RENAME VALUE at the target, and once a run with ddl=skip. It is followed if it "
     "is sent as a DDL message in its transaction."
 )
+
+_ATTRIBUTES_FIRST: Final = "Run the same ALTER TYPE … ATTRIBUTE at the target, if it has the type, and then go on: "
+_ATTRIBUTES_HINT: Final = "It is followed if it is sent as a DDL message in its transaction."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +102,17 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
         elif found is not None:
             proven[table.oid] = found.registered
             before = table if is_same_server else _linked_as(table, found.registered)
-            if _files(before) != _files(found.registered):
+            is_unlogged = any(part.is_unlogged for part in found.registered.partitions)
+            if is_unlogged or _files(before) != _files(found.registered):
                 changed.append((before, found.registered))
-    for table_doubt, table in partition_doubts(connection, slot, publication, changed):
+    for table_doubt, table in partition_doubts(
+        connection,
+        slot,
+        publication,
+        changed,
+        horizon=registration.horizon if is_same_server else None,
+        horizon_now=now.horizon,
+    ):
         doubts.append(table_doubt)
         proven[table.oid] = table
     if is_same_server and config.ddl is not DdlPolicy.SKIP:
@@ -108,6 +120,7 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
         for table_doubt, table in (
             *_value_doubts(connection, slot, publication, pairs, registration.horizon, now.horizon),
             *_label_doubts(connection, slot, publication, pairs),
+            *_attribute_doubts(connection, slot, publication, pairs),
         ):
             doubts.append(table_doubt)
             proven[table.oid] = table
@@ -180,6 +193,20 @@ def _label_doubts(
             f"labels of an enum in {after.name} were renamed at the source, of which no row is sent: {listed(labels)}"
         )
         yield Doubt(table=after.name, what=what, more=_LABELS_HINT), before
+
+
+def _attribute_doubts(
+    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair]
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Find tables whose values may print other attributes of a composite type than were sent, with what was registered
+    of them.
+    """
+    for (before, after), types in altered_attributes(connection, slot, publication, pairs):
+        what = (
+            f"attributes of a composite type in {after.name} were added or dropped at the source, of which no row is "
+        )
+        what += f"sent: {listed(types)}"
+        yield Doubt(table=after.name, what=what, first=_ATTRIBUTES_FIRST, more=_ATTRIBUTES_HINT), before
 
 
 def _publication_doubts(
@@ -267,4 +294,5 @@ def _remedy(doubts: Sequence[Doubt], config: PipelineConfig) -> str:
     names = [doubt.table for doubt in doubts if not doubt.note]
     words = [doubt.note for doubt in doubts if doubt.note][:_SHOWN_TABLES]
     more = dict.fromkeys(doubt.more for doubt in doubts if doubt.more)
-    return " ".join([*words, recopy_hint(names, config), *more] if names else words)
+    first = "".join(dict.fromkeys(doubt.first for doubt in doubts if doubt.first))
+    return " ".join([*words, first + recopy_hint(names, config), *more] if names else words)

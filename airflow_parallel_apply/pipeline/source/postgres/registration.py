@@ -24,7 +24,8 @@ _KEPT_TEXTS: Final = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """A partition at any depth. `link`: the `xmin` of its entry in `pg_inherits`. `filenode`: of its rows' file, which
-    a TRUNCATE replaces; 0 of one that is partitioned itself.
+    a TRUNCATE replaces; 0 of one that is partitioned itself. `watched`: the oid of its entry in the publication that
+    tells when partitions are truncated: as long as it is there, the server refuses to make the partition unlogged.
     """
 
     oid: int
@@ -34,6 +35,8 @@ class Partition:
     kind: str
     link: int
     filenode: int
+    watched: int | None = None
+    is_unlogged: bool = False
 
     @property
     def name(self) -> str:
@@ -50,7 +53,8 @@ class RegisteredTable:
     the oid of its entry in the publication that tells when partitions are truncated (see `truncations.py`). `filenode`:
     of its own rows' file; 0 of a partitioned one. `versions`: of its columns' entries in the catalog, their `xmin`, by
     number from 1 on; 0 of one that is dropped or generated; none in a log of an older version. `labels`: of the enums
-    that its columns' values may have, by the oids of their entries in the catalog.
+    that its columns' values may have, by the oids of their entries in the catalog. `attributes`: the numbers of those
+    that the composite types of its columns' values have, by the oids of these types' entries.
     """
 
     oid: int
@@ -66,6 +70,7 @@ class RegisteredTable:
     filenode: int = 0
     versions: tuple[int, ...] = ()
     labels: tuple[tuple[int, str], ...] = ()
+    attributes: tuple[tuple[int, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -135,12 +140,13 @@ def _table_to_json(table: RegisteredTable) -> list[Any]:
         table.touched,
         table.watched,
         [
-            [part.oid, part.parent, part.schema, part.table, part.kind, part.link, part.filenode]
+            [part.oid, part.parent, part.schema, part.table, part.kind, part.link, part.filenode, part.watched]
             for part in table.partitions
         ],
         table.filenode,
         [[version, len([*group])] for version, group in groupby(table.versions)],
         table.labels,
+        table.attributes,
     ]
 
 
@@ -148,7 +154,7 @@ def _table_from_json(value: list[Any]) -> RegisteredTable:
     oid, schema, table, kind, is_partition, membership, publication, touched, watched, partitions, *more = value
     # An older version wrote fewer of them.
     filenode = more[0] if more else 0
-    versions, labels = [*more[1:], [], []][:2]
+    versions, labels, attributes = [*more[1:], [], [], []][:3]
     return RegisteredTable(
         oid=oid,
         schema=schema,
@@ -160,10 +166,20 @@ def _table_from_json(value: list[Any]) -> RegisteredTable:
         touched=touched,
         watched=watched,
         partitions=tuple(
-            Partition(oid=oid, parent=parent, schema=schema, table=table, kind=kind, link=link, filenode=filenode)
-            for oid, parent, schema, table, kind, link, filenode in partitions
+            Partition(
+                oid=oid,
+                parent=parent,
+                schema=schema,
+                table=table,
+                kind=kind,
+                link=link,
+                filenode=filenode,
+                watched=watched[0] if watched else None,
+            )
+            for oid, parent, schema, table, kind, link, filenode, *watched in partitions
         ),
         filenode=filenode,
         versions=tuple(version for version, count in versions for _ in range(count)),
         labels=tuple((oid, label) for oid, label in labels),
+        attributes=tuple((oid, numbers) for oid, numbers in attributes),
     )

@@ -76,7 +76,7 @@ def altered_values(
         before, now = (Look.at(table) for table in pair)
         files = before.rewritten(now)
         if before.touched(now) and not all(
-            _has_older_row(connection, part, horizon=horizon, horizon_now=horizon_now) for part in files
+            has_older_row(connection, part, horizon=horizon, horizon_now=horizon_now) for part in files
         ):
             doubted.append(pair)
     messages = signed_messages(connection, slot, publication) if doubted else ()
@@ -86,11 +86,16 @@ def altered_values(
             yield pair, _names(connection, pair[1].oid, before.touched(now))
 
 
-def _has_older_row(
-    connection: psycopg.Connection[Any], part: int, *, horizon: int | None, horizon_now: int | None
+def has_older_row(
+    connection: psycopg.Connection[Any],
+    part: int,
+    *,
+    horizon: int | None,
+    horizon_now: int | None,
+    or_none: bool = True,
 ) -> bool:
-    """True if a part has a row of a transaction that was over before, or no row at all. A rewritten row belongs to the
-    transaction that rewrote it.
+    """True if a part has a row of a transaction that was over before, or no row at all (`or_none`). A rewritten row
+    belongs to the transaction that rewrote it.
     """
     if horizon is None or horizon_now is None or horizon_now - horizon >= _HALF:
         return False
@@ -103,9 +108,15 @@ def _has_older_row(
         return False
     table = sql.Identifier(*name)
     older = sql.SQL(
-        "SELECT NOT EXISTS (SELECT FROM ONLY {table}) OR EXISTS (SELECT FROM ONLY {table} "
+        "SELECT {or_none} AND NOT EXISTS (SELECT FROM ONLY {table}) OR EXISTS (SELECT FROM ONLY {table} "
         "WHERE xmin::text::bigint < 3 OR ((xmin::text::bigint - {horizon}) & {mask}) >= {half})"
-    ).format(table=table, horizon=sql.Literal(horizon % _XIDS), mask=sql.Literal(_XIDS - 1), half=sql.Literal(_HALF))
+    ).format(
+        table=table,
+        or_none=sql.Literal(or_none),
+        horizon=sql.Literal(horizon % _XIDS),
+        mask=sql.Literal(_XIDS - 1),
+        half=sql.Literal(_HALF),
+    )
     try:
         with connection.transaction():
             connection.execute(sql.SQL("SET LOCAL statement_timeout = {}").format(sql.Literal(_LONGEST_LOOK)))

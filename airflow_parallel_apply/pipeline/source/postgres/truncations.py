@@ -2,12 +2,15 @@
 
 A second publication of the partitioned tables, of truncations alone and under the partitions' own names, lets the slot
 tell. It is asked only where a partition has a new file or is new itself, since the server then decodes its WAL again.
+
+The partitions are in it by themselves, too: the server makes no table unlogged that is in a publication, and would make
+a partition so whose root alone is. What is written to it then is not in the WAL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -16,6 +19,8 @@ from airflow_parallel_apply.pipeline.source.postgres.messages import parse_trunc
 from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, RegisteredTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 
+_WITH_ROWS: Final = "r"
+
 
 def watch_name(publication: str) -> str:
     """The second publication's name, which is no pipeline's: theirs have no dot."""
@@ -23,18 +28,33 @@ def watch_name(publication: str) -> str:
 
 
 def watch(connection: psycopg.Connection[Any], publication: str, tables: Iterable[RegisteredTable]) -> None:
-    """Have the truncations of these tables' partitions told from now on. Errors: psycopg's own."""
-    missing = [table for table in tables if table.kind == PARTITIONED and table.watched is None]
+    """Have the truncations of these tables' partitions told from now on, and keep these logged. Errors: psycopg's
+    own.
+    """
+    missing = [member for table in tables for member in unwatched(table)]
     if not missing:
         return
     name = sql.Identifier(watch_name(publication))
-    names = sql.SQL(", ").join(sql.SQL("ONLY {}").format(sql.Identifier(t.schema, t.table)) for t in missing)
+    names = sql.SQL(", ").join(sql.SQL("ONLY {}").format(sql.Identifier(*member)) for member in missing)
     found = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", [watch_name(publication)]).fetchone()
     if found is None:
         create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'truncate')")
         connection.execute(create.format(name, names))
     else:
         connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, names))
+
+
+def unwatched(table: RegisteredTable) -> tuple[tuple[str, str], ...]:
+    """The schemas and names of what the second publication lacks of a table."""
+    if table.kind != PARTITIONED:
+        return ()
+    root = () if table.watched is not None else ((table.schema, table.table),)
+    parts = (
+        (part.schema, part.table)
+        for part in table.partitions
+        if part.kind == _WITH_ROWS and part.watched is None and not part.is_unlogged
+    )
+    return (*root, *parts)
 
 
 def unwatch(connection: psycopg.Connection[Any], publication: str) -> None:

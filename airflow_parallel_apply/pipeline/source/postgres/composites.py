@@ -1,0 +1,50 @@
+"""Composite types whose attributes came or went: every value of the type prints another text then, and no row is sent.
+
+A DDL message of the transaction that did it acquits, since the target runs the same. An attribute's name is in no text,
+and its type cannot change while a table has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages
+
+_WRITERS = """
+SELECT a.attrelid::bigint, a.attnum::int, a.xmin::text::bigint, c.relname::text
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+WHERE a.attrelid = ANY (%s) AND a.attnum > 0
+"""
+
+
+def altered_attributes(
+    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair]
+) -> Iterator[tuple[Pair, tuple[str, ...]]]:
+    """Yield the tables with types of other attributes than were registered, and the types. Errors: psycopg's own."""
+    altered = {pair: _altered(pair) for pair in pairs}
+    oids = {oid for numbers in altered.values() for oid in numbers}
+    if not oids:
+        return
+    writers, names = {}, {}
+    for oid, number, writer, name in connection.execute(_WRITERS, [list(oids)]).fetchall():
+        writers[oid, number], names[oid] = writer, name
+    sent = {message.xid for message in signed_messages(connection, slot, publication) if message.retypes}
+    for pair, numbers in altered.items():
+        unsent = [oid for oid, some in numbers.items() if any(writers.get((oid, one)) not in sent for one in some)]
+        if unsent:
+            yield pair, tuple(names.get(oid, str(oid)) for oid in unsent)
+
+
+def _altered(pair: Pair) -> dict[int, set[int]]:
+    """The numbers of the attributes that came or went, by the type's oid."""
+    before, after = pair
+    now = dict(after.attributes)
+    return {oid: _numbers(text) ^ _numbers(now[oid]) for oid, text in before.attributes if now.get(oid, text) != text}
+
+
+def _numbers(text: str) -> set[int]:
+    return {int(number) for number in text.split()}
