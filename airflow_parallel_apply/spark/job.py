@@ -7,14 +7,16 @@
 Measured on TPC-B, of which the links drop half: for 300,000 log rows scan, filters, order and hand-over take 0.8
 processor seconds of the JVM, the order under a tenth of that.
 
-Below `EXCHANGE_ROWS` one task does it all and nothing is exchanged: another lane uses the other core. Above it the rows
-are spread by key range (Spark samples them to find the ranges), so that one key stays in one task.
+One task reads a channel's unit, since other lanes use the other cores. A unit of all channels, or of one that has more
+rows than others, is read by several, each with a bucket range of its own; so nothing is exchanged. Else rows above
+`EXCHANGE_ROWS` are spread by key range (Spark samples them to find the ranges), so that one key stays in one task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from types import ModuleType
 from typing import Any, Final
 
@@ -25,30 +27,51 @@ from airflow_parallel_apply.spark.access import column_functions, filter_counts
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA, LOG_SCHEMA
 
 EXCHANGE_ROWS: Final = 2_000_000
-"""Log rows of a unit above which several tasks share it; each then gets about this many."""
+"""Log rows that one task takes at most, of a unit that can be divided."""
+
+_TASK_ROWS: Final = 50_000
+"""Log rows that are worth a task of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyJob:
     """`counted`: the rows of the unit, before its links are looked at. `ordered`: what is to be loaded.
     `exchanged`: whether the rows change tasks; then Spark reads them twice and its row metric counts double.
+    `scans`: how often the files are read, each time for other rows.
     """
 
     counted: Any
     ordered: Any
     exchanged: bool
+    scans: int
 
 
 def build_job(session: Any, unit: Unit, branch: FileBranch, *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
     """Describe the job of a unit; nothing runs yet."""
     f = column_functions(session)
     counted = read_rows(session, branch.files).where(_unit_filter(f, unit, branch))
-    # Inside one transaction links do not tell the first change from the last.
-    needed = counted if isinstance(unit.kind, Serial) else counted.where(_link_filter(f, unit, branch))
-    tasks = -(-unit.row_count // exchange_rows)
-    spread = needed.coalesce(1) if tasks <= 1 else _spread(f, needed, tasks, branch)
+
+    def needed(counted: Any) -> Any:
+        # Inside one transaction links do not tell the first change from the last.
+        return counted if isinstance(unit.kind, Serial) else counted.where(_link_filter(f, unit, branch))
+
+    tasks = 1 if branch.ranges else -(-unit.row_count // exchange_rows)
+    if branch.ranges:
+        scans = [needed(counted.where(f.col("bucket").between(*buckets))).coalesce(1) for buckets in branch.ranges]
+        spread = reduce(lambda above, below: above.union(below), scans)
+    else:
+        spread = needed(counted).coalesce(1) if tasks <= 1 else _spread(f, needed(counted), tasks, branch)
     ordered = spread.sortWithinPartitions(_first_sight(f, branch), "relation_id", "key", "seqno", "fragno")
-    return ApplyJob(counted=counted, ordered=ordered.to(LOADED_SCHEMA), exchanged=tasks > 1)
+    return ApplyJob(
+        counted=counted, ordered=ordered.to(LOADED_SCHEMA), exchanged=tasks > 1, scans=max(1, len(branch.ranges))
+    )
+
+
+def parts_of(unit: Unit, *, exchange_rows: int = EXCHANGE_ROWS) -> int:
+    """By how many tasks a unit is best read, each with a part of the buckets: at most one for each channel, unless it
+    is very large.
+    """
+    return max(min(unit.channels, unit.row_count // _TASK_ROWS), -(-unit.row_count // exchange_rows), 1)
 
 
 def read_rows(session: Any, files: Sequence[str]) -> Any:
@@ -56,13 +79,13 @@ def read_rows(session: Any, files: Sequence[str]) -> Any:
     return session.read.schema(LOG_SCHEMA).option("parquet.hadoop.vectored.io.enabled", "false").parquet(*files)
 
 
-def counted_rows(executed: Any) -> int | None:
+def counted_rows(executed: Any, scans: int = 1) -> int | None:
     """Count the rows that passed the unit's filter, by Spark's own metric of an executed `ordered`; None if not told.
 
-    The filter on links stays a step of its own (see `_link_filter`), and the one nearest to the scan is the unit's.
+    The filter on links stays a step of its own (see `_link_filter`), and the one nearest to a scan is the unit's.
     """
     counts = filter_counts(executed)
-    return counts[0] if counts is not None and len(counts) == 1 else None
+    return sum(counts) if counts is not None and len(counts) == scans else None
 
 
 def _unit_filter(f: ModuleType, unit: Unit, branch: FileBranch) -> Any:

@@ -33,6 +33,8 @@ SESSION_SETTINGS: Final = {
     "spark.sql.parquet.filterPushdown": "true",
     "spark.sql.parquet.enableNestedColumnVectorizedReader": "true",
     "spark.sql.codegen.wholeStage": "false",
+    # A union of parts that are one partition each would be one partition, too.
+    "spark.sql.unionOutputPartitioning": "false",
 }
 """Set in every session, since a server of the user's own knows nothing of these jobs."""
 

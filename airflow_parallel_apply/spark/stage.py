@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.spark.access import SparkAccess
 from airflow_parallel_apply.spark.faults import spark_errors
-from airflow_parallel_apply.spark.job import EXCHANGE_ROWS, ApplyJob, build_job, counted_rows
+from airflow_parallel_apply.spark.job import EXCHANGE_ROWS, ApplyJob, build_job, counted_rows, parts_of
 from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA
 from airflow_parallel_apply.spark.worker import LoadRows, read_results
 
@@ -53,7 +53,8 @@ class SparkStage:
             with self._job_tag(unit) as tag:
                 log, session = self._open()
                 store = open_store(self._config.store, log, unit)
-                branch = store.branch(unit)
+                parts = parts_of(unit, exchange_rows=self._exchange_rows)
+                branch = store.branch(unit, parts=parts)
                 while True:
                     job = build_job(session, unit, branch, exchange_rows=self._exchange_rows)
                     self._require_not_interrupted(tag)
@@ -62,7 +63,7 @@ class SparkStage:
                         break
                     except LogError:
                         # A job, or Spark's retry of its task, may come later than the files of merged segments stay.
-                        listed, branch = branch, store.branch(unit)
+                        listed, branch = branch, store.branch(unit, parts=parts)
                         if branch == listed:
                             raise
         except Unavailable:
@@ -141,7 +142,7 @@ class SparkStage:
         with self._access.tagged(session, tag), spark_errors("stage"):
             loading = job.ordered.mapInArrow(load, RESULT_SCHEMA)
             tables = read_results(loading.toArrow())
-            counted = None if job.exchanged else counted_rows(loading)
+            counted = None if job.exchanged else counted_rows(loading, job.scans)
             if counted != unit.row_count:
                 # Only now and then: Spark's metric is not told, or counts what it computed twice.
                 counted = job.counted.count()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -59,6 +60,18 @@ def test_the_channels_branches_hold_each_row_once(name: StoreName, log: LogReade
         chosen = f"SELECT seqno FROM log WHERE seqno > ? AND seqno <= ? AND ({branch.condition})"
         found += [seqno for (seqno,) in database.execute(chosen, bounds)]
     assert sorted(found) == list(range(10, 30))
+
+
+def test_a_channel_with_more_rows_than_others_is_divided_in_even_ranges_of_its_own(
+    name: StoreName, log: LogReader
+) -> None:
+    asked = replace(unit(Branch(0), -1, LAST), row_count=40)
+    assert open_store(name, log, asked).branch(asked).ranges == ()
+    found = open_store(name, log, asked).branch(asked, parts=4).ranges
+    assert len(found) == 3, "40 of 50 rows in one of four channels are three channels' share"
+    assert all(last <= 255 for _, last in found[:-1])
+    even = replace(asked, row_count=13)
+    assert open_store(name, log, even).branch(even, parts=4).ranges == ()
 
 
 def test_a_serial_unit_takes_every_channels_rows(name: StoreName, log: LogReader) -> None:

@@ -163,6 +163,8 @@ def commit_under_way(task: Task | None) -> str | None:
         return None
     group = f"transactions {ordered.work.first_seqno} to {ordered.work.last_seqno}"
     missing = ", ".join(str(channel) for channel in ordered.awaited if channel not in ordered.arrived)
+    if missing and len(ordered.awaited) == 1:
+        return f"{group} wait for channel {missing}, whose task stages all of them"
     if missing:
         return f"{group} wait for what channels {missing} stage"
     if pendulum.now("UTC") < task.at < PARKED:

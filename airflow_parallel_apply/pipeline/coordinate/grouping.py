@@ -38,8 +38,10 @@ class GroupLimits:
 
     bytes_: int = 256 * 2**20
     """Bytes that become visible together, unless one epoch is larger."""
-    rows_at_once: int = 50_000
-    """Up to so many rows of a group are staged by one job for all channels, since a job costs as much as many rows."""
+    rows_at_once: int | None = None
+    """Up to so many rows of a group are staged by one task for all channels, above that by one for each channel that
+    has some. None: always by one, whose job is divided by rows instead of by channels.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +72,15 @@ class Group:
         """The bytes of all channels."""
         return sum(sum(epoch.bytes_) for epoch in self.epochs)
 
-    def stages(self, channels: int, rows_at_once: int) -> list[ChannelWork]:
-        """Return what is to be staged: the rows of each channel that has some, or all at once where they are few.
-        Nothing where it is uneven: whoever commits it knows what is left.
+    def stages(self, channels: int, *, rows_at_once: int | None, turn: int) -> list[ChannelWork]:
+        """Return what is to be staged: all rows at once, in the queue of the channel whose turn it is, or the rows of
+        each channel that has some. Nothing where it is uneven: whoever commits it knows what is left.
         """
         rows = [sum(epoch.rows[channel] for epoch in self.epochs) for channel in range(channels)]
         if self.is_uneven or not any(rows):
             return []
-        if sum(rows) <= rows_at_once:
-            return [self._stage(Kind.STAGE_ALL, self.number % channels, sum(rows), self.bytes_)]
+        if rows_at_once is None or sum(rows) <= rows_at_once:
+            return [self._stage(Kind.STAGE_ALL, turn % channels, sum(rows), self.bytes_)]
         sizes = [sum(epoch.bytes_[channel] for epoch in self.epochs) for channel in range(channels)]
         return [
             self._stage(Kind.STAGE, channel, rows[channel], sizes[channel])
@@ -120,11 +122,13 @@ def with_groups(
         limit = min(max(_FIRST_GROUP_BYTES, ahead), limits.bytes_)
         group = Group(tuple(_front(left, limit, high if is_uneven else None)), is_uneven)
         del left[: len(group.epochs)]
-        inserts += _group_tasks(names, group, group.stages(state.channels, limits.rows_at_once))
+        stages = group.stages(state.channels, rows_at_once=limits.rows_at_once, turn=state.group_count)
+        inserts += _group_tasks(names, group, stages)
         work = group.work
         state = replace(
             state.fed(epoch=work.epoch, seqno=work.last_seqno),
             groups_ahead=(*state.groups_ahead, (work.last_seqno, group.bytes_)),
+            group_count=state.group_count + 1,
         )
     return state, inserts
 

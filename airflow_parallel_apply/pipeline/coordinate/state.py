@@ -75,7 +75,8 @@ class MergePoint:
 class CoordinatorState:
     """The state that steers a generation. `until_seqno` is None while the source is being captured up to the run's
     bound. `merged_count` merge points were closed, the last at epoch `merged_epoch`; `merge_streak` of them lay close
-    to the one before. `groups_ahead`: last seqno and bytes of each group that was fed and not known to be committed.
+    to the one before. `groups_ahead`: last seqno and bytes of each group that was fed and not known to be committed;
+    `group_count`: of all that were fed.
     """
 
     phase: Phase
@@ -93,6 +94,7 @@ class CoordinatorState:
     merge_streak: int = 0
     consistency: Consistency = Consistency.CHANNEL
     groups_ahead: tuple[tuple[int, int], ...] = ()
+    group_count: int = 0
 
     @property
     def in_groups(self) -> bool:
@@ -193,6 +195,7 @@ class CoordinatorState:
             "merge_streak": self.merge_streak,
             "consistency": self.consistency,
             "groups_ahead": [list(group) for group in self.groups_ahead],
+            "group_count": self.group_count,
         }
 
     @classmethod
@@ -215,4 +218,5 @@ class CoordinatorState:
             merge_streak=value["merge_streak"],
             consistency=Consistency(value.get("consistency", Consistency.CHANNEL)),
             groups_ahead=tuple((seqno, size) for seqno, size in value.get("groups_ahead", ())),
+            group_count=value.get("group_count", 0),
         )

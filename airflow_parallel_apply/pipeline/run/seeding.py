@@ -41,10 +41,8 @@ def seeded_state(session: PipelineSession, config: PipelineConfig, until_seqno: 
 
 
 def feed_limits(config: PipelineConfig) -> FeedLimits:
-    """The limits on how far a run's channels are fed. A group of half an epoch's rows is worth a job for each
-    channel.
-    """
-    return FeedLimits(groups=GroupLimits(bytes_=config.unit_max_bytes, rows_at_once=config.epoch_max_changes // 2))
+    """The limits on how far a run's channels are fed."""
+    return FeedLimits(groups=GroupLimits(bytes_=config.unit_max_bytes))
 
 
 def replanner(opened: OpenedRun, session: PipelineSession, config: PipelineConfig, log: LogReader) -> Replan:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader, Segment
-from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT, Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, Unit
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.partition.channel import bucket_range
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.store.even_ranges import even_ranges
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch
 
 
@@ -24,8 +28,10 @@ class LogStore:
     def __init__(self, log: LogReader) -> None:
         self._log = log
 
-    def branch(self, unit: Unit) -> FileBranch:
-        """The files' checksums are compared once a process, before their first use."""
+    def branch(self, unit: Unit, *, parts: int = 1) -> FileBranch:
+        """The files' checksums are compared once a process, before their first use. Asked for parts, it reads the
+        buckets of all rows that come into question.
+        """
         state = self._log.state()
         segments = [
             segment
@@ -40,7 +46,24 @@ class LogStore:
             condition=None if unit.channel is None else self._condition(unit, unit.channel, state.relations),
             committed=self._committed(unit, state.relations) if isinstance(unit.kind, Merging) else None,
             unordered=_unordered(segments, state.relations),
+            ranges=self._ranges(unit, parts, segments) if parts > 1 else (),
         )
+
+    def _ranges(self, unit: Unit, parts: int, segments: Sequence[Segment]) -> tuple[tuple[int, int], ...]:
+        """A channel's rows are divided where they are more than those of others, which lie in the same files."""
+        first, last = 0, BUCKET_COUNT - 1
+        if unit.channel is not None:
+            share = sum(_rows_between(segment, unit) for segment in segments) / unit.channels
+            parts = min(parts, round(unit.row_count / share)) if share else 1
+            if unit.routing is None or unit.routing == Routing(channels=unit.channels):
+                first, last = bucket_range(unit.channel, unit.channels)
+        if parts < 2:
+            return ()
+        found = np.zeros(BUCKET_COUNT, dtype=np.int64)
+        for rows in self._log.rows(unit.after_seqno, unit.last_seqno, columns=["bucket"]):
+            found += np.bincount(rows.column(0).to_numpy(), minlength=BUCKET_COUNT)
+        found[:first] = found[last + 1 :] = 0
+        return even_ranges(found, parts)
 
     def _condition(self, unit: Unit, channel: int, relations: Sequence[Relation]) -> str:
         routing = unit.routing or Routing(channels=unit.channels)
@@ -56,6 +79,12 @@ class LogStore:
             for seqno, channels in sorted(channels_at.items())
         )
         return f"CASE {' '.join(cases)} ELSE {unit.last_seqno} END"
+
+
+def _rows_between(segment: Segment, unit: Unit) -> float:
+    """An estimate of a segment's rows that a unit's seqnos have, in all channels."""
+    first, last = max(segment.first_seqno, unit.after_seqno + 1), min(segment.last_seqno, unit.last_seqno)
+    return segment.row_count * (last - first + 1) / (segment.last_seqno - segment.first_seqno + 1)
 
 
 def _unordered(segments: Sequence[Segment], relations: Sequence[Relation]) -> tuple[int, ...]:

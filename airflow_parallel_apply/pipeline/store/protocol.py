@@ -28,13 +28,18 @@ class FileBranch:
     condition: str | None
     committed: str | None = None
     unordered: tuple[int, ...] = ()
+    ranges: tuple[tuple[int, int], ...] = ()
+    """First and last bucket of about even parts of the rows: each row lies in one of them, and a key's rows in the same
+    one. None where they are not divided.
+    """
 
 
 class Store(Protocol):
     """Finds where the rows of channels can be read. The process that stages asks it."""
 
-    def branch(self, unit: Unit) -> FileBranch:
+    def branch(self, unit: Unit, *, parts: int = 1) -> FileBranch:
         """Say where a unit's rows are. Whoever asks again is told of the same rows: a retry, or the next claimant.
-        Errors: `LogError` for what it cannot read or does not have.
+        `parts`: into how many they may be divided; a channel's are where it has more than others. Errors: `LogError`
+        for what it cannot read or does not have.
         """
         ...

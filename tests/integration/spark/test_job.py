@@ -20,8 +20,9 @@ from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, Unit
 from airflow_parallel_apply.pipeline.partition.by_key import ByKey
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range, channel_of
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch
-from airflow_parallel_apply.spark.job import ApplyJob, build_job, counted_rows
+from airflow_parallel_apply.spark.job import ApplyJob, build_job, counted_rows, parts_of
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
@@ -139,6 +140,18 @@ def test_a_large_unit_is_exchanged_by_range(session, files):
     job = job_of(session, unit(1, 4, rows=5_000_000), files)
     assert job.exchanged
     assert "rangepartitioning(relation_id" in plan_of(job.ordered)
+
+
+def test_a_unit_of_all_channels_is_read_in_even_parts_and_nothing_is_exchanged(session, files, log_url):
+    whole = unit(None, 4, rows=4 * TRANSACTIONS)
+    assert parts_of(whole) == 4
+    job = build_job(session, whole, LogStore(open_reader(log_url)).branch(whole, parts=4))
+    assert "Exchange" not in plan_of(job.ordered)
+    done = job.ordered.mapInArrow(_count_rows, StructType().add("rows", LongType()))
+    rows = done.toArrow().column("rows").to_pylist()
+    assert len(rows) == 4
+    assert max(rows) < 1.2 * min(rows), "some rows of this history are hot, and a bucket is never divided"
+    assert counted_rows(done, job.scans) == 4 * TRANSACTIONS
 
 
 def test_the_units_rows_are_counted_before_the_links_drop_some(session, files):

@@ -17,7 +17,8 @@ import pytest
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import LogError, Unavailable
 from airflow_parallel_apply.pipeline.log import open_reader
-from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.model.epoch import Branch, GroupPart, Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
@@ -25,6 +26,7 @@ from airflow_parallel_apply.spark import stage as stage_module
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
+from tests.support.in_memory.history import bucket_of
 from tests.support.staging import (
     KEYS,
     STAGING_SESSIONS,
@@ -38,6 +40,7 @@ from tests.support.staging import (
     waiting_sessions,
     write_log,
 )
+from tests.support.written_log import Change, append, make_log
 
 
 @pytest.fixture
@@ -83,6 +86,22 @@ def test_a_large_unit_is_spread_over_tasks_and_no_key_over_two(make_stage, log_u
     assert len(several.tables) > 1
     assert sum(table.inserts for table in several.tables) == KEYS - 5
     assert staged_rows(target_dsn, several) == staged_rows(target_dsn, one)
+
+
+@pytest.mark.parametrize("kind", [GroupPart(0, None), Branch(1)], ids=["of a group", "of its channel"])
+def test_rows_that_are_all_one_channels_are_staged_in_even_parts(make_stage, tmp_path, target_dsn, kind):
+    log_url = str(tmp_path / "hot")
+    make_log(log_url)
+    keys = [key for key in range(8000) if bucket_of(key) * 4 // BUCKET_COUNT == 1]
+    append(log_url, 0, [[Change("I", key, "a")] for key in keys] + [[Change("U", key, "b")] for key in keys])
+    whole = unit(log_url, channel=None, channels=4, last=2 * len(keys) - 1)
+    stage = make_stage(log_url=log_url, exchange_rows=len(keys) // 2 + 1)
+    staged = stage.stage(replace(whole, kind=kind))
+    inserts = [table.inserts for table in staged.tables]
+    assert len(inserts) == 4
+    assert sum(inserts) == len(keys)
+    assert max(inserts) < 1.2 * min(inserts)
+    assert staged_rows(target_dsn, staged) == {str(key): ("I", "b") for key in keys}
 
 
 def test_an_unreachable_target_is_told_as_such_without_a_java_trace(make_stage, log_url):
@@ -150,9 +169,9 @@ def test_files_that_were_merged_and_removed_under_a_job_are_listed_anew(
             self._store = open_store(*found)
             self._asked = 0
 
-        def branch(self, unit: Unit) -> FileBranch:
+        def branch(self, unit: Unit, *, parts: int = 1) -> FileBranch:
             self._asked += 1
-            found = self._store.branch(unit)
+            found = self._store.branch(unit, parts=parts)
             if self._asked > 1:
                 return found
             return replace(found, files=tuple(f"{path}.merged" for path in found.files))
