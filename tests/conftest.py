@@ -71,6 +71,7 @@ _LONG: Final = {
 _QUICK: Final = {
     "fsync": "off",
     "max_prepared_transactions": "10",
+    "track_commit_timestamp": "on",
     "full_page_writes": "off",
     "autovacuum": "off",
     "io_method": "sync",

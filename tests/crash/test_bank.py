@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 
 import psycopg
 import pytest
@@ -20,21 +22,33 @@ from tests.crash.scene import Scene
 ACCOUNTS = 60
 OPENING = 1000
 TOTAL = ACCOUNTS * OPENING
+ROUNDS_A_LINE = 10
 SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
+
+
+State = tuple[int, str, int]
+"""(total, digest of all balances, transfers so far)"""
+
+STATE = (
+    "SELECT sum(balance)::bigint, md5(string_agg(id || ' ' || balance, ',' ORDER BY id)), "
+    "(SELECT coalesce(max(id) + 1, 0) FROM transfer) FROM account"
+)
 
 
 @dataclass
 class Reader:
-    """Reads the total in a loop. `wrong`: what it saw of a state that the source never had."""
+    """Reads the bank in a loop: a snapshot that says what it is of, then plain reads, some in each round trip."""
 
     dsn: str
+    at_once: int = 1
     reads: int = 0
-    totals: set[tuple[int, int]] = field(default_factory=set)
-    """(number of accounts, their total), as seen."""
+    states: dict[State, int] = field(default_factory=dict)
+    """What plain reads saw, and how often."""
+    snapshots: dict[int, set[State]] = field(default_factory=dict)
+    """What was seen, by the seqno that a snapshot told."""
     steps: list[int] = field(default_factory=list)
     """The number of transfers, each time that it was another one than before."""
-    snapshots: dict[int, set[tuple[int, int, int]]] = field(default_factory=dict)
-    """(accounts, total, transfers), by the seqno that a snapshot told."""
+    failures: list[Exception] = field(default_factory=list)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -48,23 +62,66 @@ class Reader:
             thread.join()
 
     def _read(self, ended: threading.Event) -> None:
-        query = "SELECT count(*), coalesce(sum(balance), 0), (SELECT count(*) FROM transfer) FROM account"
+        # Statements of one message share a transaction, and of READ COMMITTED each has a snapshot of its own.
+        plain = ";".join([STATE] * self.at_once).encode()
+        try:
+            with psycopg.connect(self.dsn, autocommit=True) as connection:
+                while not ended.is_set():
+                    with connection.transaction():
+                        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                        ((seqno,),) = connection.execute("SELECT parallel_apply.consistent_snapshot('p')")
+                        (told,) = connection.execute(STATE.encode())
+                    assert seqno >= max(self.snapshots, default=seqno), "a later snapshot is of an earlier state"
+                    self.snapshots.setdefault(seqno, set()).add(told)
+                    found = connection.execute(plain)
+                    self._see(found.fetchall())
+                    while found.nextset():
+                        self._see(found.fetchall())
+        except (psycopg.Error, AssertionError) as error:
+            self.failures.append(error)
+
+    def _see(self, rows: list[State]) -> None:
+        (state,) = rows
+        self.reads += 1
+        self.states[state] = self.states.get(state, 0) + 1
+        if not self.steps or self.steps[-1] != state[2]:
+            self.steps.append(state[2])
+
+
+@dataclass
+class Bank:
+    """The source, and its state behind each transaction: what a reader of the target may see."""
+
+    dsn: str
+    balances: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(1, ACCOUNTS + 1), OPENING))
+    transfers: int = 0
+    states: list[State] = field(default_factory=list)
+
+    def note(self) -> None:
+        listed = ",".join(f"{number} {balance}" for number, balance in sorted(self.balances.items()))
+        digest = hashlib.md5(listed.encode(), usedforsecurity=False).hexdigest()
+        self.states.append((sum(self.balances.values()), digest, self.transfers))
+
+    def transfer(self, dice: random.Random, wanted: int) -> None:
+        """Transactions of one to five transfers each; a transfer's rows are in any channels."""
+        last = self.transfers + wanted
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            while not ended.is_set():
+            while self.transfers < last:
                 with connection.transaction():
-                    connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                    (seqno,) = connection.execute("SELECT parallel_apply.consistent_snapshot('p')").fetchone() or (0,)
-                    accounts, total, transfers = connection.execute(query).fetchone() or (0, 0, 0)
-                assert seqno >= max(self.snapshots, default=seqno), "a later snapshot is of an earlier state"
-                self.snapshots.setdefault(seqno, set()).add((accounts, int(total), transfers))
-                accounts, total, transfers = connection.execute(query).fetchone() or (0, 0, 0)
-                self.reads += 1
-                self.totals.add((accounts, int(total)))
-                if not self.steps or self.steps[-1] != transfers:
-                    self.steps.append(transfers)
+                    for _ in range(dice.randint(1, 5)):
+                        self._transfer(connection, *dice.sample(range(1, ACCOUNTS + 1), 2), dice.randint(1, 50))
+                self.note()
+
+    def _transfer(self, connection: psycopg.Connection, debit: int, credit: int, amount: int) -> None:
+        connection.execute("UPDATE account SET balance = balance - %s WHERE id = %s", [amount, debit])
+        connection.execute("UPDATE account SET balance = balance + %s WHERE id = %s", [amount, credit])
+        connection.execute("INSERT INTO transfer VALUES (%s, %s, %s, %s)", [self.transfers, debit, credit, amount])
+        self.balances[debit] -= amount
+        self.balances[credit] += amount
+        self.transfers += 1
 
 
-def open_bank(scene: Scene) -> None:
+def open_bank(scene: Scene) -> Bank:
     scene.rig = scene.rig.having(consistency=Consistency.EPOCH, channels=4, epoch_max_changes=60, unit_max_bytes=4_000)
     scene.rig.both(
         "CREATE TABLE account (id integer PRIMARY KEY, balance bigint NOT NULL)",
@@ -72,49 +129,58 @@ def open_bank(scene: Scene) -> None:
     )
     scene.rig.prepare()
     scene.rig.write(f"INSERT INTO account SELECT i, {OPENING} FROM generate_series(1, {ACCOUNTS}) i")
-
-
-def transfer(scene: Scene, dice: random.Random, first: int, count: int) -> list[int]:
-    """Transactions of one to five transfers each; a transfer's rows are in any channels. Returns how many transfers
-    there are behind each transaction.
-    """
-    counts: list[int] = []
-    with psycopg.connect(scene.rig.source_dsn, autocommit=True) as connection:
-        number = first
-        while number < first + count:
-            with connection.transaction():
-                for _ in range(dice.randint(1, 5)):
-                    debit, credit = dice.sample(range(1, ACCOUNTS + 1), 2)
-                    amount = dice.randint(1, 50)
-                    connection.execute("UPDATE account SET balance = balance - %s WHERE id = %s", [amount, debit])
-                    connection.execute("UPDATE account SET balance = balance + %s WHERE id = %s", [amount, credit])
-                    connection.execute("INSERT INTO transfer VALUES (%s, %s, %s, %s)", [number, debit, credit, amount])
-                    number += 1
-            counts.append(number)
-    return counts
-
-
-def play(scene: Scene, *, rounds: int, transfers: int, say: Callable[[str], None]) -> None:
-    dice = random.Random(SEED)
-    open_bank(scene)
     scene.rerun("opening")
-    reader = Reader(scene.rig.target_dsn)
-    states = [0]
-    with reader.reading():
-        for number in range(rounds):
-            states += transfer(scene, dice, states[-1], transfers)
+    bank = Bank(scene.rig.source_dsn)
+    bank.note()
+    return bank
+
+
+def play(
+    scene: Scene,
+    *,
+    transfers: int,
+    say: Callable[[str], None],
+    rounds: int = 1,
+    reads: int = 0,
+    readers: int = 1,
+    at_once: int = 1,
+) -> None:
+    """Rounds of transfers and of a run that is disturbed, until there are so many and so many plain reads."""
+    dice = random.Random(SEED)
+    bank = open_bank(scene)
+    first = scene.positions()[0].seqno
+    looking = [Reader(scene.rig.target_dsn, at_once) for _ in range(readers)]
+    began = time.monotonic()
+    with ExitStack() as stack:
+        for reader in looking:
+            stack.enter_context(reader.reading())
+        for number in count():
+            done = sum(reader.reads for reader in looking)
+            if (number >= rounds and done >= reads) or any(reader.failures for reader in looking):
+                break
+            if number % ROUNDS_A_LINE == ROUNDS_A_LINE - 1:
+                say(f"round {number}: {done:,} reads, {bank.transfers:,} transfers, {time.monotonic() - began:.0f} s")
+            bank.transfer(dice, transfers)
             disturbed(scene, f"round {number}", dice)
             scene.rerun(f"round {number}")
-    say(f"CRASH_SEED={SEED}: {reader.reads} reads, {len(reader.steps)} states")
+    seen: dict[State, int] = {}
+    for reader in looking:
+        assert reader.failures == []
+        assert reader.steps == sorted(reader.steps), "what was visible once stays"
+        assert len(reader.steps) > 2
+        for seqno, found in reader.snapshots.items():
+            assert found == {bank.states[seqno - first]}, "it is the one that the snapshot told"
+        for state, times in reader.states.items():
+            seen[state] = seen.get(state, 0) + times
+    snapshots = len({seqno for reader in looking for seqno in reader.snapshots})
+    say(
+        f"CRASH_SEED={SEED}: {sum(seen.values()):,} plain reads by {readers} readers saw {len(seen)} of the source's "
+        f"{len(bank.states):,} states, snapshots {snapshots}; {time.monotonic() - began:.0f} s"
+    )
+    assert {total for total, _, _ in seen} == {TOTAL}
+    assert set(seen) <= set(bank.states), "every state is the source's behind some transaction"
     scene.require_equal()
     assert scene.staged() == []
-    assert reader.totals == {(ACCOUNTS, TOTAL)}
-    assert set(reader.steps) <= set(states), "every state is the source's behind some transaction"
-    first = min(reader.snapshots)
-    for seqno, seen in reader.snapshots.items():
-        assert seen == {(ACCOUNTS, TOTAL, states[seqno - first])}, "it is the one that the snapshot told"
-    assert reader.steps == sorted(reader.steps), "what was visible once stays"
-    assert len(reader.steps) > 2
 
 
 def disturbed(scene: Scene, run_id: str, dice: random.Random) -> None:
@@ -140,6 +206,6 @@ def test_every_read_of_a_bank_sees_its_total_whoever_dies(scene: Scene, say: Cal
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_a_long_day_at_the_bank(scene: Scene, say: Callable[[str], None]) -> None:
-    play(scene, rounds=20, transfers=1500, say=say)
+@pytest.mark.timeout(7200)
+def test_a_million_reads_of_a_bank(scene: Scene, say: Callable[[str], None]) -> None:
+    play(scene, reads=1_000_000, transfers=500, readers=3, at_once=50, say=say)

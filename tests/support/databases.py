@@ -18,6 +18,10 @@ _SPARES: Final = 3
 """As many rest before the first is lent again, so that what a test left running has time to notice."""
 
 _END_SESSIONS: Final = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = %s"
+_DROP_ORIGINS: Final = (
+    "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE starts_with(roname, "
+    "'parallel_apply:' || (SELECT oid FROM pg_database WHERE datname = %s) || ':')"
+)
 _DROP_SLOTS: Final = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s"
 
 _EMPTY: Final = """
@@ -71,10 +75,13 @@ class Databases:
         return name
 
     def take_back(self, name: str) -> None:
-        """With its sessions ended and its slots dropped, of which a server has few. Dropped if it cannot be emptied."""
+        """With its sessions ended, and its slots and origins dropped, of which a server has few. Dropped if it cannot
+        be emptied.
+        """
         with psycopg.connect(self.server.dsn(), autocommit=True) as connection:
             connection.execute(_END_SESSIONS, [name])
             connection.execute(_DROP_SLOTS, [name])
+            connection.execute(_DROP_ORIGINS, [name])
             if self._emptied(name):
                 self._resting.append(name)
             else:

@@ -8,6 +8,15 @@ from airflow_parallel_apply.pipeline.model.finding import Severity
 
 ROLE = "checked role"
 
+ORIGIN_FUNCTIONS = (
+    "pg_replication_origin_create(text)",
+    "pg_replication_origin_drop(text)",
+    "pg_replication_origin_session_reset()",
+    "pg_replication_origin_session_setup(text)",
+    "pg_replication_origin_xact_setup(pg_lsn, timestamptz)",
+)
+"""What only superusers may call, unless it is granted."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
@@ -113,6 +122,11 @@ TROUBLES = {
         source=("ALTER TABLE t ADD COLUMN n bigint",),
         target=("ALTER TABLE t ADD COLUMN n int",),
         says="n as integer, which may refuse",
+        severity=WARNING,
+    ),
+    "no right to replication origins": Trouble(
+        target=(f'REVOKE EXECUTE ON FUNCTION {", ".join(ORIGIN_FUNCTIONS)} FROM "{ROLE}"',),
+        says="commits carry no replication origin",
         severity=WARNING,
     ),
     "row security": Trouble(

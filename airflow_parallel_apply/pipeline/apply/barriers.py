@@ -135,13 +135,13 @@ class Barriers:
             steps = steps_of()
         with self._context.report.time("commit"):
             try:
-                self._context.session.commit(unit, steps)
+                self._context.commit(unit, steps)
             except TargetError:
                 if not any(isinstance(step, Merge) for step in steps):
                     raise
                 # All channels stand at one seqno, so an exact replay is right whatever the target checks.
                 self._context.target.discard(unit.token)
-                self._context.session.commit(unit, steps_of(exactly=True))
+                self._context.commit(unit, steps_of(exactly=True))
                 self._context.report.replayed_units += 1
 
     # --- merge points ---

@@ -116,7 +116,7 @@ class GroupCommits:
 
     def _run(self, unit: Unit, step: Merge | Replay) -> None:
         with self._context.report.time("commit"):
-            self._context.session.commit(unit, [step])
+            self._context.commit(unit, [step])
         self._context.report.rows += unit.row_count
 
     def _restaged(self, unit: Unit) -> StagedUnit:

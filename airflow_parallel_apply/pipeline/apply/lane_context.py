@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM, LeaseRenewer
@@ -20,9 +20,11 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.epoch import Unit, UnitKind
 from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.pipeline.target.steps import Step
 from airflow_parallel_apply.queue.model import Task
 from airflow_parallel_apply.queue.protocol import Queue
 
@@ -111,6 +113,16 @@ class LaneContext:
         """Be the one who stages a part of a group, as `take` is for channels."""
         self.renewer.exchange(CLAIM, self._renewed)
         self.target.take_part(unit)
+
+    def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
+        """As `PipelineSession.commit`, with the unit's origin: that of its last transaction. One that only moves
+        positions has none.
+        """
+        if unit.row_count:
+            (last,) = self.log.transactions(unit.last_seqno - 1, unit.last_seqno).to_pylist()
+            origin = CommitOrigin(offset=last["end_offset"], commit_time=last["commit_time"])
+            unit = replace(unit, origin=origin)
+        self.session.commit(unit, steps)
 
     def _renewed(self, task: Task) -> Task:
         return self.queue.renew(task, claimant=self.claimant, lease=self.config.lease)

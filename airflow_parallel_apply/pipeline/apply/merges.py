@@ -52,7 +52,7 @@ class Merges:
 
     def _commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         with self._context.report.time("commit"):
-            self._context.session.commit(unit, steps)
+            self._context.commit(unit, steps)
 
     def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int) -> list[Step]:
         """Merge up to the furthest channel, then replay what is left of the unit. Colocated tables are replayed, not

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
@@ -24,13 +25,14 @@ NO_GENERATION: Final = 0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOrder:
     """The copy whose parts are copied. Crosses process borders; carries no secret. `snapshot`: of the source, as
-    exported.
+    exported; `offset`: everything that committed below is in it.
     """
 
     pipeline: str
     copy_id: str
     snapshot: str
     schema: str
+    offset: Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 
 
@@ -119,6 +120,8 @@ class Unit:
     """Number of the planned epoch that it ends with, or, of a serial one, in: it is committed only while the target has
     that epoch in its plan. None: not compared.
     """
+    origin: CommitOrigin | None = None
+    """What its commit is to carry. None: nothing of the source is in it."""
 
     @property
     def channel(self) -> int | None:

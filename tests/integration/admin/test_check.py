@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.model.finding import Severity, Side
 from airflow_parallel_apply.pipeline.run import open_run
 from tests.support.findings import fix, found, look
 from tests.support.rig import Rig, execute
-from tests.support.troubles import ROLE, TROUBLES
+from tests.support.troubles import ORIGIN_FUNCTIONS, ROLE, TROUBLES
 from tests.support.variants import variants
 
 
@@ -40,7 +40,11 @@ def limited(rig: Rig) -> Iterator[Rig]:
         name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
         execute(dsn, f'GRANT CREATE ON DATABASE {name} TO "{ROLE}"')
     execute(rig.source_dsn, f'ALTER ROLE "{ROLE}" REPLICATION', f'ALTER TABLE t OWNER TO "{ROLE}"')
-    execute(rig.target_dsn, f'GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON t TO "{ROLE}"')
+    execute(
+        rig.target_dsn,
+        f'GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON t TO "{ROLE}"',
+        f'GRANT EXECUTE ON FUNCTION {", ".join(ORIGIN_FUNCTIONS)} TO "{ROLE}"',
+    )
     yield replace(
         rig,
         source_dsn=make_conninfo(rig.source_dsn, user=ROLE),

@@ -66,7 +66,7 @@ def nothing_is_left(rig: Rig) -> bool:
 def test_the_last_pipeline_takes_everything_along_but_the_tables(rig: Rig) -> None:
     removal = dropped(rig, with_log=True)
     assert removal.left == ()
-    assert len(removal.done) == 5
+    assert len(removal.done) == 6
     assert nothing_is_left(rig)
     assert not Path(rig.config.log_url).exists()
     assert rig.comparison().equal

@@ -92,7 +92,7 @@ class ChannelCommitter:
     def _commit(self, staged: StagedUnit) -> None:
         with self._context.report.time("commit"):
             try:
-                self._context.session.commit(staged.unit, [Merge(staged)])
+                self._context.commit(staged.unit, [Merge(staged)])
                 self._deadlocks = 0
             except Deadlock as error:
                 self._deadlocks += 1
@@ -106,7 +106,7 @@ class ChannelCommitter:
                 if staged.unit.channels > 1 and not self._context.routing.colocation:
                     raise
                 rows = partial(channel_rows, self._context.log, staged.unit)
-                self._context.session.commit(staged.unit, [Replay(rows)])
+                self._context.commit(staged.unit, [Replay(rows)])
                 self._context.report.replayed_units += 1
         self._context.report.units += 1
         self._context.report.rows += staged.row_count

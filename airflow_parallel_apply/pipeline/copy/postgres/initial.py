@@ -39,6 +39,7 @@ from airflow_parallel_apply.pipeline.errors import (
 )
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, refuse
+from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
@@ -46,6 +47,7 @@ from airflow_parallel_apply.pipeline.target.postgres.check import require_that_e
 from airflow_parallel_apply.pipeline.target.postgres.copying import needs_care
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins, settle_origins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables, find_tables
 
@@ -120,8 +122,12 @@ class InitialCopy:
         """Copy what the snapshot shows. Errors: `Unavailable` when it was cut off, for good: a new one is needed."""
         copy_id = uuid4().hex
         self._record.begin(copy_id, snapshot.log_id)
-        with self._writing.transaction("copy", is_brief=False) as connection:
+        settle_origins(self._writing, self._config.channels)
+        origins = CommitOrigins(self._writing)
+        with origins.letting_go(), self._writing.transaction("copy", is_brief=False) as connection:
             _wait_briefly(connection)
+            # What a former copy left is emptied here.
+            origins.mark(connection, None, CommitOrigin(offset=snapshot.offset))
             self.created += self._record.clear(connection, copy_id)
             definitions = self._definitions(connection)
             made = make_tables(connection, definitions)
@@ -133,7 +139,11 @@ class InitialCopy:
         parts = plan_parts(stored, destinations)
         self._record.add_parts(copy_id, parts)
         order = CopyOrder(
-            pipeline=self._config.pipeline, copy_id=copy_id, snapshot=snapshot.name, schema=DEFAULT_SCHEMA
+            pipeline=self._config.pipeline,
+            copy_id=copy_id,
+            snapshot=snapshot.name,
+            schema=DEFAULT_SCHEMA,
+            offset=snapshot.offset,
         )
         try:
             with self._watched():

@@ -21,9 +21,11 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.copy.postgres.record import CopyRecord, part_session
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder, CopyPart
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
+from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
 
@@ -48,6 +50,7 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
     writing = Session(target.url, pipeline=order.pipeline, schema=order.schema, name=name, synchronous_commit="off")
     reading = SourceSession(source, application_name=f"parallel_apply {order.pipeline} copy")
     record = CopyRecord(writing)
+    origins = CommitOrigins(writing)
     part: CopyPart | None = None
     try:
         with writing.errors("copy"):
@@ -55,7 +58,7 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
             if part is None:
                 return
             record.end_twins(order.copy_id, number)
-        with writing.transaction("copy", is_brief=False) as into:
+        with origins.letting_go(), writing.transaction("copy", is_brief=False) as into:
             as_replica = be_replica(into, writing)
             into.execute("SET LOCAL lc_monetary = 'C'")
             with reading.errors("copy"):
@@ -78,6 +81,7 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
                     sent = send(into, copying.command, chunks(reading, _copy_out(part, copying.columns)))
                 copying.finish(sent.rows)
             into.execute(writing.sql("session", "brief"))
+            origins.mark_shared(into, number, CommitOrigin(offset=order.offset))
             if not record.mark(into, order.copy_id, number, rows=sent.rows, text_bytes=sent.text_bytes):
                 raise psycopg.Rollback
     except ParallelApplyError as error:

@@ -49,6 +49,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_ther
 from airflow_parallel_apply.pipeline.log.readers import read_readers
 from airflow_parallel_apply.pipeline.model.change import Mark, Relation, latest_names
 from airflow_parallel_apply.pipeline.model.finding import refuse
+from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.source.postgres.recopying import Recopying, TablesThen
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
@@ -58,6 +59,7 @@ from airflow_parallel_apply.pipeline.target.postgres.check import target_finding
 from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.positions import read_positions
 from airflow_parallel_apply.pipeline.target.postgres.recopied import require_generation, write_recopied
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -169,7 +171,13 @@ class Recopy:
         recopy_id = uuid4().hex
         # Of a former try, inside its transaction.
         self._reading.close()
-        with self._recopying.then() as then, self._writing.transaction("recopy", is_brief=False) as connection:
+        origins = CommitOrigins(self._writing)
+        with (
+            self._recopying.then() as then,
+            origins.letting_go(),
+            self._writing.transaction("recopy", is_brief=False) as connection,
+        ):
+            origins.mark(connection, None, CommitOrigin(offset=then.lsn))
             connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
             connection.execute("SET LOCAL lc_monetary = 'C'")
             as_replica = be_replica(connection, self._writing)

@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.model.finding import (
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.origin import origin_findings
 from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
 from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -73,6 +74,7 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
         findings = list(_server_findings(server, session.schema))
         if shares_sessions(connection, session.another):
             findings.append(_finding("connection", POOLER_FOUND, note=POOLER_HINT))
+        findings += origin_findings(connection, session, expected.channels, server["role"])
         there = find_tables(connection, expected.tables, schema=session.schema)
         for relation, table in zip(expected.tables, there, strict=True):
             findings += _width_findings(relation, table)

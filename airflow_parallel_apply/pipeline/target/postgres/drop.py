@@ -7,6 +7,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
+from airflow_parallel_apply.pipeline.target.postgres.origin import drop_origins, drop_origins_command
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_foreign_staging
@@ -19,6 +20,7 @@ def drop_commands(schema: str, pipeline: str) -> tuple[str, ...]:
     return (
         f"DELETE FROM {quoted(schema, 'pipeline')} WHERE pipeline = {name}",
         f"DELETE FROM {quoted(schema, 'task')} WHERE starts_with(queue, {prefix})",
+        drop_origins_command(pipeline),
     )
 
 
@@ -35,7 +37,8 @@ def drop_target(session: Session, *, force: bool) -> Removal:
         drop_foreign_staging(connection, schema=session.schema, pipeline=session.pipeline, scopes=None, but_token="")
         was_there = connection.execute(session.sql("drop", "delete"), names).rowcount == 1
         done = (f"removed pipeline {session.pipeline} from the target",) if was_there else ()
-        return Removal(done=done) + drop_unused_schema(connection, session, "the target")
+        origins = drop_origins(connection, session)
+        return Removal(done=done) + origins + drop_unused_schema(connection, session, "the target")
 
 
 def drop_unused_schema(connection: Connection, session: Session, where: str) -> Removal:

@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, claim_tag, scope_tag
+from airflow_parallel_apply.pipeline.target.postgres.origin import settle_origins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_foreign_staging
 
@@ -146,6 +147,7 @@ def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int,
         names |= {"routing_digest": routing.digest, "channels": routing.channels, "seqno": seqno}
         for name in ("forget", "make", "set_routing"):
             connection.execute(session.sql("positions", name), names)
+        settle_origins(session, routing.channels)
         return seqno
 
 
@@ -164,10 +166,18 @@ def own(session: Session, generation: int) -> None:
                     session.connection().execute(session.sql("positions", "own_pipeline"), names)
                     session.connection().execute(session.sql("positions", "own"), names)
                     _sweep(session, generation)
+                    channels = _owned(session, generation)
             except psycopg.errors.LockNotAvailable:
                 continue
-            return
+        if channels:
+            settle_origins(session, channels)
+        return
     raise Unavailable("another session holds the positions' locks", op="own", pipeline=session.pipeline)
+
+
+def _owned(session: Session, generation: int) -> int:
+    """How many positions there are, if they are this generation's. Errors: psycopg's own."""
+    return sum(at.generation == generation for at in read_positions(session.connection(), session))
 
 
 def _sweep(session: Session, generation: int) -> None:

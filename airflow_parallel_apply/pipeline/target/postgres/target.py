@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.target.postgres.check import target_finding
 from airflow_parallel_apply.pipeline.target.postgres.colocation import find_colocation
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
 from airflow_parallel_apply.pipeline.target.postgres.merge import MissingRows, explain_missing
+from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.positions import (
     Standing,
     lay_out,
@@ -52,6 +53,7 @@ class PostgresTarget:
         self._session = session
         self._relations = relations
         self._ledger = ledger
+        self._origins = CommitOrigins(session)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -159,10 +161,12 @@ class PostgresTarget:
         with self._session.errors("commit", channel=unit.channel, seqno=unit.last_seqno):
             try:
                 connection = self._session.connection()
-                with connection.transaction():
+                with self._origins.letting_go(), connection.transaction():
                     before = standing(connection, self._session, unit, lock=not isinstance(unit.kind, Branch))
                     if before is Standing.LOST:
                         raise lost(unit)
+                    if before is Standing.BEFORE and unit.origin is not None:
+                        self._origins.mark(connection, unit.channel, unit.origin)
                     yield None if before is Standing.DONE else connection
             except (psycopg.Error, ParallelApplyError, MissingRows) as error:
                 if self._done_by_another(unit):
