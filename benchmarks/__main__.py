@@ -54,7 +54,7 @@ def copy() -> None:
 @app.command()
 def workloads(
     names: Annotated[
-        list[str] | None, typer.Argument(help="uniform insert hot10 thousand large; all by default")
+        list[str] | None, typer.Argument(help="uniform one_channel insert hot10 thousand large; all by default")
     ] = None,
 ) -> None:
     """Other histories than TPC-B, a far target, and memory. BENCH_WORKLOAD_CHANGES, BENCH_REPEATS."""

@@ -9,16 +9,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import psycopg
+import pyarrow as pa
 
 from airflow_parallel_apply.demo.history import create_tables, load_tables, run_transactions
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.partition.key import buckets
 
 TPCB_CHANGES: Final = 4
 """Changes of one transaction of pgbench's TPC-B: three updates and an insertion."""
 
 _ITEMS: Final = "CREATE TABLE item (id bigint PRIMARY KEY, n bigint NOT NULL, note text NOT NULL)"
 _FILL: Final = "INSERT INTO item SELECT g, 0, md5(g::text) FROM generate_series(1, {rows}) g"
+
+_PICKED: Final = "CREATE TABLE picked (place bigint PRIMARY KEY, id bigint NOT NULL)"
+"""The keys of a history in its order. Nobody changes it."""
 
 _LOOP: Final = """
 DO $$
@@ -79,6 +86,7 @@ def histories(changes: int) -> Mapping[str, History]:
                 statement=f"UPDATE item SET n = n + 1, note = md5(note) FROM generate_series(0, 9) k WHERE {pick}",
             ),
         ),
+        "one_channel": _in_one_channel(few),
         "insert": _of(
             f"insertions only, ten a transaction, {few:,} transactions",
             few * 10,
@@ -126,6 +134,36 @@ def _of(name: str, changes: int, rows: int, text: str, *, native: str = "") -> H
         _run(server, database, text)
 
     return History(name=name, changes=changes, prepare=prepare, write=write, native=native)
+
+
+def _in_one_channel(transactions: int) -> History:
+    """As `uniform`, but all keys lie in the first quarter of the buckets: in one channel of two, or of four."""
+    few = transactions * 10
+
+    def prepare(server: PostgresServer, database: str) -> None:
+        ids = np.arange(1, few * 5 + 1)
+        found = ids[buckets("public.item", pa.array(ids).cast(pa.string())) * 4 < BUCKET_COUNT][:few]
+        _run(server, database, _ITEMS, _PICKED)
+        with psycopg.connect(server.dsn(database), autocommit=True) as connection:
+            with connection.cursor().copy("COPY picked FROM STDIN") as copy:
+                for place, one in enumerate(np.random.default_rng(1).permutation(found).tolist()):
+                    copy.write_row((place, one))
+            connection.execute("INSERT INTO item SELECT id, 0, md5(id::text) FROM picked ORDER BY id")
+            connection.execute("ANALYZE")
+
+    def write(server: PostgresServer, database: str) -> None:
+        statement = (
+            "UPDATE item SET n = n + 1, note = md5(note) FROM picked"
+            " WHERE item.id = picked.id AND place BETWEEN (number - 1) * 10 AND number * 10 - 1"
+        )
+        _run(server, database, _LOOP.format(transactions=transactions, statement=statement))
+
+    return History(
+        name=f"updates of distinct keys of one channel, ten a transaction, {transactions:,} transactions",
+        changes=few,
+        prepare=prepare,
+        write=write,
+    )
 
 
 def _run(server: PostgresServer, database: str, *statements: str) -> None:

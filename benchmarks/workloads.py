@@ -1,7 +1,8 @@
 """`python -m benchmarks workloads`: histories of other shapes than TPC-B, each on servers of its own.
 
-For each: PostgreSQL's own replication, ours from the log and including capture, with two channels; what every kind of
-process took of memory; and for `uniform` the same target five milliseconds away, with one channel.
+For each: PostgreSQL's own replication, ours from the log (under both consistencies) and including capture, with two
+channels; what every kind of process took of memory; and for `uniform` the same target five milliseconds away, with one
+channel.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from airflow_parallel_apply.pipeline.config import Consistency
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from benchmarks.delay import far_away
 from benchmarks.histories import History, histories
@@ -87,6 +89,7 @@ def print_workload(console: Console, found: Workload) -> None:
 def _measure(world: World, spark: SparkAccess, say: Callable[[str], None], *, is_far_too: bool) -> Workload:
     native = Kind(name=NATIVE)
     from_log = Kind(name=f"ours from the log, {CHANNELS} channels")
+    in_epochs = Kind(name=f"{from_log.name}, consistency epoch")
     with_capture = Kind(name=f"ours including capture, {CHANNELS} channels")
     near, far = Kind(name=_NEAR), Kind(name=_FAR)
     peak = PeakMemory()
@@ -99,12 +102,16 @@ def _measure(world: World, spark: SparkAccess, say: Callable[[str], None], *, is
         with peak.watching():
             turn.measure(from_log, partial(measure_from_log, world, channels=CHANNELS, spark=spark))
             turn.measure(
+                in_epochs,
+                partial(measure_from_log, world, channels=CHANNELS, spark=spark, consistency=Consistency.EPOCH),
+            )
+            turn.measure(
                 with_capture, partial(measure_with_capture, world, fresh=fresh, channels=CHANNELS, spark=spark)
             )
         if is_far_too:
             turn.measure(near, partial(measure_from_log, world, channels=1, spark=spark))
             turn.measure(far, partial(_measure_far, world, spark=spark))
-    kinds = (native, from_log, with_capture, *((near, far) if is_far_too else ()))
+    kinds = (native, from_log, in_epochs, with_capture, *((near, far) if is_far_too else ()))
     return Workload(history=world.history, kinds=kinds, peak=peak.bytes_by_kind)
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from airflow_parallel_apply.pipeline.admin.channel_status import ChannelState
 from airflow_parallel_apply.pipeline.admin.status import PipelineStatus
 from airflow_parallel_apply.pipeline.model.finding import Severity, Side
+from airflow_parallel_apply.pipeline.partition.skew import cost_of_skew
 
 _STYLES = {
     ChannelState.APPLYING: "green",
@@ -74,6 +75,9 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
         notes.append(f"the oldest transaction that is not in every channel was committed {_age(age)} ago")
     if status.torn_from is not None and not any(warning.side is Side.TARGET for warning in status.warnings):
         notes.append(f"transactions {status.torn_from} to {status.torn_to} are in some channels and not yet in others")
+    cost = cost_of_skew([channel.lag_rows for channel in status.channels])
+    if cost is not None and status.commit is None:
+        notes.append(f"of what waits, {cost}")
     if status.commit is not None:
         notes.append(f"consistency {status.consistency}: {status.commit}")
     for found in status.conflicts:

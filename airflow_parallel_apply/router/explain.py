@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Epoch
 from airflow_parallel_apply.pipeline.partition.open import routing_findings
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.partition.skew import cost_of_skew, skew_of
 from airflow_parallel_apply.pipeline.plan.planner import critical_reasons, plan_epochs
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 
@@ -47,8 +48,7 @@ class Explanation:
     @property
     def skew(self) -> float:
         """The fullest channel's rows over the mean; 1.0 is even."""
-        whole = sum(self.rows)
-        return max(self.rows) * self.channels / whole if whole else 1.0
+        return skew_of(self.rows)
 
     def to_json(self) -> dict[str, Any]:
         """Every epoch, and the sums."""
@@ -101,6 +101,9 @@ def explain(log_url: str, *, routing: Routing, limits: EpochLimits, after_seqno:
 def show(explanation: Explanation, console: Console) -> None:
     """For a terminal."""
     console.print(_channels(explanation))
+    cost = cost_of_skew(explanation.rows)
+    if cost is not None:
+        console.print(cost, highlight=False)
     console.print(_epochs(explanation))
     for refusal in explanation.refused:
         console.print(Text(f"a pipeline with this routing would be refused: {refusal}", style="bold red"))

@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.apply.committer import group
 from airflow_parallel_apply.pipeline.config import Consistency
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
-from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
+from airflow_parallel_apply.pipeline.coordinate.grouping import MAX_GROUPS_AHEAD, GroupLimits
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, STOP_SEQUENCE, OrderedWork
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, TargetError
@@ -131,14 +131,14 @@ def test_few_rows_are_staged_by_one_task_for_all_channels(make: Make, log_url: s
     assert serial(generation)[0].awaited == (heads[0].value["channel"],)
 
 
-def test_groups_grow_with_what_is_staged_ahead(make: Make, log_url: str) -> None:
-    """The first is limited; each further one holds as much as all before it."""
-    append(log_url, 0, [[Change("I", key, "x" * 2**20)] for key in range(120)])
+def test_groups_grow_with_what_is_staged_ahead_up_to_half_of_what_is_left(make: Make, log_url: str) -> None:
+    """The first is limited; each further one holds as much as all before it, while there is as much behind it."""
+    append(log_url, 0, [[Change("I", key, "x" * 2**18)] for key in range(400)])
     generation = make_groups(make, limits=FeedLimits(epochs=200, groups=GroupLimits()))
     sizes = [ordered.work.last_seqno - ordered.work.first_seqno + 1 for ordered in serial(generation)]
-    assert sizes[0] <= 20
-    assert sizes == sorted(sizes)
-    assert len(sizes) <= 5
+    assert len(sizes) == MAX_GROUPS_AHEAD
+    assert sizes[0] == sizes[1] < sizes[2]
+    assert sizes[3] <= (400 - sum(sizes[:3])) / 2
 
 
 def test_the_stop_is_last_and_awaits_nobody(make: Make, log_url: str) -> None:

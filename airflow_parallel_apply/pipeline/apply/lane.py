@@ -11,9 +11,10 @@ claimant deletes them). So a lane may be killed at any line.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from airflow_parallel_apply.pipeline.apply.barriers import Barriers
@@ -23,7 +24,7 @@ from airflow_parallel_apply.pipeline.apply.committer.open import open_committers
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled
-from airflow_parallel_apply.pipeline.coordinate.state import Phase, StopReason
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, StopReason
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError, RetryableError
 from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
@@ -79,7 +80,7 @@ class Lane:
                     self._capture()
                 if state.merging is not None:
                     self._context.retrying(self._context.coordinator.merge_points.gather)
-                task = self._context.retrying(self._claim)
+                task = self._context.retrying(partial(self._claim, self._first_queues(state)))
                 if task is not None:
                     self._pause, self._idle_count = _FIRST_PAUSE, 0
                     self._serve(task)
@@ -105,12 +106,19 @@ class Lane:
 
     # --- claiming ---
 
-    def _claim(self) -> Task | None:
+    def _first_queues(self, state: CoordinatorState) -> list[str]:
+        """Those that the lane looks into before all others: its own channel's, or, where commits wait for groups in
+        their order, those with the first groups.
+        """
+        names = self._context.names
+        turns = [names.channel(channel) for channel in state.channels_in_turn] if state.in_groups else []
+        return [names.serial, *(turns or self._own_first[:1])]
+
+    def _claim(self, first: Sequence[str]) -> Task | None:
         with self._context.report.time("idle"):
-            first = [self._context.names.serial], self._own_first[:1]
-            for queues in first:
+            for queue in first:
                 task = self._context.queue.try_claim(
-                    queues, claimant=self._context.claimant, lease=self._context.config.lease
+                    [queue], claimant=self._context.claimant, lease=self._context.config.lease
                 )
                 if task is not None:
                     return task

@@ -1,7 +1,8 @@
 """Epoch consistency in feeding: consecutive parallel epochs as groups, whose rows become visible together.
 
 Groups double while there is a backlog, and a feed never waits to fill one: a small one first, then as much as is staged
-and not committed. Reads nothing; the feeder knows epochs and positions.
+and not committed, but at most half of what is left, since nothing is staged beside the last commit, which one session
+does alone. Reads nothing; the feeder knows epochs and positions.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Group:
     @property
     def bytes_(self) -> int:
         """The bytes of all channels."""
-        return sum(sum(epoch.bytes_) for epoch in self.epochs)
+        return _bytes_of(self.epochs)
 
     def stages(self, channels: int, *, rows_at_once: int | None, turn: int) -> list[ChannelWork]:
         """Return what is to be staged: all rows at once, in the queue of the channel whose turn it is, or the rows of
@@ -118,8 +119,7 @@ def with_groups(
             state = state.fed(epoch=epoch.number, seqno=epoch.last_seqno)
             continue
         is_uneven = not all_equal(positions) and left[0].first_seqno <= high
-        ahead = sum(size for _, size in state.groups_ahead)
-        limit = min(max(_FIRST_GROUP_BYTES, ahead), limits.bytes_)
+        limit = min(max(_FIRST_GROUP_BYTES, min(state.bytes_ahead, _bytes_of(left) // 2)), limits.bytes_)
         group = Group(tuple(_front(left, limit, high if is_uneven else None)), is_uneven)
         del left[: len(group.epochs)]
         stages = group.stages(state.channels, rows_at_once=limits.rows_at_once, turn=state.group_count)
@@ -143,6 +143,10 @@ def stop_task(names: Names, epoch: int, seqno: int) -> Insert:
         task_id=names.task_id("stop"),
         skip_colliding=True,
     )
+
+
+def _bytes_of(epochs: Sequence[Epoch]) -> int:
+    return sum(sum(epoch.bytes_) for epoch in epochs)
 
 
 def _front(epochs: Sequence[Epoch], limit_bytes: int, through_seqno: int | None) -> Iterator[Epoch]:

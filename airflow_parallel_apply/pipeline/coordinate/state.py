@@ -107,6 +107,17 @@ class CoordinatorState:
             raise FatalError(f"a coordinator cannot go from {self.phase} to {phase}", op="coordinate")
         return replace(self, phase=phase)
 
+    @property
+    def bytes_ahead(self) -> int:
+        """Bytes of the groups that were fed and are not known to be committed."""
+        return sum(size for _, size in self.groups_ahead)
+
+    @property
+    def channels_in_turn(self) -> tuple[int, ...]:
+        """The channels whose queues have the groups ahead, in the groups' order."""
+        turns = range(self.group_count - len(self.groups_ahead), self.group_count)
+        return tuple(dict.fromkeys(turn % self.channels for turn in turns))
+
     def restarted(self, *, epoch: int, seqno: int) -> CoordinatorState:
         """After the target has lost commits: what is above `seqno`, with which `epoch` ends, is to be fed. A conflict
         there comes again; a stop that was asked for stays asked for; a failure stays one, and nothing is fed.

@@ -1,6 +1,7 @@
 """The coordinator's state machine: every pair of phases, and what each step does to the value."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -98,3 +99,11 @@ def test_only_what_starts_above_the_failure_is_held_up() -> None:
     failed = state().fail(UnitFailure(seqno=50, channel=1, message="a"))
     assert [failed.fails_below(seqno) for seqno in (49, 50, 51)] == [False, False, True]
     assert not state().fails_below(99)
+
+
+def test_the_groups_ahead_lie_in_the_channels_queues_in_turn() -> None:
+    assert state().channels_in_turn == ()
+    ahead = replace(state(), groups_ahead=((10, 5), (20, 6)), group_count=4)
+    assert (ahead.channels_in_turn, ahead.bytes_ahead) == ((2, 0), 11)
+    more = replace(ahead, groups_ahead=((10, 5), (20, 6), (30, 1), (40, 1)), group_count=6)
+    assert more.channels_in_turn == (2, 0, 1)
