@@ -8,7 +8,7 @@
                                                                         a last attempt)
 
 The deadline is set by the first refusal and travels with the trigger. It begins anew with each generation of the
-pipeline: runs that queue for a long time do not fail while the queue moves.
+pipeline: runs that queue for a long time do not fail while others take their turns.
 """
 
 from __future__ import annotations

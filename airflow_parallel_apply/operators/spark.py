@@ -114,8 +114,8 @@ class _LaneHere:
 
 
 def begin(spark: SparkEndpoint) -> None:
-    """Refuse a host without Java before anything moves, and start the embedded server beside the run's first steps.
-    Applications on a cluster have their driver here, so they need Java as well.
+    """Refuse a host without Java first, and start the embedded server beside the run's first steps. Applications on a
+    cluster have their driver here, so they need Java as well.
 
     The server is detached: it goes on when this process ends, and ends by itself when no lane comes.
     """

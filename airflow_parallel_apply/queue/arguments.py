@@ -68,7 +68,7 @@ def check_modify(
             raise ValueError(f"an error text has at most {MAX_ERR_BYTES} bytes of UTF-8 and no NUL")
     for one in change:
         if one.sequence is not None and one.queue is None:
-            raise ValueError(f"change of {one.ref.task_id}: a sequence is given only with a move to another queue")
+            raise ValueError(f"change of {one.ref.task_id}: a sequence is given only with a transfer to another queue")
 
 
 def check_names(queues: Iterable[str]) -> None:

@@ -83,9 +83,9 @@ class Insert:
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """New content for a task at a version; the sequence is immutable unless the task moves to another queue.
+    """New content for a task at a version; the sequence is immutable unless the task is transferred to another queue.
 
-    A move takes the `sequence` given here; without one the task is spread in its new queue.
+    A transfer takes the `sequence` given here; without one the task is spread in its new queue.
 
     `at` None or past frees the task; `at` in the future makes (or keeps) the modifier its claimant until then,
     unless `claimed` is False: then it is delayed, held by nobody.
@@ -131,7 +131,7 @@ class FailureReason(StrEnum):
     COLLIDING = "colliding id"
     TAKEN = "sequence taken"
     MIXED = "strict and spread tasks in one queue"
-    IMMUTABLE = "sequence changed without a move"
+    IMMUTABLE = "sequence changed without a transfer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Preconditions of a modify: every entry is held against what the backend says of its task and its place.
 
-All backends share these rules: which entries fail and why, which move, whose waiters are woken. Tasks are looked up by
-the numbers of their ids, which Python hashes and compares many times faster than the ids themselves.
+All backends share these rules: which entries fail and why, which are transfers, whose waiters are woken. Tasks are
+looked up by the numbers of their ids, which Python hashes and compares many times faster than the ids themselves.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Locked(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """Tasks that enter one queue and meet the same conditions there: one insert, one change (`move`) that takes its
+    """Tasks that enter one queue and meet the same conditions there: one insert, one change (`transfer`) that takes its
     task from another queue, or all spread inserts without an id of their own. The latter have drawn ids, which no other
     task has, so only the queue's kind matters to them.
     """
@@ -89,7 +89,7 @@ class Arrival:
     task_ids: Sequence[TaskId]
     queue: str
     sequence: int | None
-    move: bool
+    transfer: bool
     skip_colliding: bool = False
 
 
@@ -116,21 +116,21 @@ class Arrivals:
         return [(task_id, entry) for task_id, entry in modify.insert if task_id.int not in self.skipped]
 
 
-def moves(entry: Change, locked: Mapping[int, Locked]) -> bool:
+def transfers(entry: Change, locked: Mapping[int, Locked]) -> bool:
     """True if a change takes its task to another queue."""
     found = locked.get(entry.ref.task_id.int)
     return found is not None and entry.queue is not None and entry.queue != found.queue
 
 
 def arrivals_of(modify: Modify, locked: Mapping[int, Locked]) -> list[Arrival]:
-    """The inserts, then the moves."""
+    """The inserts, then the transfers."""
     arrivals: list[Arrival] = []
     alike: dict[str, list[TaskId]] = {}
     for task_id, entry in modify.insert:
         if entry.task_id is None and entry.sequence is None:
             if entry.queue not in alike:
                 alike[entry.queue] = []
-                arrivals.append(Arrival(task_ids=alike[entry.queue], queue=entry.queue, sequence=None, move=False))
+                arrivals.append(Arrival(task_ids=alike[entry.queue], queue=entry.queue, sequence=None, transfer=False))
             alike[entry.queue].append(task_id)
         else:
             arrivals.append(
@@ -138,14 +138,14 @@ def arrivals_of(modify: Modify, locked: Mapping[int, Locked]) -> list[Arrival]:
                     task_ids=(task_id,),
                     queue=entry.queue,
                     sequence=entry.sequence,
-                    move=False,
+                    transfer=False,
                     skip_colliding=entry.skip_colliding,
                 )
             )
     return arrivals + [
-        Arrival(task_ids=(entry.ref.task_id,), queue=entry.queue, sequence=entry.sequence, move=True)
+        Arrival(task_ids=(entry.ref.task_id,), queue=entry.queue, sequence=entry.sequence, transfer=True)
         for entry in modify.change
-        if entry.queue is not None and moves(entry, locked)
+        if entry.queue is not None and transfers(entry, locked)
     ]
 
 
@@ -180,7 +180,7 @@ def judge_arrivals(arrivals: Sequence[Arrival], obstacles: Sequence[Obstacle]) -
     places: set[tuple[str, int]] = set()
     strict: dict[str, bool] = {}
     for arrival, obstacle in zip(arrivals, obstacles, strict=True):
-        exists = obstacle.version is not None and not arrival.move
+        exists = obstacle.version is not None and not arrival.transfer
         if exists and arrival.skip_colliding:
             verdict.skipped.update(task_id.int for task_id in arrival.task_ids)
             continue
@@ -230,7 +230,7 @@ def to_announce(
         before = locked[entry.ref.task_id.int]
         at = now + entry.at if isinstance(entry.at, timedelta) else entry.at
         put_off = at is not None and at > now and at >= before.at
-        if not put_off or moves(entry, locked):
+        if not put_off or transfers(entry, locked):
             queues |= {before.queue, entry.queue or before.queue}
     return queues
 
@@ -276,6 +276,6 @@ def _misplaced(entry: Change, locked: Mapping[int, Locked], refused_arrivals: Ma
     if task_id.int in refused_arrivals:
         return refused_arrivals[task_id.int]
     found = locked[task_id.int]
-    if entry.sequence is not None and entry.sequence != found.sequence and not moves(entry, locked):
+    if entry.sequence is not None and entry.sequence != found.sequence and not transfers(entry, locked):
         return Failure(task_id=task_id, reason=FailureReason.IMMUTABLE, version=found.version)
     return None

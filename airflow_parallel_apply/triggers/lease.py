@@ -25,8 +25,8 @@ _LOOK_AGAIN: Final = timedelta(minutes=1)
 class LeaseTrigger(BaseTrigger):
     """Poll the ledger until the lease is free and what goes first is applied, or until the deadline.
 
-    Its event says `free` (or that it is time to look again), `moved` (deadline reached, but other runs came and went),
-    `busy` (deadline reached, with the owner) or `error` (it cannot be read), and the deadline.
+    Its event says `free` (or that it is time to look again), `others_ran` (deadline reached, but other runs came and
+    went), `busy` (deadline reached, with the owner) or `error` (it cannot be read), and the deadline.
     Path and arguments are wire format: deferred tasks of older releases name them.
 
     :param pipeline: whose lease
@@ -100,9 +100,9 @@ class LeaseTrigger(BaseTrigger):
                 yield self._event("error", message=str(trouble))
                 return
             if late and view is not None:
-                moved = self.generation is not None and view.generation != self.generation
+                others_ran = self.generation is not None and view.generation != self.generation
                 owner = view.owner or view.lapsed_owner
-                yield self._event("moved") if moved else self._event("busy", owner=owner)
+                yield self._event("others_ran") if others_ran else self._event("busy", owner=owner)
                 return
 
     def _view(self) -> LeaseView:

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from tests.hunt.events import EVENTS
 from tests.hunt.migrations import RECIPES, ROWS, Recipe
-from tests.hunt.moves import MOVES
 from tests.hunt.runs import RUNS, killed_first_run, meanwhile
 from tests.hunt.servers import SERVERS
 from tests.hunt.step import Step, Trial
 from tests.hunt.tables import KINDS, Table
 from tests.hunt.values import TYPES
+from tests.hunt.whole_tables import WHOLE_TABLES
 from tests.support.ddl_messages import ddl
 
-_ROOMS: Final = (RECIPES, MOVES, EVENTS, SERVERS, RUNS)
+_ROOMS: Final = (RECIPES, WHOLE_TABLES, EVENTS, SERVERS, RUNS)
 _WEIGHTS: Final = (4, 3, 2, 2, 3)
 _FIRST: Final = ("meanwhile", "first run killed")
 _MEANWHILE: Final = 0.2
@@ -80,7 +80,7 @@ def _first(dice: random.Random, tables: list[Table], parameters: dict[str, Any],
     if kind == "first run killed":
         return [*killed_first_run(dice), Step(do="run")]
     if kind == "meanwhile":
-        room = dice.choices((RECIPES, MOVES), (2, 1))[0]
+        room = dice.choices((RECIPES, WHOLE_TABLES), (2, 1))[0]
         return [*meanwhile(dice, _made(dice, dice.choice(sorted(room)), tables, parameters), tables, first=True),
                 Step(do="run")]  # fmt: skip
     return [Step(do="run")]
@@ -107,8 +107,8 @@ def _made(dice: random.Random, kind: str, tables: list[Table], parameters: dict[
         recipe = RECIPES[kind](dice, table)
         recipe.names = [name for name in recipe.names if name] and [*recipe.names, table.name]
         return _performed(dice, kind, recipe, [table], parameters)
-    if kind in MOVES:
-        return _performed(dice, kind, MOVES[kind](dice, tables), tables, parameters)
+    if kind in WHOLE_TABLES:
+        return _performed(dice, kind, WHOLE_TABLES[kind](dice, tables), tables, parameters)
     return next(room[kind] for room in (EVENTS, SERVERS, RUNS) if kind in room)(dice, tables)
 
 

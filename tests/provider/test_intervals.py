@@ -285,4 +285,4 @@ class TestTriggers:
         pipeline.owner = "another run"
         assert event(lease(deadline=PAST))["status"] == "busy"
         pipeline.generation = 8
-        assert event(lease(deadline=PAST))["status"] == "moved"
+        assert event(lease(deadline=PAST))["status"] == "others_ran"

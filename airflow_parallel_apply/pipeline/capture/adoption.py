@@ -43,4 +43,4 @@ def release_source(endpoint: Endpoint, config: PipelineConfig) -> Adoption:
         note(writer, adopted.look)
         writer.release(*adopted.released)
         writer.commit(writer.state().captured_offset)
-        return adopting.move(adopted)
+        return adopting.let_go(adopted)

@@ -1,6 +1,6 @@
 """Turns planned epochs into tasks, opens and closes serialization points, stops: each step one atomic modify.
 
-Any lane, `open` or a stop may call any of it at any moment. Of several callers that move the same state one wins;
+Any lane, `open` or a stop may call any of it at any moment. Of several callers that change the same state one wins;
 the others are told by `DependencyError`, read again and find it done. A crash between two calls leaves a state that
 the next caller carries on from.
 """
@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.coordinate.groups import Groups
 from airflow_parallel_apply.pipeline.coordinate.merge_points import MergePoints
 from airflow_parallel_apply.pipeline.coordinate.recovery import Recovery, Replan
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, UnitFailure
-from airflow_parallel_apply.pipeline.coordinate.state_task import MAX_RACES, StateTask, moves_too_fast, refuses_others
+from airflow_parallel_apply.pipeline.coordinate.state_task import MAX_RACES, StateTask, contended, refuses_others
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind, Names, SerialWork, is_ordered
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
@@ -85,11 +85,11 @@ class Coordinator:
 
     def feed(self) -> CoordinatorState:
         """Put planned epochs into the channels' queues, up to the limits, and stop markers behind the last one."""
-        return self._state_task.move(self._feeder.fed)
+        return self._state_task.update(self._feeder.fed)
 
     def settle(self, until_seqno: int) -> CoordinatorState:
         """The run's bound is in the log: `until_seqno` is its last seqno."""
-        return self._state_task.move(lambda state: (replace(state, until_seqno=until_seqno), []))
+        return self._state_task.update(lambda state: (replace(state, until_seqno=until_seqno), []))
 
     def request_stop(self) -> CoordinatorState:
         """Put a stop marker behind what is fed, in every channel at the same seqno; no-op when one is there."""
@@ -97,7 +97,7 @@ class Coordinator:
         def stop(state: CoordinatorState) -> tuple[CoordinatorState, list[Insert]]:
             return (state, []) if state.phase is not Phase.RUNNING else self._feeder.stopped(state)
 
-        return self._state_task.move(stop)
+        return self._state_task.update(stop)
 
     def acknowledge(self, marker: Task, channel: int) -> CoordinatorState:
         """A channel stands at its stop marker. `OwnershipLost` where all have acknowledged, and not all are there: the
@@ -111,7 +111,7 @@ class Coordinator:
                 raise OwnershipLost(f"the target has lost commits: not all channels are at seqno {seqno}")
             return after, []
 
-        return self._state_task.move(step, delete=[marker.ref])
+        return self._state_task.update(step, delete=[marker.ref])
 
     def recover(self) -> bool:
         """Start over from positions and plan where the queue's tasks do not fit them: the target has lost commits that
@@ -127,7 +127,7 @@ class Coordinator:
         parked = Change(
             ref=task.ref, value=task.value, at=PARKED, claimed=False, attempt=task.attempt + 1, err=failure.message
         )
-        return self._state_task.move(lambda state: (state.fail(failure), []), change=[parked])
+        return self._state_task.update(lambda state: (state.fail(failure), []), change=[parked])
 
     def park(self, task: Task) -> None:
         """Put back a head that starts above the failure: nobody may take it in this generation."""
@@ -161,7 +161,7 @@ class Coordinator:
                     raise
                 continue
             return held
-        raise moves_too_fast()
+        raise contended()
 
     def arrive(self, marker: Task) -> None:
         """A channel is drained up to its barrier; the last one to arrive opens the serialization point."""
@@ -201,7 +201,7 @@ class Coordinator:
                     raise
                 continue
             return
-        raise Unavailable("the barrier moves faster than this lane can follow", op="arrive")
+        raise Unavailable("the barrier changes faster than this lane can follow", op="arrive")
 
     def finish_serial(self, task: Task) -> None:
         """Close a serialization point: the barrier and its markers go, and the channels go on."""

@@ -1,5 +1,5 @@
 """Feeding: planned epochs become tasks of the channels, with the stop markers behind them. Reads only; the coordinator
-writes the tasks, if nobody has moved the state meanwhile.
+writes the tasks, if nobody has changed the state meanwhile.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Groups:
                     raise
                 continue
             return
-        raise Unavailable("the group moves faster than this lane can follow", op="arrive")
+        raise Unavailable("the group changes faster than this lane can follow", op="arrive")
 
     def finish(self, task: Task) -> None:
         """A commit or a serial epoch, held by the caller, is done: it goes, with its markers in the channels."""
@@ -108,7 +108,7 @@ class Groups:
                 raise OwnershipLost(f"the target has lost commits: not all channels are at seqno {seqno}")
             return state.drained(), []
 
-        self._state_task.move(step, delete=[task.ref])
+        self._state_task.update(step, delete=[task.ref])
 
 
 def _is_awaited(ordered: OrderedWork, work: ChannelWork) -> bool:

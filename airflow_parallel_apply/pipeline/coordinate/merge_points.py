@@ -20,9 +20,9 @@ from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, M
 from airflow_parallel_apply.pipeline.coordinate.state_task import (
     MAX_RACES,
     StateTask,
-    moved,
-    moves_too_fast,
+    contended,
     refuses_others,
+    updated,
 )
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names, merge_task
 from airflow_parallel_apply.pipeline.errors import Conflict, OwnershipLost
@@ -75,7 +75,7 @@ class MergePoints:
             )
             return state.merge(point, is_dense=is_dense), []
 
-        self._state_task.move(step, change=[_parked(head)])
+        self._state_task.update(step, change=[_parked(head)])
 
     def join(self, head: Task) -> None:
         """Park a channel's head until the merge point is closed; give it back where it is closed already."""
@@ -91,7 +91,7 @@ class MergePoints:
                     raise
                 continue
             return
-        raise moves_too_fast()
+        raise contended()
 
     def gather(self) -> None:
         """Hand the merge point out if no channel is under way any more; else nothing: whoever is under way will try."""
@@ -132,7 +132,7 @@ class MergePoints:
                 self._queue.modify(
                     claimant=self._claimant,
                     delete=[task.ref],
-                    change=[moved(kept, after), *(_freed(head) for head in freed)],
+                    change=[updated(kept, after), *(_freed(head) for head in freed)],
                     depend=others,
                 )
             except DependencyError as error:
@@ -140,7 +140,7 @@ class MergePoints:
                     raise
                 continue
             return
-        raise moves_too_fast()
+        raise contended()
 
     def _until(self, after_seqno: int, fed_epoch: int, count: int) -> int:
         """The last seqno of as many epochs behind `after_seqno`, at least one: fed ones, before the next barrier."""

@@ -18,7 +18,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.coordinate.groups import misfit_of_groups
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
-from airflow_parallel_apply.pipeline.coordinate.state_task import MAX_RACES, StateTask, moved, moves_too_fast
+from airflow_parallel_apply.pipeline.coordinate.state_task import MAX_RACES, StateTask, contended, updated
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind, Names, SerialWork, is_merge
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.model.epoch import Epoch
@@ -76,13 +76,13 @@ class Recovery:
             after = state.restarted(epoch=self._session.ledger.last_epoch_at(low), seqno=low)
             free = [task.ref for queue in tasks.values() for task in queue if task.task_id not in held]
             try:
-                self._queue.modify(claimant=self._claimant, change=[moved(kept, after)], delete=free)
+                self._queue.modify(claimant=self._claimant, change=[updated(kept, after)], delete=free)
             except DependencyError as error:
                 held |= {failure.task_id for failure in error.deletes if failure.reason is FailureReason.CLAIMED}
                 continue
             _logger.warning("the target has lost commits, beginning again at its seqno %d: %s", low, reason)
             return True
-        raise moves_too_fast()
+        raise contended()
 
     def _tasks(self, state: CoordinatorState) -> dict[str, list[Task]]:
         """By queue: the channels', in their order, then `serial` and `barrier`."""
@@ -128,7 +128,7 @@ class Recovery:
         try:
             self._queue.modify(claimant=self._claimant, delete=stale, depend=[kept.ref])
         except DependencyError:
-            # Its holder meets the same, or the state was moved and says something else now.
+            # Its holder meets the same, or the state was changed and says something else now.
             return False
         return True
 

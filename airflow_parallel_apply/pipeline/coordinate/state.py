@@ -1,4 +1,4 @@
-"""The coordinator's state: a value in the queue, moved by whoever finishes last, never a process.
+"""The coordinator's state: a value in the queue, changed by whoever finishes last, never a process.
 
 ::
 
@@ -101,7 +101,7 @@ class CoordinatorState:
         """True if channels commit together. One alone commits whole transactions in order by itself."""
         return self.consistency is Consistency.EPOCH and self.channels > 1
 
-    def move(self, phase: Phase) -> CoordinatorState:
+    def enter(self, phase: Phase) -> CoordinatorState:
         """The one way from phase to phase; raises on any that the diagram does not show."""
         if phase not in TRANSITIONS[self.phase]:
             raise FatalError(f"a coordinator cannot go from {self.phase} to {phase}", op="coordinate")
@@ -123,7 +123,7 @@ class CoordinatorState:
         there comes again; a stop that was asked for stays asked for; a failure stays one, and nothing is fed.
         """
         return replace(
-            self.move(Phase.RUNNING) if self.phase is Phase.STOPPING else self,
+            self.enter(Phase.RUNNING) if self.phase is Phase.STOPPING else self,
             fed_epoch=epoch,
             fed_seqno=seqno,
             stop_seqno=None,
@@ -140,14 +140,14 @@ class CoordinatorState:
 
     def stopping(self, reason: StopReason) -> CoordinatorState:
         """With stop markers behind everything that is fed."""
-        return replace(self.move(Phase.STOPPING), stop_seqno=self.fed_seqno, stop_reason=reason)
+        return replace(self.enter(Phase.STOPPING), stop_seqno=self.fed_seqno, stop_reason=reason)
 
     def acknowledge(self, channel: int) -> CoordinatorState:
         """A channel has met its stop marker; the last one drains the generation."""
         acknowledged = tuple(sorted({*self.acknowledged, channel}))
         state = replace(self, acknowledged=acknowledged)
         if len(acknowledged) == self.channels and self.phase is Phase.STOPPING:
-            return state.move(Phase.DRAINED)
+            return state.enter(Phase.DRAINED)
         return state
 
     def drained(self) -> CoordinatorState:
@@ -159,7 +159,7 @@ class CoordinatorState:
 
     def fail(self, failure: UnitFailure) -> CoordinatorState:
         """Keep the failure with the least seqno; it is judged once."""
-        state = self if self.phase is Phase.FAILED else self.move(Phase.FAILED)
+        state = self if self.phase is Phase.FAILED else self.enter(Phase.FAILED)
         if self.failure is None or failure.seqno < self.failure.seqno:
             return replace(state, failure=failure)
         return state

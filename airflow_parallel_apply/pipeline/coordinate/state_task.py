@@ -1,4 +1,4 @@
-"""The task that keeps the coordinator's state: parked, read, and moved by its version."""
+"""The task that keeps the coordinator's state: parked, read, and written by its version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_parallel_apply.queue.model import Change, DependencyError, Insert, 
 from airflow_parallel_apply.queue.protocol import Queue
 
 MAX_RACES: Final = 200
-"""How often a state may be found moved by others before something must be wrong."""
+"""How often a state may be found changed by others before something must be wrong."""
 
 Step = Callable[[CoordinatorState], tuple[CoordinatorState, list[Insert]]]
 
@@ -44,7 +44,7 @@ class StateTask:
             )
         return found[0], CoordinatorState.from_json(found[0].value)
 
-    def move(self, step: Step, *, change: Sequence[Change] = (), delete: Sequence[TaskRef] = ()) -> CoordinatorState:
+    def update(self, step: Step, *, change: Sequence[Change] = (), delete: Sequence[TaskRef] = ()) -> CoordinatorState:
         """Read, compute, write if nobody was faster; a refusal of the caller's own tasks is the caller's."""
         for _ in range(MAX_RACES):
             task, before = self.read()
@@ -53,20 +53,20 @@ class StateTask:
                 return after
             try:
                 self._queue.modify(
-                    claimant=self._claimant, insert=insert, change=[moved(task, after), *change], delete=delete
+                    claimant=self._claimant, insert=insert, change=[updated(task, after), *change], delete=delete
                 )
             except DependencyError as error:
                 if refuses_others(error, task):
                     raise
                 continue
             return after
-        raise moves_too_fast()
+        raise contended()
 
     def _find(self) -> tuple[Task, ...]:
         return self._queue.tasks(self._names.coordinator, ids=[self._names.coordinator_id])
 
 
-def moved(task: Task, after: CoordinatorState) -> Change:
+def updated(task: Task, after: CoordinatorState) -> Change:
     """The change that writes a state into its task, still parked."""
     return Change(ref=task.ref, value=after.to_json(), at=PARKED, claimed=False)
 
@@ -77,6 +77,6 @@ def refuses_others(error: DependencyError, task: Task) -> bool:
     return any(failure.task_id != task.task_id for failure in refused)
 
 
-def moves_too_fast() -> Unavailable:
+def contended() -> Unavailable:
     """The error after `MAX_RACES`."""
-    return Unavailable("the coordinator's state moves faster than this caller can follow", op="coordinate")
+    return Unavailable("the coordinator's state changes faster than this caller can follow", op="coordinate")

@@ -104,7 +104,7 @@ class Renaming:
     the target of it, which matters where names only changed hands.
     """
 
-    moves: tuple[tuple[tuple[str, str], tuple[str, str]], ...]
+    pairs: tuple[tuple[tuple[str, str], tuple[str, str]], ...]
     is_certain: bool
 
 
@@ -182,7 +182,7 @@ class Relation:
             "replica_identity": self.replica_identity,
             "canonical": self.canonical,
             "oid": self.oid,
-            "renaming": (self.renaming.moves, self.renaming.is_certain) if self.renaming is not None else None,
+            "renaming": (self.renaming.pairs, self.renaming.is_certain) if self.renaming is not None else None,
             "columns": [
                 [
                     column.name,
@@ -274,5 +274,5 @@ def latest_names(relations: Sequence[Relation]) -> frozenset[tuple[str, str]]:
 def _renaming_from_json(value: Any) -> Renaming | None:
     if value is None:
         return None
-    moves, is_certain = value
-    return Renaming(moves=tuple((tuple(old), tuple(new)) for old, new in moves), is_certain=is_certain)
+    pairs, is_certain = value
+    return Renaming(pairs=tuple((tuple(old), tuple(new)) for old, new in pairs), is_certain=is_certain)

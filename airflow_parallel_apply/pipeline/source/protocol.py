@@ -231,9 +231,9 @@ class Source(Protocol):
         """Read the next changes behind what the log has: about `max_changes`, at least one, whole transactions in
         commit order, numbered from the log's next seqno on. `Reached` behind each about `step_changes`, and at last.
 
-        Moves nothing: whatever was not released is given again. It begins with what the log says of its end, and raises
-        `SourceError`, before anything is given, where that is not what the source has there. Memory is bounded, however
-        large a transaction is. Closing it early ends it.
+        Lets go of nothing: whatever was not released is given again. It begins with what the log says of its end, and
+        raises `SourceError`, before anything is given, where that is not what the source has there. Memory is bounded,
+        however large a transaction is. Closing it early ends it.
         """
         ...
 
@@ -313,10 +313,10 @@ class Adopting(Protocol):
         ...
 
     def release(self, log: LogState) -> Adopted:
-        """Prove that the log has everything, before this server is replaced. Moves nothing."""
+        """Prove that the log has everything, before this server is replaced. Changes nothing."""
         ...
 
-    def move(self, adopted: Adopted) -> Adoption:
+    def let_go(self, adopted: Adopted) -> Adoption:
         """Let go up to where `release` said, once the log has recorded it."""
         ...
 

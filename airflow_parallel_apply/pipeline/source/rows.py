@@ -154,17 +154,17 @@ class RowBuilder:
             return
         for column in range(new.shape[1]) if group.is_whole else key.tolist():
             self._cells.fill_unsent(new[:, column], old[:, column])
-        moved = np.zeros(len(group.messages), dtype=np.bool_)
+        rekeyed = np.zeros(len(group.messages), dtype=np.bool_)
         for column in key.tolist():
-            moved |= self._cells.differ(old[:, column], new[:, column])
-        stays = ~moved
+            rekeyed |= self._cells.differ(old[:, column], new[:, column])
+        stays = ~rekeyed
         self._emit(relation, Operation.UPDATE, group.messages[stays], 0, new[stays], new[stays][:, key])
-        if moved.any():
-            left = np.full((int(moved.sum()), new.shape[1]), NO_CELL, dtype=np.int64)
-            left[:, key] = old[moved][:, key]
-            messages, old_keys = group.messages[moved], old[moved][:, key]
+        if rekeyed.any():
+            left = np.full((int(rekeyed.sum()), new.shape[1]), NO_CELL, dtype=np.int64)
+            left[:, key] = old[rekeyed][:, key]
+            messages, old_keys = group.messages[rekeyed], old[rekeyed][:, key]
             self._emit(relation, Operation.KEY_LEFT, messages, 0, left, old_keys)
-            self._emit(relation, Operation.KEY_ARRIVED, messages, 1, new[moved], new[moved][:, key], old_keys)
+            self._emit(relation, Operation.KEY_ARRIVED, messages, 1, new[rekeyed], new[rekeyed][:, key], old_keys)
 
     def _plan_images(self, group: Changes) -> None:
         """Changes of a table whose rows are told apart by all their values: an update takes one and puts another."""

@@ -37,10 +37,10 @@ from airflow_parallel_apply.queue.preconditions import (
     Modify,
     arrival_time,
     inserted,
-    moves,
     not_ours,
     raise_if_refused,
     to_announce,
+    transfers,
 )
 from airflow_parallel_apply.queue.values import replacing
 
@@ -230,14 +230,14 @@ class Engine:
         for name, leaving in _grouped((before[number].queue, number) for number in (*deleted, *replaced)):
             task_queues[name].remove(leaving)
         self.task_queues.forget(deleted)
-        self.task_queues.move(task for task in changed if task.queue != before[task.task_id.int].queue)
+        self.task_queues.transfer(task for task in changed if task.queue != before[task.task_id.int].queue)
         done = (*new, *changed)
         for name, tasks in _grouped((task.queue, task) for task in done):
             task_queues[name].put(tasks)
         return done, to_announce(asked, before, insert, now)
 
     def _check_room(self, task_queues: Mapping[str, TaskQueue], new: Sequence[Task]) -> None:
-        """Only what is new counts: who moves or deletes tasks is never held up by a queue that is full."""
+        """Only what is new counts: who transfers or deletes tasks is never held up by a queue that is full."""
         if self._max_queue_tasks is None:
             return
         for name, count in Counter(task.queue for task in new).items():
@@ -287,7 +287,7 @@ def _changed(entry: Change, claimant: str, now: datetime, found: Mapping[int, Ta
         task_id=before.task_id,
         queue=entry.queue or before.queue,
         version=before.version + 1,
-        sequence=entry.sequence if moves(entry, found) else before.sequence,
+        sequence=entry.sequence if transfers(entry, found) else before.sequence,
         at=at,
         claimant=claimant if entry.claimed and at > now else None,
         claims=before.claims,

@@ -35,7 +35,7 @@ class Listing:
         limit: int | None = None,
     ) -> Iterator[Task]:
         """In order, page by page: what changes in a queue of more than a page meanwhile is met before or after its
-        change, or (when it moves to where the listing has been) not at all.
+        change, or (when it is transferred to where the listing has been) not at all.
         """
         # Of a claimant's tasks nobody knows how far apart they are.
         page_tasks = PAGE_TASKS if limit is None or claimant is not None else min(limit, PAGE_TASKS)

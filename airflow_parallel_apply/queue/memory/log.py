@@ -209,7 +209,7 @@ class Log:
                 self._break(error)
                 self._check_sound()
             # Before anybody is told.
-            self._watermark.move(Reached(segment=tail.segment, size_bytes=tail.size_bytes))
+            self._watermark.advance(Reached(segment=tail.segment, size_bytes=tail.size_bytes))
             with self._synced_more:
                 self._synced_position = max(self._synced_position, tail.position)
                 self._synced_bytes = tail.size_bytes

@@ -27,8 +27,8 @@ def judge(asked: Modify, before: Mapping[int, Task], task_queues: Mapping[str, T
     arrivals = arrivals_of(asked, before)
     if not arrivals:
         return Arrivals()
-    moving = [task_id for arrival in arrivals if arrival.move for task_id in arrival.task_ids]
-    leaving = frozenset(task_id.int for task_id in (*(ref.task_id for ref in asked.delete), *moving))
+    transferred = [task_id for arrival in arrivals if arrival.transfer for task_id in arrival.task_ids]
+    leaving = frozenset(task_id.int for task_id in (*(ref.task_id for ref in asked.delete), *transferred))
     left = Counter(before[number].queue for number in leaving if number in before)
     obstacles = [
         _obstacle(

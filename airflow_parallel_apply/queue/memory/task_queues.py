@@ -92,7 +92,7 @@ class TaskQueues:
             for number in numbers:
                 del self._where[number]
 
-    def move(self, tasks: Iterable[Task]) -> None:
+    def transfer(self, tasks: Iterable[Task]) -> None:
         """These tasks are in other queues now."""
         with self._lock:
             self._where.update((task.task_id.int, task.queue) for task in tasks)

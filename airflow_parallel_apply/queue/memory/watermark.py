@@ -48,19 +48,19 @@ class Watermark:
 
     def __init__(self, directory: Path) -> None:
         self._descriptor = os.open(directory / WATERMARK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        self._moved = False
+        self._is_ahead = False
 
-    def move(self, reached: Reached) -> None:
+    def advance(self, reached: Reached) -> None:
         """Errors: none."""
         content = _REACHED.pack(_MAGIC, reached.segment, reached.size_bytes)
         with suppress(OSError):
             os.pwrite(self._descriptor, content + _CHECKSUM.pack(zlib.crc32(content)), 0)
-            self._moved = True
+            self._is_ahead = True
 
     def sync(self) -> None:
-        """Make it durable if it has moved. Errors: none."""
-        if self._moved:
-            self._moved = False
+        """Make it durable if it has advanced. Errors: none."""
+        if self._is_ahead:
+            self._is_ahead = False
             with suppress(OSError):
                 os.fdatasync(self._descriptor)
 

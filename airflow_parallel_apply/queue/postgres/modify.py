@@ -27,9 +27,9 @@ from airflow_parallel_apply.queue.preconditions import (
     arrivals_of,
     inserted,
     judge_arrivals,
-    moves,
     raise_if_refused,
     to_announce,
+    transfers,
 )
 
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -49,8 +49,8 @@ def run(connection: Connection, statements: Statements, modify: Modify) -> tuple
     with connection.transaction():
         locked, locked_at = _lock(connection, statements, modify)
         arrivals = arrivals_of(modify, locked)
-        moving = [task_id for arrival in arrivals if arrival.move for task_id in arrival.task_ids]
-        leaving = [ref.task_id for ref in modify.delete] + moving
+        transferred = [task_id for arrival in arrivals if arrival.transfer for task_id in arrival.task_ids]
+        leaving = [ref.task_id for ref in modify.delete] + transferred
         obstacles, now = _obstacles(connection, statements, arrivals, leaving)
         verdict = judge_arrivals(arrivals, obstacles)
         raise_if_refused(modify, locked, verdict, locked_at)
@@ -125,9 +125,9 @@ def _change(
 ) -> _Cursor | None:
     if not modify.change:
         return None
-    moved = {entry.ref.task_id for entry in modify.change if moves(entry, locked)}
-    if any(locked[task_id.int].sequence is not None for task_id in moved):
-        connection.execute(statements["leave_sequence"], {"ids": id_array(moved)})
+    transferred = {entry.ref.task_id for entry in modify.change if transfers(entry, locked)}
+    if any(locked[task_id.int].sequence is not None for task_id in transferred):
+        connection.execute(statements["leave_sequence"], {"ids": id_array(transferred)})
     return connection.execute(
         statements["change"],
         {
@@ -135,7 +135,7 @@ def _change(
             "ids": id_array(entry.ref.task_id for entry in modify.change),
             "queues": text_array(entry.queue or locked[entry.ref.task_id.int].queue for entry in modify.change),
             "sequences": plain_array(
-                entry.sequence if entry.ref.task_id in moved else locked[entry.ref.task_id.int].sequence
+                entry.sequence if entry.ref.task_id in transferred else locked[entry.ref.task_id.int].sequence
                 for entry in modify.change
             ),
             # Apart, since the server adds the durations to its own clock.

@@ -23,10 +23,10 @@ def state(phase: Phase = Phase.RUNNING, channels: int = 3) -> CoordinatorState:
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(Phase, Phase)))
 def test_only_the_transitions_of_the_diagram_are_allowed(before: Phase, after: Phase) -> None:
     if after in TRANSITIONS[before]:
-        assert state(before).move(after).phase is after
+        assert state(before).enter(after).phase is after
     else:
         with pytest.raises(FatalError, match=f"from {before} to {after}"):
-            state(before).move(after)
+            state(before).enter(after)
 
 
 def test_a_stop_is_at_the_seqno_of_the_last_fed_epoch() -> None:

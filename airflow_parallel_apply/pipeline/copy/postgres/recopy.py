@@ -248,7 +248,7 @@ class Recopy:
             relation.relation_id
             for relation in log.state().relations
             if relation.renaming is not None and relation.oid not in copied
-            if any(old in copied.values() for old, _ in relation.renaming.moves)
+            if any(old in copied.values() for old, _ in relation.renaming.pairs)
         ]
         applied_seqno = low_watermark(self._holding.target.positions())
         last_seqno = log.state().last_seqno

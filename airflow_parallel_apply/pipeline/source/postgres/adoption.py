@@ -124,7 +124,7 @@ class PostgresAdopting:
         adoption = self._adoption(end_lsn, "the log has all that was committed")
         return Adopted(adoption=adoption, look=look, released=released)
 
-    def move(self, adopted: Adopted) -> Adoption:
+    def let_go(self, adopted: Adopted) -> Adoption:
         self._session.catalog().execute(
             "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self._slot.name, lsn_text(adopted.adoption.offset)]
         )

@@ -95,22 +95,22 @@ def renamed(
         known = _under_name_of(connection, definitions, relation, known)
     if known is None or (known.schema, known.table) == name:
         return relation, ()
-    moves = [((known.schema, known.table), name)]
+    pairs = [((known.schema, known.table), name)]
     by_name = {
         (other.schema, other.table): other for other in definitions.latest_relations() if other.oid != relation.oid
     }
     now = _names_now(connection, [other.oid for other in by_name.values() if other.oid is not None])
     others: list[Relation] = []
-    while (other := by_name.pop(moves[-1][1], None)) is not None and other.oid is not None:
+    while (other := by_name.pop(pairs[-1][1], None)) is not None and other.oid is not None:
         taken = now.get(other.oid)
-        if taken is None or taken == moves[-1][1]:
+        if taken is None or taken == pairs[-1][1]:
             # Dropped, or named so again meanwhile: the target's table in the way is a person's to judge.
             break
-        moves.append((moves[-1][1], taken))
+        pairs.append((pairs[-1][1], taken))
         others.append(_logged(definitions, replace(other, schema=taken[0], table=taken[1], renaming=None)))
     # With messages, the target may have been told already.
     is_certain = is_seen and not can_verify(ddl_objects(connection))
-    return replace(relation, renaming=Renaming(moves=tuple(moves), is_certain=is_certain)), tuple(others)
+    return replace(relation, renaming=Renaming(pairs=tuple(pairs), is_certain=is_certain)), tuple(others)
 
 
 def _under_name_of(

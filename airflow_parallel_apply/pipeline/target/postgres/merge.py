@@ -1,5 +1,5 @@
-"""Merge staged net changes into the target's tables: deletions, rows whose unique values change (see `moving`), other
-updates, insertions. So values are freed before they are taken, in whichever part they are.
+"""Merge staged net changes into the target's tables: deletions, rows whose unique values change (see
+`reinserting`), other updates, insertions. So values are freed before they are taken, in whichever part they are.
 
 Staging lies in about the order of the target's index, so the planner is held to index nested loops, which then walk
 index and heap forwards; its own choice for unknown row counts, hashes and sorts, was slower. Every statement's count
@@ -18,7 +18,6 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.target.postgres.cascades import find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, turned_away
-from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, bring_in, has_changes_of, move_out
 from airflow_parallel_apply.pipeline.target.postgres.multiset import Multiset
 from airflow_parallel_apply.pipeline.target.postgres.parts import (
     Part,
@@ -28,6 +27,7 @@ from airflow_parallel_apply.pipeline.target.postgres.parts import (
     sent_value,
     with_old_values,
 )
+from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting, has_changes_of, put_back, take_out
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites, Written
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, drop_staging, require_staging
@@ -51,23 +51,23 @@ class MissingRows(Exception):
 
 
 def merge_parts(
-    connection: Connection, session: Session, parts: Sequence[Part], *, moving: Moving, beside: SideWrites
+    connection: Connection, session: Session, parts: Sequence[Part], *, reinserting: Reinserting, beside: SideWrites
 ) -> None:
-    """Apply the parts and drop their staging. `moving`: for rows whose unique values change. `beside`: what others
+    """Apply the parts and drop their staging. `reinserting`: for rows whose unique values change. `beside`: what others
     write meanwhile.
 
     Errors: `MissingRows`; `StagingLost` when staging is gone; psycopg's own. The caller rolls back.
     """
     require_staging(connection, session.schema, [part.staged.staging for part in parts])
-    if not moving.as_replica:
+    if not reinserting.as_replica:
         _require_what_happened(connection, session, parts)
     beside.begin([part.table for part in parts])
-    multisets = _multisets(session, parts, as_replica=moving.as_replica)
+    multisets = _multisets(session, parts, as_replica=reinserting.as_replica)
     deleted = [multiset.delete(connection) for multiset in multisets]
     counted = {multiset.table.relation.relation_id for multiset in multisets}
     keyed = [part for part in parts if part.table.relation.relation_id not in counted]
     connection.execute(session.sql("merge", "settings"))
-    as_replica = moving.as_replica
+    as_replica = reinserting.as_replica
     guarded = [one for one in keyed if one.table.relation.key_indexes and one.table.is_guarded(as_replica=as_replica)]
     read_again = {
         part.table.oid
@@ -79,7 +79,7 @@ def merge_parts(
         with_old_values(connection, session.schema, part) if part.table.oid in read_again else part for part in keyed
     ]
     try:
-        _run_all(connection, session, keyed, moving, beside)
+        _run_all(connection, session, keyed, reinserting, beside)
     except MissingRows:
         beside.explain_missing()
         raise
@@ -103,20 +103,20 @@ def merge_parts(
 
 
 def _run_all(
-    connection: Connection, session: Session, parts: Sequence[Part], moving: Moving, beside: SideWrites
+    connection: Connection, session: Session, parts: Sequence[Part], reinserting: Reinserting, beside: SideWrites
 ) -> None:
     for part in reversed(parts):
         _run(connection, session, part, "D", part.staged.deletes, beside)
-    moved = []
+    taken_out = []
     for part in parts:
-        moved.append(move_out(connection, session, part, moving))
-        beside.count(part.table, Written(deleted=moved[-1]))
-    for part, count in zip(parts, moved, strict=True):
+        taken_out.append(take_out(connection, session, part, reinserting))
+        beside.count(part.table, Written(deleted=taken_out[-1]))
+    for part, count in zip(parts, taken_out, strict=True):
         _run(connection, session, part, "U", part.staged.updates, beside, done=count)
     for part in parts:
         _run(connection, session, part, "I", part.staged.inserts, beside)
-    for part, count in zip(parts, moved, strict=True):
-        brought = bring_in(connection, session, part) if count else 0
+    for part, count in zip(parts, taken_out, strict=True):
+        brought = put_back(connection, session, part) if count else 0
         beside.count(part.table, Written(inserted=brought))
         if brought != count:
             raise MissingRows(part, "U", part.staged.updates, part.staged.updates - count)

@@ -30,7 +30,7 @@ def rename(connection: Connection, session: Session, older: Relation, newer: Rel
     renaming = newer.renaming
     if renaming is None or newer.name == older.name:
         return
-    old, new = [before for before, _ in renaming.moves], [after for _, after in renaming.moves]
+    old, new = [before for before, _ in renaming.pairs], [after for _, after in renaming.pairs]
     left, taken = set(old) - set(new), set(new) - set(old)
     there = _existing(connection, {*old, *new})
     if left and taken <= there and not left & there:
@@ -62,17 +62,17 @@ def _is_exchanged(connection: Connection, session: Session, older: Relation, new
 
 def _statements(renaming: Renaming) -> list[sql.Composed]:
     """Through names that are free, where some are exchanged."""
-    names = {name for pair in renaming.moves for name in pair}
-    if len(names) == 2 * len(renaming.moves):
-        return [statement for old, new in renaming.moves for statement in _move(old, new)]
-    aside = [(old[0], _ASIDE.format(number)) for number, (old, _) in enumerate(renaming.moves)]
+    names = {name for pair in renaming.pairs for name in pair}
+    if len(names) == 2 * len(renaming.pairs):
+        return [statement for old, new in renaming.pairs for statement in _rename(old, new)]
+    aside = [(old[0], _ASIDE.format(number)) for number, (old, _) in enumerate(renaming.pairs)]
     return [
-        *(one for (old, _), free in zip(renaming.moves, aside, strict=True) for one in _move(old, free)),
-        *(one for (_, new), free in zip(renaming.moves, aside, strict=True) for one in _move(free, new)),
+        *(one for (old, _), free in zip(renaming.pairs, aside, strict=True) for one in _rename(old, free)),
+        *(one for (_, new), free in zip(renaming.pairs, aside, strict=True) for one in _rename(free, new)),
     ]
 
 
-def _move(old: Name, new: Name) -> list[sql.Composed]:
+def _rename(old: Name, new: Name) -> list[sql.Composed]:
     statements = []
     if old[1] != new[1]:
         statements.append(sql.SQL("ALTER TABLE {} RENAME TO {}").format(sql.Identifier(*old), sql.Identifier(new[1])))
@@ -105,18 +105,18 @@ def _free_name(connection: Connection, name: Name) -> Name:
 
 
 def _left(connection: Connection, renaming: Renaming, *, in_the_way: set[Name], missing: set[Name]) -> PlanError:
-    what = ", ".join(f"{'.'.join(old)} became {'.'.join(new)}" for old, new in renaming.moves)
-    aside = [_move(name, _free_name(connection, name))[0] for name in sorted(in_the_way)]
+    what = ", ".join(f"{'.'.join(old)} became {'.'.join(new)}" for old, new in renaming.pairs)
+    aside = [_rename(name, _free_name(connection, name))[0] for name in sorted(in_the_way)]
     text = "; ".join(statement.as_string(connection) for statement in (*aside, *_statements(renaming)))
     others = ", ".join(".".join(name) for name in sorted(in_the_way))
     trouble = f", and the target lacks {', '.join('.'.join(name) for name in sorted(missing))}" if missing else ""
-    names = {name for pair in renaming.moves for name in pair}
-    is_exchange = len(names) == len(renaming.moves)
+    names = {name for pair in renaming.pairs for name in pair}
+    is_exchange = len(names) == len(renaming.pairs)
     after = "run with ddl=skip, once" if is_exchange else "run again"
     return PlanError(
         f"tables were renamed at the source: {what}, which the target has not followed{trouble}"
         + (f", and it has other tables of these names: {others}" if others else ""),
-        table=".".join(renaming.moves[0][1]),
+        table=".".join(renaming.pairs[0][1]),
         hint=f"Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply the "
         "pipeline does it where it can tell that nobody has."
         + (

@@ -29,9 +29,9 @@ from airflow_parallel_apply.pipeline.target.postgres.guards import (
     turned_away,
 )
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
-from airflow_parallel_apply.pipeline.target.postgres.moving import Moving, fixed_column
 from airflow_parallel_apply.pipeline.target.postgres.multiset import missing_images
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns, too_long
+from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting, fixed_column
 from airflow_parallel_apply.pipeline.target.postgres.replay_changes import Change, Sent
 from airflow_parallel_apply.pipeline.target.postgres.replay_statements import build, is_there
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
@@ -54,13 +54,13 @@ class Replayer:
         *,
         schema: str,
         relations: Callable[[int], Relation],
-        moving: Moving,
+        reinserting: Reinserting,
         beside: SideWrites,
     ) -> None:
         self._connection = connection
         self._schema = schema
         self._relations = relations
-        self._moving = moving
+        self._reinserting = reinserting
         self._beside = beside
         self._tables: dict[int, TargetTable] = {}
         self._narrow: dict[int, Mapping[int, int]] = {}
@@ -149,7 +149,7 @@ class Replayer:
                 expected=1,
                 found=one.cursor.rowcount,
                 schema=self._schema,
-                as_replica=self._moving.as_replica,
+                as_replica=self._reinserting.as_replica,
             )
         if one.relation.by_image:
             return missing_images(table, 1, [_row_text(one.key)])
@@ -159,7 +159,9 @@ class Replayer:
         table = self._table(one.relation.relation_id)
         names = [column.name for column in one.relation.columns if column.key]
         row = f": {key_text(names, one.key)}" if names else ""
-        return changed_rows(self._connection, table, row=row, schema=self._schema, as_replica=self._moving.as_replica)
+        return changed_rows(
+            self._connection, table, row=row, schema=self._schema, as_replica=self._reinserting.as_replica
+        )
 
     def _is_there(self, table: TargetTable, key: Sequence[object]) -> bool:
         return psycopg.RawCursor(self._connection).execute(is_there(table), list(key)).fetchone() is not None
@@ -188,8 +190,8 @@ class Replayer:
                 raise too_long(table, index).at(seqno=seqno)
         new_key = [values[index] for index in relation.key_indexes] if relation.key_indexes else list(values)
         key = list(old_key or ()) if operation is Operation.KEY_ARRIVED else new_key
-        moves = self._moves(table, operation, seqno, values, old_key)
-        kept = [index for index in _written(table, operation, moves=moves) if unsent[index : index + 1] != "1"]
+        reinserts = self._reinserts(table, operation, seqno, values, old_key)
+        kept = [index for index in _written(table, operation, reinserts=reinserts) if unsent[index : index + 1] != "1"]
         match operation:
             case Operation.INSERT:
                 parameters = [values[index] for index in kept]
@@ -200,17 +202,17 @@ class Replayer:
         at_new_key = reached.done and operation is Operation.KEY_ARRIVED and bool(relation.key_indexes)
         if at_new_key:
             parameters += new_key
-        if not moves and not relation.by_image and operation in (Operation.UPDATE, Operation.KEY_ARRIVED):
+        if not reinserts and not relation.by_image and operation in (Operation.UPDATE, Operation.KEY_ARRIVED):
             parameters += [values[index] for index, column in enumerate(relation.columns) if column.name in table.fixed]
         cursor = psycopg.RawCursor(self._connection)
-        place = (relation.relation_id, operation, unsent, at_new_key, moves, bool(reached.between))
+        place = (relation.relation_id, operation, unsent, at_new_key, reinserts, bool(reached.between))
         if place not in self._statements:
             statement = build(
                 table,
                 operation,
                 kept,
                 at_new_key=at_new_key,
-                moves=moves,
+                reinserts=reinserts,
                 between=reached.between,
                 watched=relation.relation_id in self._watched,
             )
@@ -219,9 +221,9 @@ class Replayer:
         # A row that has its new key already is found by that, but for one that is between two of its key's references.
         in_key = sum(any(table.is_key(column) for column in key.columns) for key in reached.between)
         may_be_done = reached.done and (not at_new_key or in_key > 1)
-        return Sent(cursor, operation, relation, seqno, tuple(key), may_be_done, moves)
+        return Sent(cursor, operation, relation, seqno, tuple(key), may_be_done, reinserts)
 
-    def _moves(
+    def _reinserts(
         self,
         table: TargetTable,
         operation: Operation,
@@ -243,15 +245,15 @@ class Replayer:
             is_sent = index in old
             if is_sent and old[index] == values[index]:
                 continue
-            if not is_sent and not self._moving.may_move(table):
+            if not is_sent and not self._reinserting.may_reinsert(table):
                 continue
-            if not self._moving.may_move(table):
+            if not self._reinserting.may_reinsert(table):
                 raise fixed_column(table, column.name).at(seqno=seqno)
             return True
         return False
 
     def _has_triggers(self, table: TargetTable) -> bool:
-        as_replica = self._moving.as_replica
+        as_replica = self._reinserting.as_replica
         if not table.is_guarded(as_replica=as_replica):
             return False
         guards = find_guards(
@@ -275,13 +277,13 @@ class Replayer:
             self._inexact.update((table.relation.relation_id, inexact_columns(table)) for table in tables)
 
 
-def _written(table: TargetTable, operation: Operation, *, moves: bool) -> list[int]:
+def _written(table: TargetTable, operation: Operation, *, reinserts: bool) -> list[int]:
     """Indexes of the columns that a statement may write."""
     columns = [table.columns[column.name] for column in table.relation.columns]
     return [
         index
         for index, column in enumerate(columns)
-        if not column.generated and (moves or operation is Operation.INSERT or not column.identity_always)
+        if not column.generated and (reinserts or operation is Operation.INSERT or not column.identity_always)
     ]
 
 

@@ -25,14 +25,14 @@ class Sent:
     key: tuple[object, ...]
     may_be_done: bool
     """True if the target's own foreign keys may have done it (see `Cascades`)."""
-    moves: bool
+    reinserts: bool
     """Deletes the row, and inserts it."""
 
     @property
     def written(self) -> Written:
         """The rows that it has written."""
         count = self.cursor.rowcount
-        if self.moves:
+        if self.reinserts:
             return Written(inserted=count, deleted=count)
         match self.operation:
             case Operation.INSERT:

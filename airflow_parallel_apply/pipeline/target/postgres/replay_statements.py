@@ -23,17 +23,17 @@ def build(
     kept: Sequence[int],
     *,
     at_new_key: bool,
-    moves: bool,
+    reinserts: bool,
     between: Sequence[ActingKey],
     watched: bool,
 ) -> sql.Composed:
     """The statement of one change, which writes the columns `kept`.
 
-    `at_new_key`: the row may have its new key already, and then is the one to update. `moves`: delete, insert it.
+    `at_new_key`: the row may have its new key already, and then is the one to update. `reinserts`: delete, insert it.
     `between`: references that are passed over where they name nothing. `watched`: it returns whether the row then has
     what was written.
     """
-    built = _build(table, operation, kept, at_new_key=at_new_key, moves=moves, between=between)
+    built = _build(table, operation, kept, at_new_key=at_new_key, reinserts=reinserts, between=between)
     if not watched or not returns_row(operation, kept, between=between):
         return built
     left = {name for key in between for name in key.columns}
@@ -41,7 +41,7 @@ def build(
     compared = [(name, mark) for name, mark in written if name not in left]
     stored = sql.SQL(", ").join(sql.Identifier("t", name) for name, _ in compared)
     sent = sql.SQL(", ").join(_as_stored(table, name, iter([mark])) for name, mark in compared)
-    kept_as_they_are = [] if at_new_key or moves or operation is Operation.INSERT else _unsent(table, kept)
+    kept_as_they_are = [] if at_new_key or reinserts or operation is Operation.INSERT else _unsent(table, kept)
     if not kept_as_they_are:
         return sql.SQL("{} RETURNING ROW({})::text = ROW({})::text").format(built, stored, sent)
     before = sql.SQL(", ").join(sql.Identifier("t", name) for name in kept_as_they_are)
@@ -82,7 +82,7 @@ def _build(
     kept: Sequence[int],
     *,
     at_new_key: bool,
-    moves: bool,
+    reinserts: bool,
     between: Sequence[ActingKey],
 ) -> sql.Composed:
     columns = [sql.Identifier(table.relation.columns[index].name) for index in kept]
@@ -92,14 +92,14 @@ def _build(
             table.identifier, sql.SQL(", ").join(columns), sql.SQL(", ").join(islice(marks, len(columns)))
         )
     final: dict[str, sql.Composable] = {}
-    if moves:
+    if reinserts:
         final.update(
             (name, sql.Identifier("t", name)) for name, column in table.columns.items() if not column.generated
         )
         sent = [table.relation.columns[index].name for index in kept]
         final.update((name, _typed(table, name, marks)) for name in sent)
     values = []
-    if operation is not Operation.DELETE and not moves:
+    if operation is not Operation.DELETE and not reinserts:
         given = {table.relation.columns[index].name: next(marks) for index in kept}
         values = [
             sql.SQL("{} = {}").format(sql.Identifier(name), _unless_nothing(table, name, given, between))
@@ -110,8 +110,8 @@ def _build(
     same = found_by(table, marks)
     if operation is Operation.DELETE:
         return sql.SQL("DELETE FROM {} WHERE {}").format(table.own_rows, same)
-    if moves:
-        return _moved(table, sql.SQL("DELETE FROM {} AS t WHERE {}").format(table.own_rows, same), final)
+    if reinserts:
+        return _reinsertion(table, sql.SQL("DELETE FROM {} AS t WHERE {}").format(table.own_rows, same), final)
     if at_new_key:
         same = sql.SQL("({new}) OR (({old}) AND NOT EXISTS (SELECT FROM {table} WHERE {new}))").format(
             new=found_by(table, marks), old=same, table=table.own_rows
@@ -120,7 +120,7 @@ def _build(
         first = sql.Identifier(next(column.name for column in table.relation.columns if column.key))
         values = [sql.SQL("{} = {}").format(first, first)]
     for name in table.fixed:
-        # It may not be moved, so it must have the value that it is to have.
+        # It may not be inserted anew, so it must have the value that it is to have.
         same += sql.SQL(" AND {} = {}").format(sql.Identifier(name), _typed(table, name, marks))
     return sql.SQL("UPDATE {} AS t SET {} WHERE {}").format(table.own_rows, sql.SQL(", ").join(values), same)
 
@@ -175,7 +175,7 @@ def _unless_nothing(
     )
 
 
-def _moved(table: TargetTable, deletion: sql.Composed, final: Mapping[str, sql.Composable]) -> sql.Composed:
+def _reinsertion(table: TargetTable, deletion: sql.Composed, final: Mapping[str, sql.Composable]) -> sql.Composed:
     """A row deleted and inserted in its final form, in one statement that counts what it inserts."""
     return sql.SQL(
         "WITH gone AS ({deletion} RETURNING {final}) INSERT INTO {table} AS t ({names}) OVERRIDING SYSTEM VALUE"
@@ -194,8 +194,8 @@ def _build_image(
     final: Mapping[str, sql.Composable],
     marks: Iterator[sql.SQL],
 ) -> sql.Composed:
-    """Change, move to its `final` form, or without either delete one of the rows that have an image: whichever comes
-    first.
+    """Change, insert anew in its `final` form, or without either delete one of the rows that have an image: whichever
+    comes first.
     """
     one = sql.SQL(
         "(SELECT t.tableoid, t.ctid FROM {rows} AS t WHERE {same} LIMIT 1) AS one"
@@ -203,7 +203,7 @@ def _build_image(
     ).format(rows=table.own_rows, same=found_by(table, marks))
     if not values:
         deletion = sql.SQL("DELETE FROM {} AS t USING {}").format(table.own_rows, one)
-        return _moved(table, deletion, final) if final else deletion
+        return _reinsertion(table, deletion, final) if final else deletion
     return sql.SQL("UPDATE {} AS t SET {} FROM {}").format(table.own_rows, sql.SQL(", ").join(values), one)
 
 

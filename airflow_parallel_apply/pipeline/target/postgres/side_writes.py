@@ -6,8 +6,8 @@ as was applied, and not a row more. Nothing is counted where nothing of the targ
 
 Source: `pg_stat_get_xact_tuples_*`. They count this session's rows that are not yet reported, so two readings inside
 one transaction are compared. An update that moves a row to another partition counts as a deletion and an insertion
-there: of what each table is to have, (inserted - deleted) and (inserted + updated) are compared, which such moves leave
-as they are, and which no other writes can.
+there: of what each table is to have, (inserted - deleted) and (inserted + updated) are compared, which such updates
+leave as they are, and which no other writes can.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Written:
         return self.inserted - self.deleted
 
     @property
-    def whatever_moved(self) -> tuple[int, int]:
+    def across_partitions(self) -> tuple[int, int]:
         """The same, however many of the updated rows came into other partitions."""
         return self.net, self.inserted + self.updated
 
@@ -174,7 +174,7 @@ class SideWrites:
             elif oid in self._acting:
                 # What a key updates the log brings again, and what it deletes, too, which finds it done.
                 self._acted[oid] = self._acted.get(oid, 0) + written.net - ours.net
-            elif written.whatever_moved != ours.whatever_moved:
+            elif written.across_partitions != ours.across_partitions:
                 raise self._error(oid)
         self._guarded.clear()
         self._ours.clear()

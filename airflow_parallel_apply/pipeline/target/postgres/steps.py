@@ -14,10 +14,10 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, check_what_waits, merge_parts
-from airflow_parallel_apply.pipeline.target.postgres.moving import Moving
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import leaving_newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.redefine import follow
+from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
@@ -63,21 +63,28 @@ class Steps:
         rows = [step for step in steps if not isinstance(step, Merge) or step.staged.tables]
         if not rows:
             return
-        moving = Moving(as_replica=be_replica(self._connection, self._session), alone=self._alone)
+        reinserting = Reinserting(as_replica=be_replica(self._connection, self._session), alone=self._alone)
         beside = SideWrites(
-            self._connection, schema=self._session.schema, followed=self._relations.names, as_replica=moving.as_replica
+            self._connection,
+            schema=self._session.schema,
+            followed=self._relations.names,
+            as_replica=reinserting.as_replica,
         )
         replayer = Replayer(
-            self._connection, schema=self._session.schema, relations=self._relations, moving=moving, beside=beside
+            self._connection,
+            schema=self._session.schema,
+            relations=self._relations,
+            reinserting=reinserting,
+            beside=beside,
         )
         for step in rows:
-            if isinstance(step, Truncate | Statement | Redefine) and not moving.as_replica:
+            if isinstance(step, Truncate | Statement | Redefine) and not reinserting.as_replica:
                 check_what_waits(self._connection)
             if not isinstance(step, Merge):
                 self._leave_merge_settings()
             match step:
                 case Merge(staged):
-                    self._merge(staged, moving, beside)
+                    self._merge(staged, reinserting, beside)
                 case Truncate():
                     relations = [self._relations(number) for number in step.relation_ids]
                     _truncate(self._connection, self._session, step, relations, beside)
@@ -103,10 +110,10 @@ class Steps:
                     assert_never(step)
         beside.require_nothing_left()
 
-    def _merge(self, staged: StagedUnit, moving: Moving, beside: SideWrites) -> None:
+    def _merge(self, staged: StagedUnit, reinserting: Reinserting, beside: SideWrites) -> None:
         relations = [self._relations(table.relation_id) for table in staged.tables]
         parts = describe_parts(self._connection, self._session, staged.tables, relations)
-        merge_parts(self._connection, self._session, parts, moving=moving, beside=beside)
+        merge_parts(self._connection, self._session, parts, reinserting=reinserting, beside=beside)
         self._has_merge_settings = True
 
     def _leave_merge_settings(self) -> None:

@@ -1,5 +1,5 @@
--- What stands in the way of tasks that arrive in a queue, by insert or by move; `leaving` are the same modify's
--- deletes and moves. `version` is that of the task which has the id now.
+-- What stands in the way of tasks that arrive in a queue, by insert or by transfer; `leaving` are the same modify's
+-- deletes and transfers. `version` is that of the task which has the id now.
 SELECT
     (SELECT task.version FROM {schema}.task WHERE task.id = wanted.id) AS version,
     EXISTS (

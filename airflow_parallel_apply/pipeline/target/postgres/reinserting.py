@@ -26,41 +26,43 @@ from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moving:
-    """The rows that a merge may move. `as_replica`: what `be_replica` said. `alone`: no other way is left."""
+class Reinserting:
+    """The rows that a merge may take out and put back. `as_replica`: what `be_replica` said. `alone`: no other way is
+    left.
+    """
 
     as_replica: bool
     alone: bool = False
 
     def columns(self, table: TargetTable) -> tuple[str, ...]:
-        """Those whose change moves a row of the table."""
-        if not self.may_move(table):
+        """The columns whose change takes a row of the table out."""
+        if not self.may_reinsert(table):
             return ()
         if table.fires_as_replica and self.as_replica and not self.alone:
             return table.fixed
         return (*table.contended, *(name for name in table.fixed if name not in table.contended))
 
-    def may_move(self, table: TargetTable) -> bool:
-        """True if nothing here takes the removal of a moved row for a deletion."""
+    def may_reinsert(self, table: TargetTable) -> bool:
+        """True if nothing here takes the removal of such a row for a deletion."""
         return self.as_replica or not table.fires
 
 
-def move_out(connection: Connection, session: Session, part: Part, moving: Moving) -> int:
-    """Take the rows that are to be moved out of the target, in their final form, into a table of their own. Returns
-    how many. Errors: `TargetError` for a row that has to be moved and may not be; psycopg's own.
+def take_out(connection: Connection, session: Session, part: Part, reinserting: Reinserting) -> int:
+    """Take the rows that are to be inserted anew out of the target, in their final form, into a table of their own.
+    Returns how many. Errors: `TargetError` for a row that has to be, and may not be; psycopg's own.
     """
     if not part.staged.updates:
         return 0
-    columns = moving.columns(part.table) or part.table.fixed
+    columns = reinserting.columns(part.table) or part.table.fixed
     if not columns:
         return 0
     changed = _changed(part, columns)
     if not _is_found(connection, session, part, changed):
         return 0
-    if not moving.may_move(part.table):
+    if not reinserting.may_reinsert(part.table):
         raise fixed_column(part.table, part.table.fixed[0])
     connection.execute(_create(session.schema, part))
-    return connection.execute(_take_out(session.schema, part, changed)).rowcount
+    return connection.execute(_deletion(session.schema, part, changed)).rowcount
 
 
 def has_changes_of(connection: Connection, session: Session, part: Part, columns: Sequence[str]) -> bool:
@@ -82,8 +84,8 @@ def fixed_column(table: TargetTable, column: str) -> TargetError:
     )
 
 
-def bring_in(connection: Connection, session: Session, part: Part) -> int:
-    """Insert what `move_out` took, and drop the table that kept it. Errors: psycopg's own."""
+def put_back(connection: Connection, session: Session, part: Part) -> int:
+    """Insert what `take_out` took, and drop the table that kept it. Errors: psycopg's own."""
     kept = sql.Identifier(session.schema, _kept_in(part))
     inserted = connection.execute(
         sql.SQL("INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE SELECT {names} FROM {kept}").format(
@@ -107,7 +109,7 @@ def _create(schema: str, part: Part) -> sql.Composed:
     ).format(kept=sql.Identifier(schema, _kept_in(part)), names=_names(part), target=part.table.identifier)
 
 
-def _take_out(schema: str, part: Part, changed: sql.Composed) -> sql.Composed:
+def _deletion(schema: str, part: Part, changed: sql.Composed) -> sql.Composed:
     final = sql.SQL(", ").join(_final_values(part))
     return sql.SQL(
         "WITH gone AS (DELETE FROM {target} AS t USING {staging} AS s WHERE {changed} RETURNING {final})"

@@ -189,7 +189,7 @@ def publication(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     return Recipe(statements=[*what, ROWS], names=[table.name, "publication"])
 
 
-MOVES: Final[dict[str, Callable[[random.Random, Sequence[Table]], Recipe]]] = {
+WHOLE_TABLES: Final[dict[str, Callable[[random.Random, Sequence[Table]], Recipe]]] = {
     "table renamed": rename_table, "table archived": archive, "tables swapped": swap_tables,
     "schema renamed": rename_schema, "table moved out": move_out, "table created again": create_again,
     "table dropped": drop_table, "enum label added": enum_label, "table new": new_table, "truncate": truncate,
