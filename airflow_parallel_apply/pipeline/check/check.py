@@ -14,7 +14,7 @@ from typing import Any
 from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.check.beginning import beginning_findings
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
-from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target
+from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target, unbegun_at_target
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.check.open import type_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
@@ -125,9 +125,11 @@ def _target_findings(
         is_to_be_empty = is_new and config.start is not Start.EQUAL and read_progress(target, config.pipeline) is None
         expected = relations if is_new else expected_at_target(config, relations)
         makes_tables = copies and config.create_tables
-        settled = tuple(relations) if is_new else ()
+        settled, unbegun = (tuple(relations) if is_new else ()), ()
         if state is not None:
-            settled = settled_at_target(config, relations, writing.positions())
+            positions = writing.positions()
+            settled = settled_at_target(config, relations, positions)
+            unbegun = unbegun_at_target(config, relations, positions)
         findings = (
             *(() if is_closed or makes_tables else type_findings(config, source, target, relations, expected=expected)),
             *findings_at(
@@ -137,6 +139,7 @@ def _target_findings(
                     channels=config.channels,
                     tables=tuple(expected),
                     settled=settled,
+                    unbegun=unbegun,
                     references=tuple(references),
                     altered=tuple(relations) if config.ddl is DdlPolicy.APPLY else (),
                     followed=names_of(relations),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.directory import directory_findings
-from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target
+from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target, unbegun_at_target
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import TargetError
@@ -28,10 +28,12 @@ def check_run(config: PipelineConfig, capture: Capture, target: Target, *, sourc
     warnings = refuse(capture.findings(), place=f"the source {source_place}", op="open", pipeline=pipeline)
     relations = capture.source.relations()
     expected = expected_at_target(config, relations)
+    positions = target.positions()
     looked_for = Expectation(
         channels=config.channels,
         tables=expected,
-        settled=settled_at_target(config, relations, target.positions()),
+        settled=settled_at_target(config, relations, positions),
+        unbegun=unbegun_at_target(config, relations, positions),
         references=capture.source.references(),
         followed=names_of(relations),
         renames=config.ddl is DdlPolicy.APPLY,

@@ -17,7 +17,7 @@ class Expectation:
 
     `tables`: those that the target is to have in this form now. `settled`: those of which it has applied the last
     definition, whatever DDL is on its way. `references`: the source's foreign keys that act. `altered`: those whose
-    definitions it is to change when DDL comes. `followed`: schema and name of all, whatever their form: none may be a
+    definitions it is to change when DDL comes. `unbegun`: those of which it is to have no rows yet. `followed`: schema and name of all, whatever their form: none may be a
     part of another here.
     """
 
@@ -26,6 +26,7 @@ class Expectation:
     settled: tuple[Relation, ...] = ()
     references: tuple[Reference, ...] = ()
     altered: tuple[Relation, ...] = ()
+    unbegun: tuple[Relation, ...] = ()
     followed: tuple[tuple[str, str], ...] = ()
     are_empty: bool = False
     """True if `tables` are to have no rows."""

@@ -235,6 +235,15 @@ class Preparation:
                 sql.SQL("LOCK TABLE {} IN SHARE MODE").format(sql.SQL(", ").join(table.own_rows for table in tables))
             )
             names = with_rows(connection, tables)
+            logged = {relation.oid for relation in log.relations}
+            left = [table.name for table in tables if table.oid in logged and table.name not in names]
+            if left:
+                options = " ".join(f"--table {name}" for name in left)
+                raise self._wrong(
+                    f"has tables without rows, which this pipeline followed once and did not see since: {listed(left)}",
+                    f"Run parallel-apply recopy --pipeline {self.config.pipeline} {options}, which empties them at the "
+                    "target; or leave them out with an exclude pattern.",
+                )
             if names:
                 known = list_tables(connection, self.publication)
                 waiting = [table.name for table in tables if still_under(log.relations, known, table) is not None]

@@ -98,7 +98,8 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
 
 def _standing_findings(connection: Connection, session: Session, expected: Expectation) -> Iterator[Finding]:
     """Whatever form the tables are expected in."""
-    yield from _nested_findings(connection, session, expected.followed)
+    nested = tuple(_nested_findings(connection, session, expected.followed))
+    yield from nested
     yield from schema_findings(connection, session, expected.followed, alters=expected.renames)
     # By identity: both are parts of one description, and of thousands of tables each is looked at once.
     looked_at = {id(relation) for relation in expected.tables}
@@ -106,6 +107,10 @@ def _standing_findings(connection: Connection, session: Session, expected: Expec
     found = find_tables(connection, others, schema=session.schema) if others else ()
     yield from computation_findings(connection, session, [table for table in found if table is not None])
     yield from reference_findings(connection, session, expected.settled, expected.references)
+    # Of a partition here the rows are its table's.
+    parts = {finding.where for finding in nested}
+    unbegun = [relation for relation in expected.unbegun if relation.name not in parts]
+    yield from _begun_findings(connection, session, unbegun)
     if expected.altered:
         yield from owner_findings(connection, session, expected.altered)
         yield from standing_findings(connection, session, expected.altered)
@@ -281,6 +286,21 @@ def _key_findings(table: TargetTable, channels: int) -> Iterator[Finding]:
                 f"ALTER TABLE {table_name(table)} ALTER COLUMN {quoted(column)} TYPE {table.columns[column].type_sql} "
                 'COLLATE "default"',
                 column=column,
+            )
+
+
+def _begun_findings(connection: Connection, session: Session, unbegun: Sequence[Relation]) -> Iterator[Finding]:
+    """Find rows in tables that the pipeline is about to begin with, since they had none at the source."""
+    there = find_tables(connection, unbegun, schema=session.schema) if unbegun else ()
+    tables = [table for table in there if table is not None]
+    for table, has_rows in zip(tables, filled(connection, [table.identifier for table in tables]), strict=True):
+        if has_rows:
+            name = table.relation.name
+            yield about(
+                table.relation,
+                f"{name} has rows, and the source's table had none when the pipeline came to follow it",
+                note=f"Run parallel-apply recopy --pipeline {session.pipeline} --table {name} to replace them, or empty "
+                "the table.",
             )
 
 

@@ -1,0 +1,94 @@
+"""Tables that a pipeline follows later than from its beginning: what the target has of them is what the source had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import Start, TablePatterns
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
+from airflow_parallel_apply.pipeline.model.finding import errors
+from tests.support.rig import Rig, execute
+
+NEW = "CREATE TABLE n (id int PRIMARY KEY)"
+
+
+@pytest.fixture
+def pipeline(rig: Rig) -> Rig:
+    made = rig.having(tables=TablePatterns(), start=Start.EQUAL)
+    made.both("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    return made
+
+
+def copy_anew(rig: Rig, table: str) -> None:
+    recopy_tables(rig.config, rig.source, rig.target, [("public", table)], report=lambda progress: None)
+
+
+def equal_after_run(rig: Rig) -> None:
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_table_that_was_left_out_for_a_while_is_copied_anew_though_it_has_no_rows_any_more(pipeline: Rig) -> None:
+    pipeline.both("CREATE TABLE other (id int)")
+    pipeline.run()
+    without = pipeline.having(tables=TablePatterns(exclude=("public.t",)))
+    with pytest.raises(ConfigurationError, match="ALTER PUBLICATION"):
+        without.run()
+    pipeline.write("ALTER PUBLICATION parallel_apply_p DROP TABLE t")
+    without.run()
+    pipeline.write("DELETE FROM t")
+    without.run()
+    with pytest.raises(ConfigurationError, match=r"without rows, which this pipeline followed once.*public\.t"):
+        pipeline.run()
+    copy_anew(pipeline, "t")
+    pipeline.write("INSERT INTO t VALUES (3)")
+    equal_after_run(pipeline)
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_a_new_table_without_rows_has_none_at_the_target(pipeline: Rig, *, is_copied: bool) -> None:
+    pipeline.run()
+    pipeline.both(NEW)
+    execute(pipeline.target_dsn, "INSERT INTO n VALUES (1)")
+    found = errors(check_pipeline(pipeline.config, pipeline.source, pipeline.target).findings)
+    assert ["public.n"] == [finding.where for finding in found]
+    with pytest.raises(TargetError, match=r"public\.n has rows, and the source's table had none"):
+        pipeline.run()
+    if is_copied:
+        pipeline.write("INSERT INTO n VALUES (2)")
+        copy_anew(pipeline, "n")
+    else:
+        execute(pipeline.target_dsn, "DELETE FROM n")
+    equal_after_run(pipeline)
+    for change in ("INSERT INTO n VALUES (3)", "DELETE FROM n"):
+        pipeline.write(change)
+        equal_after_run(pipeline)
+
+
+def test_a_table_that_is_new_to_one_target_of_a_log_has_no_rows_there(
+    pipeline: Rig, target_server: PostgresServer, tmp_path: Path
+) -> None:
+    shared = pipeline.having(slot="both", log_url=str(tmp_path / "shared"))
+    shared.prepare()
+    other = Rig(
+        config=shared.having(pipeline="other").config,
+        source_dsn=shared.source_dsn,
+        target_dsn=target_server.create_database("tables_come_and_go"),
+    )
+    execute(other.target_dsn, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)", NEW)
+    other.run()
+    shared.both(NEW)
+    shared.write("INSERT INTO n VALUES (1)", "DELETE FROM n")
+    equal_after_run(shared)
+    shared.write("INSERT INTO n VALUES (2)")
+    equal_after_run(shared)
+    execute(other.target_dsn, "INSERT INTO n VALUES (7)")
+    with pytest.raises(TargetError, match=r"public\.n has rows"):
+        other.run()
+    execute(other.target_dsn, "DELETE FROM n")
+    equal_after_run(other)
