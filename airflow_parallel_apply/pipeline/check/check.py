@@ -125,7 +125,8 @@ def _target_findings(
         is_to_be_empty = is_new and config.start is not Start.EQUAL and read_progress(target, config.pipeline) is None
         expected = relations if is_new else expected_at_target(config, relations)
         makes_tables = copies and config.create_tables
-        settled, unbegun = (tuple(relations) if is_new else ()), ()
+        settled = tuple(relations) if is_new else ()
+        unbegun: tuple[Relation, ...] = ()
         if state is not None:
             positions = writing.positions()
             settled = settled_at_target(config, relations, positions)

@@ -17,8 +17,8 @@ class Expectation:
 
     `tables`: those that the target is to have in this form now. `settled`: those of which it has applied the last
     definition, whatever DDL is on its way. `references`: the source's foreign keys that act. `altered`: those whose
-    definitions it is to change when DDL comes. `unbegun`: those of which it is to have no rows yet. `followed`: schema and name of all, whatever their form: none may be a
-    part of another here.
+    definitions it is to change when DDL comes. `unbegun`: those of which it is to have no rows yet. `followed`: schema
+    and name of all, whatever their form: none may be a part of another here.
     """
 
     channels: int

@@ -56,7 +56,7 @@ def test_a_new_table_without_rows_has_none_at_the_target(pipeline: Rig, *, is_co
     pipeline.both(NEW)
     execute(pipeline.target_dsn, "INSERT INTO n VALUES (1)")
     found = errors(check_pipeline(pipeline.config, pipeline.source, pipeline.target).findings)
-    assert ["public.n"] == [finding.where for finding in found]
+    assert [finding.where for finding in found] == ["public.n"]
     with pytest.raises(TargetError, match=r"public\.n has rows, and the source's table had none"):
         pipeline.run()
     if is_copied:

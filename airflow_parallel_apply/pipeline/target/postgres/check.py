@@ -299,8 +299,8 @@ def _begun_findings(connection: Connection, session: Session, unbegun: Sequence[
             yield about(
                 table.relation,
                 f"{name} has rows, and the source's table had none when the pipeline came to follow it",
-                note=f"Run parallel-apply recopy --pipeline {session.pipeline} --table {name} to replace them, or empty "
-                "the table.",
+                note=f"Run parallel-apply recopy --pipeline {session.pipeline} --table {name}, which replaces them; "
+                "or empty the table.",
             )
 
 
