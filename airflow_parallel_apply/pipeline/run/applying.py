@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 
 from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, CaptureTurns
 from airflow_parallel_apply.pipeline.apply.lane import Lane, generation_over
@@ -21,6 +22,7 @@ from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.seeding import feed_limits, replanner, reviver
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
@@ -53,6 +55,7 @@ def apply(
         state = sessions[0].ledger.state()
         if state is not None and state.generation == opened.generation:
             tasks.require(state)
+        routing, config = _routed(config, sessions[0])
         lost: list[str] = []
 
         def on_lost(what: str) -> None:
@@ -95,7 +98,7 @@ def apply(
         stack.callback(turns.stop)
         context = LaneContext(
             config=config,
-            routing=sessions[0].ledger.routing(),
+            routing=routing,
             claimant=claimant,
             coordinator=coordinator(sessions[0]),
             session=sessions[0],
@@ -125,6 +128,7 @@ def waiting_lane(
         closing(open_pipeline_queue(session.target, target, queue, config.pipeline)) as tasks,
     ):
         log, claimant = _shared_log(config, opened), claimant_of("waiting lane")
+        _, config = _routed(config, session)
         coordinator = _coordinator(opened, config, session, tasks, log, claimant=claimant)
 
         def is_drained() -> bool:
@@ -153,6 +157,14 @@ def _coordinator(
         revive=reviver(opened, session, config, tasks, replan),
         replan=replan,
     )
+
+
+def _routed(config: PipelineConfig, session: PipelineSession) -> tuple[Routing, PipelineConfig]:
+    """The routing that the run was opened with, and the configuration with as many channels: a DAG that is edited while
+    a run is under way gives the lanes which start then another number.
+    """
+    routing = session.ledger.routing()
+    return routing, replace(config, channels=routing.channels)
 
 
 def _bounds(opened: OpenedRun, session: PipelineSession) -> RunBounds:

@@ -111,3 +111,20 @@ def test_a_take_under_another_routing_is_refused(rig: Rig) -> None:
             lane.take(0, generation=opened.generation, token="claim", routing_digest="another")
     finally:
         lane.close()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("run", "lanes"), [(2, 4), (4, 2)])
+def test_lanes_that_are_given_another_number_of_channels_than_their_run_work_as_it_was_opened(
+    rig: Rig, run: int, lanes: int
+) -> None:
+    opened_with, given = written(rig, run), rig.having(channels=lanes)
+    opened_with.write("TRUNCATE t", "INSERT INTO t SELECT generate_series(1, 20)", "DELETE FROM t WHERE id % 3 = 0")
+    opened_with.capture("b")
+    plan(opened_with.config, opened_with.target)
+    opened = opened_with.open("b")
+    given.close(opened, given.apply(opened, lanes=2))
+    assert opened_with.comparison().equal
+    given.write("INSERT INTO t VALUES (100)")
+    given.run("c")
+    assert given.comparison().equal
