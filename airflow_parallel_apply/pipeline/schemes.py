@@ -12,15 +12,23 @@ It has to be installed wherever tasks of the pipeline run.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
 _TO: Final = "-to-"
+_KEPT_PATHS: Final = 4
+
+
+def installed(group: str) -> EntryPoints:
+    """The entry points of a group, as they were when the process first asked."""
+    return _everything(tuple(sys.path)).select(group=group)
 
 
 def pair_of(source: str, target: str) -> str:
@@ -43,7 +51,7 @@ class Schemes:
 
     def known(self) -> tuple[str, ...]:
         """The schemes that have an occupant here, ours first."""
-        others = {found.name for found in entry_points(group=self.group)} - self.ours.keys()
+        others = {found.name for found in installed(self.group)} - self.ours.keys()
         return (*self.ours, *sorted(others))
 
     def load(self, scheme: str) -> Any:
@@ -51,10 +59,16 @@ class Schemes:
         if scheme in self.ours:
             module, _, name = self.ours[scheme].partition(":")
             return getattr(import_module(module), name)
-        for found in entry_points(group=self.group, name=scheme):
+        for found in installed(self.group).select(name=scheme):
             return found.load()
         raise ConfigurationError(
             f"no {self.thing} is known for {scheme}://",
             hint=f"A {self.thing} takes {', '.join(f'{known}://' for known in self.known())}; others come with a "
             f"package that has an entry point in the group {self.group}.",
         )
+
+
+@lru_cache(maxsize=_KEPT_PATHS)
+def _everything(path: tuple[str, ...]) -> EntryPoints:  # noqa: ARG001  # what is found depends on it
+    """Read once: it opens two files of every installed distribution, which are hundreds beside Airflow."""
+    return entry_points()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import PartitionerName, PipelineConfig
@@ -27,6 +27,7 @@ from airflow_parallel_apply.pipeline.partition.protocol import Partitioner
 from airflow_parallel_apply.pipeline.partition.round_robin import RoundRobin
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.partition.shard_list import read_shard_list
+from airflow_parallel_apply.pipeline.schemes import installed
 
 GROUP: Final = "airflow_parallel_apply.partitioners"
 
@@ -99,14 +100,14 @@ def check_routing(routing: Routing, relations: Sequence[Relation]) -> None:
 
 
 def _entry_point(name: str) -> EntryPoint:
-    installed = {found.name: found for found in entry_points(group=GROUP)}
-    if name not in installed:
+    brought = {found.name: found for found in installed(GROUP)}
+    if name not in brought:
         raise ConfigurationError(
             f"parameter partitioner: {name!r} is not usable",
-            hint=f"partitioner takes {', '.join([*_OURS, *sorted(installed)])}; "
+            hint=f"partitioner takes {', '.join([*_OURS, *sorted(brought)])}; "
             f"others come with a package that has an entry point in the group {GROUP}.",
         )
-    return installed[name]
+    return brought[name]
 
 
 def _release(found: EntryPoint) -> str:
