@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -11,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -21,6 +21,7 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.spark.layout import JAVA_VARIABLE, RUNTIME_DIR_VARIABLE
 from tests.support.databases import Databases
 from tests.support.examples import load_profile
+from tests.support.memory_directory import memory_directory
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.spark.server import ServerLease
@@ -76,7 +77,7 @@ _QUICK: Final = {
     "autovacuum": "off",
     "io_method": "sync",
     "shared_buffers": "64MB",
-    "max_wal_size": "256MB",
+    "max_wal_size": "128MB",
     "wal_init_zero": "off",
     "wal_writer_delay": "10ms",
 }
@@ -88,13 +89,19 @@ def pytest_configure(config: pytest.Config) -> None:
     above its own, and pytest forbids that for the shared default each time that another run begins.
     """
     if config.option.basetemp is None:
-        config.option.basetemp = base = tempfile.mkdtemp(prefix="parallel-apply-tests-")
+        config.option.basetemp = base = str(memory_directory("paths"))
         config.add_cleanup(lambda: shutil.rmtree(base, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What runs long in one process, and would come last by its name, comes first: else the others wait for it."""
     items.sort(key=lambda item: _turn(item.nodeid.partition("::")[0]))
+
+
+def pytest_collection_finish() -> None:
+    """What collection made stays to the end: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(file: str) -> int:
@@ -200,7 +207,9 @@ def spark_session_id(spark_server: ServerLease) -> Iterator[str]:
 
 def _server(side: str) -> Iterator[PostgresServer]:
     # Not under pytest's own directory: another session's start takes the server's user the way to it.
-    with TemporaryDirectory(prefix=f"parallel-apply-{side}-") as directory:
-        server = PostgresServer(Path(directory) / "data", settings=_QUICK)
-        with server:
+    directory = memory_directory(side)
+    try:
+        with PostgresServer(directory / "data", settings=_QUICK) as server:
             yield server
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
