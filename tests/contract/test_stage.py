@@ -22,28 +22,14 @@ from tests.support.staging import (
     ended_sessions,
     eventually,
     in_background,
-    make_target,
+    log_to_stage,  # noqa: F401  # a fixture
     staged_rows,
+    target_of_staging,  # noqa: F401  # a fixture
     unit,
     unit_of,
     waiting_sessions,
-    write_log,
 )
 from tests.support.written_log import Change, append, make_log
-
-
-@pytest.fixture
-def log_url(tmp_path: Path) -> str:
-    url = str(tmp_path / "log")
-    write_log(url)
-    return url
-
-
-@pytest.fixture
-def target(target_dsn: str) -> Iterator[PostgresTarget]:
-    found = make_target(target_dsn)
-    yield found
-    found.close()
 
 
 @pytest.fixture(params=sorted(STAGES))

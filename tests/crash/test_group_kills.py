@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Consistency
 from tests.crash.history import write_units
 from tests.crash.scene import Scene
-from tests.crash.test_named_kills import committed
+from tests.crash.struck_lane import (
+    committed,
+    finish_after_kill,
+    finish_while_asleep,
+    require_later_run,
+    require_repeatable,
+)
 from tests.support.step_process import Fault
 from tests.support.variants import variants
 
@@ -59,15 +63,9 @@ def written(scene: Scene) -> Scene:
     ),
 )
 def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place: str) -> None:
-    opened = written.open("run")
-    lane = written.start_lane(opened, fault=PLACES[place])
-    assert lane.wait() == -signal.SIGKILL, lane.tail()
-    written.rig.lane(opened, 1)
-    closed = written.close(opened)
-    written.require_equal()
+    closed = finish_after_kill(written, PLACES[place])
     assert written.staged() == []
-    assert written.rerun("run").stop_seqno == closed.stop_seqno
-    written.require_equal()
+    require_repeatable(written, closed)
 
 
 @pytest.mark.parametrize(
@@ -90,19 +88,6 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
     ),
 )
 def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written: Scene, place: str) -> None:
-    fault = PLACES[place]
-    opened = written.open("run")
-    lane = written.start_lane(opened, fault=Fault(at=fault.at, when=fault.when, call=fault.call, signal=signal.SIGSTOP))
-    lane.wait_stopped()
-    written.rig.lane(opened, 1)
-    written.close(opened)
-    written.require_equal()
-    before = committed(written)
-    lane.signal(signal.SIGCONT)
-    lane.wait()
-    assert committed(written) == before
-    written.require_equal()
-    written.rig.write("INSERT INTO t VALUES (100000, 'later')")
-    written.rerun("later")
-    written.require_equal()
+    finish_while_asleep(written, PLACES[place], committed)
+    require_later_run(written)
     assert written.staged() == []

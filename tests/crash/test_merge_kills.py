@@ -11,6 +11,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.target.postgres import positions
 from tests.crash.scene import Scene
+from tests.crash.struck_lane import finish_after_kill, finish_while_asleep
 from tests.support.step_process import Fault
 from tests.support.variants import variants
 
@@ -67,12 +68,7 @@ def merge_points(scene: Scene) -> int:
     ),
 )
 def test_a_merge_point_is_carried_on_by_another_lane(handed_over: Scene, place: str) -> None:
-    opened = handed_over.open("run")
-    lane = handed_over.start_lane(opened, fault=PLACES[place])
-    assert lane.wait() == -signal.SIGKILL, lane.tail()
-    handed_over.rig.lane(opened, 1)
-    handed_over.close(opened)
-    handed_over.require_equal()
+    finish_after_kill(handed_over, PLACES[place])
     assert handed_over.staged() == []
     before = merge_points(handed_over)
     assert before > 0
@@ -87,18 +83,7 @@ def test_a_merge_point_is_carried_on_by_another_lane(handed_over: Scene, place: 
     ),
 )
 def test_a_lane_that_sleeps_through_its_merge_changes_nothing_when_it_wakes(handed_over: Scene, place: str) -> None:
-    fault = PLACES[place]
-    opened = handed_over.open("run")
-    lane = handed_over.start_lane(opened, fault=Fault(at=fault.at, when=fault.when, signal=signal.SIGSTOP))
-    lane.wait_stopped()
-    handed_over.rig.lane(opened, 1)
-    handed_over.close(opened)
-    handed_over.require_equal()
-    before = merge_points(handed_over), handed_over.positions()
-    lane.signal(signal.SIGCONT)
-    lane.wait()
-    assert (merge_points(handed_over), handed_over.positions()) == before
-    handed_over.require_equal()
+    finish_while_asleep(handed_over, PLACES[place], lambda scene: (merge_points(scene), scene.positions()))
 
 
 def test_a_run_that_dies_while_its_channels_merge_is_opened_anew(handed_over: Scene) -> None:

@@ -14,6 +14,13 @@ from airflow_parallel_apply.pipeline.errors import LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from tests.crash.history import write_units
 from tests.crash.scene import Scene, spark_processes, wait_until
+from tests.crash.struck_lane import (
+    committed,
+    finish_after_kill,
+    finish_while_asleep,
+    require_later_run,
+    require_repeatable,
+)
 from tests.support.step_process import Fault
 from tests.support.variants import variants
 
@@ -73,14 +80,7 @@ def written(scene: Scene) -> Scene:
     ),
 )
 def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place: str) -> None:
-    opened = written.open("run")
-    lane = written.start_lane(opened, fault=PLACES[place])
-    assert lane.wait() == -signal.SIGKILL, lane.tail()
-    written.rig.lane(opened, 1)
-    closed = written.close(opened)
-    written.require_equal()
-    assert written.rerun("run").stop_seqno == closed.stop_seqno
-    written.require_equal()
+    require_repeatable(written, finish_after_kill(written, PLACES[place]))
 
 
 @pytest.mark.parametrize(
@@ -107,21 +107,8 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
     ),
 )
 def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written: Scene, place: str) -> None:
-    fault = PLACES[place]
-    opened = written.open("run")
-    lane = written.start_lane(opened, fault=Fault(at=fault.at, when=fault.when, call=fault.call, signal=signal.SIGSTOP))
-    lane.wait_stopped()
-    written.rig.lane(opened, 1)
-    written.close(opened)
-    written.require_equal()
-    before = committed(written)
-    lane.signal(signal.SIGCONT)
-    lane.wait()
-    assert committed(written) == before
-    written.require_equal()
-    written.rig.write("INSERT INTO t VALUES (100000, 'later')")
-    written.rerun("later")
-    written.require_equal()
+    finish_while_asleep(written, PLACES[place], committed)
+    require_later_run(written)
 
 
 def test_a_run_whose_owner_is_dead_is_taken_over_when_its_lease_is_over_and_not_before(written: Scene) -> None:
@@ -176,15 +163,6 @@ def test_a_lane_goes_on_with_a_new_server_when_spark_is_killed_while_it_stages(s
     assert spark_processes(spark_scene.spark_directory)[0] != killed, f"{report} {lane.tail()}"
     spark_scene.close(opened)
     spark_scene.require_equal()
-
-
-def committed(scene: Scene) -> list[tuple[int, int, int]]:
-    """Channel, seqno, generation. The claim may change: a lane that slept between renewing a task and taking its
-    channel writes its token when it wakes, since queue and target may be two databases. It harms nobody: whoever holds
-    the channel is refused at its commit, or has committed already, and begins anew from the position that it reads; the
-    sleeper applies what lies above that position, if anything, and cannot finish a task that is no longer its own.
-    """
-    return [(position.channel, position.seqno, position.generation) for position in scene.positions()]
 
 
 def _opens(scene: Scene, run_id: str) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 import psycopg
+import pytest
 
 from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, StagedUnit, Unit
@@ -22,6 +24,22 @@ KEYS: Final = 50
 STAGING_SESSIONS: Final = (
     "FROM pg_stat_activity WHERE application_name LIKE 'pa:%:0:%' AND datname = current_database()"
 )
+
+
+@pytest.fixture(name="log_url")
+def log_to_stage(tmp_path: Path) -> str:
+    """Imported by the modules whose tests stage units."""
+    url = str(tmp_path / "log")
+    write_log(url)
+    return url
+
+
+@pytest.fixture(name="target")
+def target_of_staging(target_dsn: str) -> Iterator[PostgresTarget]:
+    """Imported likewise; its database has the log's table."""
+    found = make_target(target_dsn)
+    yield found
+    found.close()
 
 
 def write_log(url: str) -> None:
