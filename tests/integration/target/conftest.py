@@ -148,3 +148,15 @@ def add_table(scene: Scene) -> Callable[..., Relation]:
         return scene.relations[relation_id]
 
     return add
+
+
+def insert(seqno: int, *values: str | None, relation_id: int = 1) -> Row:
+    return Row(seqno=seqno, operation="I", values=values, relation_id=relation_id)
+
+
+@pytest.fixture
+def three(scene: Scene, accounts: Relation) -> Scene:
+    """Keys 1, 2 and 3, applied up to seqno 0."""
+    scene.start()
+    scene.apply(0, [insert(0, str(key), "0", "note") for key in (1, 2, 3)])
+    return scene

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 
 import psycopg
-import pyarrow as pa
 import pytest
 
-from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.errors import LogError, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
-from tests.integration.target.conftest import CLAIM, Scene
+from tests.integration.target.conftest import Scene, insert
 from tests.support.log_rows import Row, clustered
 
 AddTable = Callable[..., Relation]
-
-
-def insert(seqno: int, *values: str | None, relation_id: int = 1) -> Row:
-    return Row(seqno=seqno, operation="I", values=values, relation_id=relation_id)
-
-
-@pytest.fixture
-def three(scene: Scene, accounts: Relation) -> Scene:
-    """Keys 1, 2 and 3, applied up to seqno 0."""
-    scene.start()
-    scene.apply(0, [insert(0, str(key), "0", "note") for key in (1, 2, 3)])
-    return scene
 
 
 def test_insert_update_and_delete_reach_the_table_with_the_position(three: Scene) -> None:
@@ -134,49 +120,6 @@ def test_rows_of_an_undefined_relation_are_refused(three: Scene) -> None:
         loader.load(clustered(three.relations, [insert(1, "1", "1", "1")]), "a")
 
 
-def test_a_unit_committed_twice_changes_nothing(three: Scene) -> None:
-    unit = three.unit(1, after=0)
-    staged = three.stage(unit, [Row(seqno=1, operation="D", values=("1", None, None))])
-    three.commit(staged)
-    three.commit(staged)
-    assert three.run("SELECT id FROM accounts ORDER BY id") == [(2,), (3,)]
-    assert three.seqnos() == [1]
-
-
-def test_a_zombie_of_an_older_claim_changes_nothing(three: Scene) -> None:
-    zombie = three.another().target
-    staged = three.stage(three.unit(1, after=0), [Row(seqno=1, operation="U", values=("1", "666", "x"))])
-    three.target.take(0, generation=three.generation, token="claim2")
-    assert three.staging() == []
-    with pytest.raises(OwnershipLost):
-        three.commit(staged, by=zombie)
-    assert three.run("SELECT balance FROM accounts WHERE id = 1") == [(0,)]
-    assert three.seqnos() == [0]
-
-
-def test_a_zombie_of_an_older_generation_changes_nothing(three: Scene) -> None:
-    zombie = three.another().target
-    old = three.generation
-    staged = three.stage(three.unit(1, after=0), [Row(seqno=1, operation="U", values=("1", "666", "x"))])
-    three.session.acquire(log_id="log1", owner="run1", lease=timedelta(seconds=1))
-    with pytest.raises(OwnershipLost):
-        three.commit(staged, by=zombie)
-    with pytest.raises(OwnershipLost):
-        zombie.take(0, generation=old, token="claim1")
-    assert three.seqnos() == [0]
-
-
-def test_staging_of_an_attempt_that_was_not_acknowledged_is_never_merged(three: Scene) -> None:
-    unit = three.unit(1, after=0)
-    rows = [Row(seqno=1, operation="U", values=("1", "5", "x"))]
-    three.stage(unit, rows)
-    three.commit(three.stage(unit, rows))
-    assert three.run("SELECT balance FROM accounts WHERE id = 1") == [(5,)]
-    assert len(three.staging()) == 1
-    three.target.discard(unit.token)
-    assert three.staging() == []
-
-
 def test_several_attempts_of_one_table_are_merged_together(three: Scene) -> None:
     unit = three.unit(2, after=0)
     one = three.stage(unit, [Row(seqno=1, operation="U", values=("1", "5", "x")), insert(1, "8", "8", "8")])
@@ -199,39 +142,6 @@ def test_staging_that_lost_its_rows_is_to_be_staged_again(three: Scene) -> None:
     with pytest.raises(Unavailable, match="is gone"):
         three.commit(staged)
     assert three.seqnos() == [0]
-
-
-def test_taking_a_channel_ends_the_sessions_of_its_former_holder(three: Scene) -> None:
-    former = three.another().target
-    former.take(0, generation=three.generation, token="claim1")
-    three.target.take(0, generation=three.generation, token="claim2")
-    names = three.run(
-        "SELECT count(DISTINCT application_name) FROM pg_stat_activity WHERE application_name LIKE 'pa:%:0:%'"
-    )
-    assert names == [(1,)]
-    # An idle session that was ended is replaced without an error.
-    assert [position.claim for position in former.positions()] == ["claim2"]
-
-
-def test_a_loader_whose_session_is_ended_lost_the_ownership(three: Scene) -> None:
-    unit = three.unit(1, after=0)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield from clustered(three.relations, [insert(1, "7", "1", "x")])
-        three.target.take(0, generation=three.generation, token="claim2")
-        yield from clustered(three.relations, [insert(1, "8", "1", "x")])
-
-    with pytest.raises(OwnershipLost):
-        three.loader(0, unit.token).load(batches(), "x")
-
-
-def test_a_loader_whose_session_breaks_otherwise_may_try_again(three: Scene) -> None:
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield from clustered(three.relations, [insert(1, "7", "1", "x")])
-        three.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pa:%:0:%'")
-
-    with pytest.raises(Unavailable):
-        three.loader(0, CLAIM).load(batches(), "x")
 
 
 def test_extra_defaulted_columns_and_another_column_order_are_fine(scene: Scene, add_table: AddTable) -> None:

@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader, LogState
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.partition.key import buckets
-from tests.support.in_memory.target import LogRow, Rows, rows_of
+from tests.support.in_memory.rows import LogRow, Rows, rows_of
 from tests.support.written_log import Change, append, make_log
 
 KEYS: Final = 8

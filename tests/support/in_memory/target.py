@@ -24,7 +24,6 @@ from airflow_parallel_apply.pipeline.errors import (
     Unavailable,
 )
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Operation
-from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedTable, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
@@ -33,35 +32,12 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.steps import Capability, Merge, Replay, Step, Truncate
-
-Rows = dict[int, str | None]
-"""By key."""
+from tests.support.in_memory.rows import LogRow, Net, Rows, is_of, net_of, rows_of
 
 REFUSED: Final = "is refused by the target"
 """What the error of a poisoned key says."""
 
 _names = count()
-
-
-@dataclass(frozen=True)
-class LogRow:
-    """A row of the log's one table."""
-
-    seqno: int
-    fragno: int
-    operation: str
-    bucket: int
-    id: int
-    value: str | None
-
-
-@dataclass(frozen=True)
-class Net:
-    """What a unit does to a key: how it begins, and whether and with which value the row is there at its end."""
-
-    begins: str
-    is_there: bool
-    value: str | None
 
 
 @dataclass(frozen=True)
@@ -241,14 +217,14 @@ class MemoryTarget:
     def stage(self, unit: Unit, rows: Sequence[LogRow]) -> StagedUnit:
         """What Spark does for a unit, of whose range `rows` are: leave its own, and load their net changes."""
         self._require_session()
-        mine = [row for row in rows if _is_of(unit, row)]
+        mine = [row for row in rows if is_of(unit, row)]
         if len(mine) != unit.row_count:
             raise LogError(f"the unit has {len(mine)} rows, its plan says {unit.row_count}")
         held = [at for at in self._data.positions if at.channel in unit.moved]
         if any(at.claim != unit.token for at in held):
             raise OwnershipLost("the claim was lost", channel=unit.channel)
         name = f"s{next(_names)}"
-        self._data.staging[name] = Staged(unit.channel, unit.token, _net(mine), unit.group)
+        self._data.staging[name] = Staged(unit.channel, unit.token, net_of(mine), unit.group)
         table = StagedTable(relation_id=0, staging=name, inserts=0, updates=0, deletes=0, has_unsent=False)
         return StagedUnit(unit=unit, tables=(table,), row_count=unit.row_count, seconds=0.0)
 
@@ -335,24 +311,3 @@ class MemoryTarget:
                     session.end()
             elif session._token and (channels is None or session._channels is None or channels & session._channels):
                 session.end()
-
-
-def rows_of(batch: pa.RecordBatch) -> Iterator[LogRow]:
-    """The changes of rows of a batch of the log."""
-    for row in batch.select(["seqno", "fragno", "operation", "bucket", "values"]).to_pylist():
-        if Operation(row["operation"]).is_row:
-            key, value = values_of(row["values"])
-            yield LogRow(row["seqno"], row["fragno"], row["operation"], row["bucket"], int(str(key)), value)
-
-
-def _is_of(unit: Unit, row: LogRow) -> bool:
-    channel = row.bucket * unit.channels // 1024
-    return unit.channel in (None, channel) and unit.after(channel) < row.seqno <= unit.last_seqno
-
-
-def _net(rows: Sequence[LogRow]) -> dict[int, Net]:
-    net: dict[int, Net] = {}
-    for row in rows:
-        begins = net[row.id].begins if row.id in net else row.operation
-        net[row.id] = Net(begins, row.operation != Operation.DELETE, row.value)
-    return net

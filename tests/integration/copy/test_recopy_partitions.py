@@ -1,0 +1,98 @@
+"""Partitions that come and go: the hint of the capture that stops leads to a copy, and that to equal tables."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
+from tests.integration.copy.recopying import again, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
+from tests.support.rig import Rig, execute
+
+PARTITIONED = (
+    "CREATE TABLE p (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+    "CREATE TABLE p_1 PARTITION OF p FOR VALUES FROM (0) TO (100)",
+)
+RECIPES = {
+    "attached with rows": (
+        "CREATE TABLE p_2 (id integer PRIMARY KEY, v text)",
+        "INSERT INTO p_2 SELECT i, 'loaded' FROM generate_series(100, 150) i",
+        "ALTER TABLE p ATTACH PARTITION p_2 FOR VALUES FROM (100) TO (200)",
+    ),
+    "detached": (
+        "CREATE SCHEMA elsewhere",
+        "ALTER TABLE p DETACH PARTITION p_1",
+        "ALTER TABLE p_1 SET SCHEMA elsewhere",
+    ),
+    "attached, filled and detached": (
+        "CREATE TABLE p_2 (id integer PRIMARY KEY, v text)",
+        "INSERT INTO p_2 SELECT i, 'loaded' FROM generate_series(100, 150) i",
+        "ALTER TABLE p ATTACH PARTITION p_2 FOR VALUES FROM (100) TO (200)",
+        "INSERT INTO p SELECT i, 'through' FROM generate_series(90, 98) i",
+        "INSERT INTO p SELECT i, 'through' FROM generate_series(160, 170) i",
+        "ALTER TABLE p DETACH PARTITION p_2",
+        "DROP TABLE p_2",
+    ),
+    "one partition truncated": ("TRUNCATE p_1",),
+    "made anew": ("DROP TABLE p", *PARTITIONED, "INSERT INTO p VALUES (7, 'new')"),
+    "out of the publication and in again": (
+        "ALTER PUBLICATION parallel_apply_p DROP TABLE p",
+        "UPDATE p SET v = 'unpublished'",
+        "ALTER PUBLICATION parallel_apply_p ADD TABLE ONLY p",
+    ),
+    "publishes less": ("ALTER PUBLICATION parallel_apply_p SET (publish = 'insert')", "UPDATE p SET v = 'x'"),
+}
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [pytest.param(name, marks=() if name == "attached, filled and detached" else pytest.mark.long) for name in RECIPES],
+)
+def test_following_the_hint_of_a_stopped_capture_leads_to_green_and_equal(rig: Rig, recipe: str) -> None:
+    rig.write(*PARTITIONED)
+    execute(rig.target_dsn, "CREATE TABLE p (id integer PRIMARY KEY, v text)")
+    require_green_and_equal(rig)
+    rig.write("INSERT INTO p SELECT i, 'first' FROM generate_series(1, 50) i")
+    require_green_and_equal(rig)
+    rig.write("UPDATE p SET v = 'below' WHERE id < 10", *RECIPES[recipe])
+    with pytest.raises(ParallelApplyError) as stopped:
+        rig.run()
+    command = re.search(r"parallel-apply recopy --pipeline p ((?:--table [\w.]+ ?)+)", stopped.value.hint or "")
+    assert command, stopped.value
+    again(rig, *(name.rpartition(".")[2] for name in command[1].split()[1::2]))
+    rig.write("DELETE FROM t WHERE id < 5")
+    require_green_and_equal(rig)
+    if recipe != "detached":
+        rig.write("INSERT INTO p VALUES (99, 'last')", "UPDATE p SET v = 'behind' WHERE id = 7")
+        require_green_and_equal(rig)
+
+
+@pytest.mark.parametrize("policy", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long)])
+def test_a_detached_partition_is_followed_as_a_table_of_its_own_once_it_is_one_at_the_target(
+    rig: Rig, policy: DdlPolicy
+) -> None:
+    rig = rig.having(ddl=policy)
+    rig.both(*PARTITIONED)
+    require_green_and_equal(rig)
+    rig.write("INSERT INTO p VALUES (1, 'one')")
+    require_green_and_equal(rig)
+    rig.write("ALTER TABLE p DETACH PARTITION p_1")
+    with pytest.raises(ParallelApplyError, match="detached"):
+        rig.run()
+    again(rig, "p")
+    with pytest.raises(ConfigurationError, match=r"new tables with rows.*p_1"):
+        rig.run()
+    with pytest.raises(ConfigurationError, match=r"p_1 is a partition of public\.p at the target") as refused:
+        again(rig, "p_1")
+    assert 'ALTER TABLE "public"."p" DETACH PARTITION "public"."p_1"' in (refused.value.hint or "")
+    execute(rig.target_dsn, "ALTER TABLE p DETACH PARTITION p_1")
+    again(rig, "p_1")
+    require_green_and_equal(rig)
+    execute(rig.target_dsn, "ALTER TABLE p ATTACH PARTITION p_1 FOR VALUES FROM (0) TO (100)")
+    rig.write("INSERT INTO p_1 VALUES (2, 'two')")
+    with pytest.raises(ConfigurationError, match="is a partition of"):
+        rig.run()
+    assert any("is a partition of" in one.what for one in check_pipeline(rig.config, rig.source, rig.target).findings)

@@ -1,0 +1,89 @@
+"""A unit is committed once, by whoever holds its channel; sessions of former holders end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
+from tests.integration.target.conftest import CLAIM, Scene, insert
+from tests.support.log_rows import Row, clustered
+
+
+def test_a_unit_committed_twice_changes_nothing(three: Scene) -> None:
+    unit = three.unit(1, after=0)
+    staged = three.stage(unit, [Row(seqno=1, operation="D", values=("1", None, None))])
+    three.commit(staged)
+    three.commit(staged)
+    assert three.run("SELECT id FROM accounts ORDER BY id") == [(2,), (3,)]
+    assert three.seqnos() == [1]
+
+
+def test_a_zombie_of_an_older_claim_changes_nothing(three: Scene) -> None:
+    zombie = three.another().target
+    staged = three.stage(three.unit(1, after=0), [Row(seqno=1, operation="U", values=("1", "666", "x"))])
+    three.target.take(0, generation=three.generation, token="claim2")
+    assert three.staging() == []
+    with pytest.raises(OwnershipLost):
+        three.commit(staged, by=zombie)
+    assert three.run("SELECT balance FROM accounts WHERE id = 1") == [(0,)]
+    assert three.seqnos() == [0]
+
+
+def test_a_zombie_of_an_older_generation_changes_nothing(three: Scene) -> None:
+    zombie = three.another().target
+    old = three.generation
+    staged = three.stage(three.unit(1, after=0), [Row(seqno=1, operation="U", values=("1", "666", "x"))])
+    three.session.acquire(log_id="log1", owner="run1", lease=timedelta(seconds=1))
+    with pytest.raises(OwnershipLost):
+        three.commit(staged, by=zombie)
+    with pytest.raises(OwnershipLost):
+        zombie.take(0, generation=old, token="claim1")
+    assert three.seqnos() == [0]
+
+
+def test_staging_of_an_attempt_that_was_not_acknowledged_is_never_merged(three: Scene) -> None:
+    unit = three.unit(1, after=0)
+    rows = [Row(seqno=1, operation="U", values=("1", "5", "x"))]
+    three.stage(unit, rows)
+    three.commit(three.stage(unit, rows))
+    assert three.run("SELECT balance FROM accounts WHERE id = 1") == [(5,)]
+    assert len(three.staging()) == 1
+    three.target.discard(unit.token)
+    assert three.staging() == []
+
+
+def test_taking_a_channel_ends_the_sessions_of_its_former_holder(three: Scene) -> None:
+    former = three.another().target
+    former.take(0, generation=three.generation, token="claim1")
+    three.target.take(0, generation=three.generation, token="claim2")
+    names = three.run(
+        "SELECT count(DISTINCT application_name) FROM pg_stat_activity WHERE application_name LIKE 'pa:%:0:%'"
+    )
+    assert names == [(1,)]
+    # An idle session that was ended is replaced without an error.
+    assert [position.claim for position in former.positions()] == ["claim2"]
+
+
+def test_a_loader_whose_session_is_ended_lost_the_ownership(three: Scene) -> None:
+    unit = three.unit(1, after=0)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from clustered(three.relations, [insert(1, "7", "1", "x")])
+        three.target.take(0, generation=three.generation, token="claim2")
+        yield from clustered(three.relations, [insert(1, "8", "1", "x")])
+
+    with pytest.raises(OwnershipLost):
+        three.loader(0, unit.token).load(batches(), "x")
+
+
+def test_a_loader_whose_session_breaks_otherwise_may_try_again(three: Scene) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from clustered(three.relations, [insert(1, "7", "1", "x")])
+        three.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pa:%:0:%'")
+
+    with pytest.raises(Unavailable):
+        three.loader(0, CLAIM).load(batches(), "x")
