@@ -28,7 +28,8 @@ _KEPT_PATHS: Final = 4
 
 def installed(group: str) -> EntryPoints:
     """The entry points of a group, as they were when the process first asked."""
-    return _everything(tuple(sys.path)).select(group=group)
+    found: EntryPoints = _everything(tuple(sys.path)).select(group=group)
+    return found
 
 
 def pair_of(source: str, target: str) -> str:
@@ -69,6 +70,8 @@ class Schemes:
 
 
 @lru_cache(maxsize=_KEPT_PATHS)
-def _everything(path: tuple[str, ...]) -> EntryPoints:  # noqa: ARG001  # what is found depends on it
-    """Read once: it opens two files of every installed distribution, which are hundreds beside Airflow."""
+def _everything(path: tuple[str, ...]) -> Any:  # noqa: ARG001  # what is found depends on it
+    """Read once: it opens two files of every installed distribution, which are hundreds beside Airflow. Its type is
+    another one before Python 3.12.
+    """
     return entry_points()
