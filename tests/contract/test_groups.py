@@ -286,13 +286,21 @@ def test_what_is_refused_leaves_whole_epochs_before_it_in_place_and_says_where(
     assert fixed.seqnos() == [last] * 3
 
 
+@pytest.mark.parametrize(("rows_at_once", "refused"), [(0, GroupPart(2, 1)), (None, GroupPart(2, None))])
 def test_a_failure_in_staging_lets_the_groups_below_it_commit(
-    fed: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch
+    make: Make,
+    log_url: str,
+    target_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    rows_at_once: int | None,
+    refused: GroupPart,
 ) -> None:
+    append(log_url, 0, [[Change("I", key, str(key))] for key in range(200)])
+    fed = make_groups(make, limits=FeedLimits(groups=GroupLimits(rows_at_once=rows_at_once, bytes_=1)))
     stage = LocalStage.stage
 
     def refusing(self: LocalStage, unit: Unit) -> StagedUnit:
-        if unit.kind == GroupPart(2, 1):
+        if unit.kind == refused:
             raise TargetError("broken", seqno=45)
         return stage(self, unit)
 
@@ -301,7 +309,7 @@ def test_a_failure_in_staging_lets_the_groups_below_it_commit(
     state = fed.coordinator.state()
     assert state.phase is Phase.FAILED
     assert state.failure is not None
-    assert (state.failure.seqno, state.failure.channel) == (40, 1)
+    assert (state.failure.seqno, state.failure.channel) == (40, refused.channel)
     assert fed.seqnos() == [39] * 3
     assert set(rows(target_dsn)) == set(range(40))
 
