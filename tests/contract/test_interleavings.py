@@ -29,6 +29,7 @@ def test_no_interleaving_breaks_a_law() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7200)
 def test_none_of_thousands_of_interleavings_breaks_a_law() -> None:
     run_machine(5_000)
 
