@@ -10,7 +10,7 @@ Before the first row under a newer definition the target is brought to it, or th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -82,13 +82,15 @@ def serial_steps(
         and not outline.tables_redefined
     )
     breaks = outline.breaks if in_sets else statements
-    ends = _ends(unit, log) if any(found.is_ddl for found in breaks) else {}
+    ends = _ends(unit, log) if any(found.is_ddl or found.operation is None for found in breaks) else {}
 
     def statement(found: Break) -> Statement:
         end = ends[found.seqno]
         return Statement(text=found.values[1], end_offset=end, shown_end=show_offset(end))
 
-    return tuple(_steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl, statement=statement))
+    return tuple(
+        _steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl, ends=ends, statement=statement)
+    )
 
 
 def is_single(unit: Unit) -> bool:
@@ -114,6 +116,7 @@ def _steps(
     *,
     in_sets: bool,
     ddl: DdlPolicy,
+    ends: Mapping[int, Offset],
     statement: Callable[[Break], Statement],
 ) -> Iterator[Step]:
     at: Place = (unit.after_seqno + 1, 0)
@@ -130,6 +133,7 @@ def _steps(
                 ddl=ddl,
                 is_first=found.is_first,
                 is_emptied=found.is_emptied,
+                end_offset=ends[found.seqno],
             )
             at, staging = found.place, False
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver, WriterFenced
@@ -18,6 +18,7 @@ def pass_over(
     log_url: str,
     copied: Sequence[tuple[Relation, Recopied]],
     *,
+    parts: Mapping[int, Sequence[tuple[int, str, str]]],
     register: Callable[[str | None], str],
     require: Callable[[Sequence[Relation]], None],
     after_seqno: int,
@@ -25,8 +26,9 @@ def pass_over(
     """Publish one manifest with the tables as they were then, and none of their changes below. Captures go on
     meanwhile, which need no owner.
 
-    `register` makes the source's registration out of the log's; `require` raises for definitions that the log has and
-    that are in the way. Errors: `SourceChanged` where a table was redefined since; `LogError`.
+    `parts`: what holds a table's rows now, and sent them under a name of its own before: oid, schema and name, by the
+    table's oid. `register` makes the source's registration out of the log's; `require` raises for definitions that the
+    log has and that are in the way. Errors: `SourceChanged` where a table was redefined since; `LogError`.
     """
     tries = 0
     while True:
@@ -41,14 +43,12 @@ def pass_over(
             # Changes behind the copy follow this definition, not the one before, which may have been refused.
             writer.define(relation)
         passed_over = [
-            PassedOver(
-                schema=copy.schema,
-                table=copy.table,
-                below_offset=copy.offset,
-                recopy_id=copy.recopy_id,
-                oid=relation.oid,
-            )
+            PassedOver(schema=schema, table=table, below_offset=copy.offset, recopy_id=copy.recopy_id, oid=oid)
             for relation, copy in copied
+            for oid, schema, table in (
+                (relation.oid, copy.schema, copy.table),
+                *(parts.get(relation.oid, ()) if relation.oid is not None else ()),
+            )
         ]
         writer.pass_over(passed_over, after_seqno=after_seqno)
         try:

@@ -51,7 +51,8 @@ class Replay:
 class Redefine:
     """Bring a table from one definition (a relation id) to a newer one, as `ddl` says; what is left is a `PlanError`.
     `is_first`: no row under the newer one can have been applied, so all rows are older than its new columns.
-    `is_emptied`: a later step of the unit empties the table, whose rows need no values any more.
+    `is_emptied`: a later step of the unit empties the table, whose rows need no values any more. `end_offset`: where
+    the transaction ends that brought the newer one; None where nothing was copied anew since.
     """
 
     older_id: int
@@ -59,6 +60,7 @@ class Redefine:
     ddl: DdlPolicy
     is_first: bool = False
     is_emptied: bool = False
+    end_offset: Offset | None = None
 
 
 Step: TypeAlias = Merge | Truncate | Statement | Replay | Redefine

@@ -68,3 +68,45 @@ def test_tables_that_exchanged_their_names_are_copied_together(rig: Rig) -> None
     rig.run()
     comparison = rig.comparison()
     assert comparison.equal, comparison
+
+
+@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, DdlPolicy.REFUSE])
+def test_a_table_that_became_a_partition_of_its_namesake_is_copied_with_it(rig: Rig, ddl: DdlPolicy) -> None:
+    rig = rig.having(ddl=ddl)
+    rig.both("CREATE TABLE c (id integer PRIMARY KEY)")
+    rig.run()
+    rig.write("INSERT INTO c VALUES (1), (2)")
+    rig.run()
+    rig.transaction(
+        "ALTER TABLE c RENAME TO c_old",
+        "CREATE TABLE c (LIKE c_old INCLUDING ALL) PARTITION BY RANGE (id)",
+        "ALTER TABLE c ATTACH PARTITION c_old DEFAULT",
+    )
+    rig.write("DELETE FROM c WHERE id = 1", "INSERT INTO c VALUES (3)")
+    with pytest.raises(ConfigurationError, match=r"new tables with rows(?s:.*)recopy .*--table public\.c"):
+        rig.run()
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "c")], report=lambda _: None)
+    rig.write("UPDATE c SET id = 4 WHERE id = 2")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+def test_a_table_whose_namesake_left_the_patterns_is_copied_alone(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.transaction(
+        "CREATE SCHEMA archive",
+        "ALTER TABLE other SET SCHEMA archive",
+        "CREATE TABLE other (LIKE archive.other INCLUDING ALL)",
+        "INSERT INTO other VALUES (7)",
+    )
+    with pytest.raises(ConfigurationError, match=r"no longer match: archive\.other"):
+        rig.run()
+    rig.write("ALTER PUBLICATION parallel_apply_p DROP TABLE archive.other")
+    with pytest.raises(ConfigurationError, match=r"new tables with rows(?s:.*)recopy .*--table public\.other"):
+        rig.run()
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "other")], report=lambda _: None)
+    rig.write("UPDATE other SET id = 8", "INSERT INTO archive.other VALUES (9)")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison

@@ -203,6 +203,7 @@ class Recopy:
             pass_over(
                 self._config.log_url,
                 [*zip(then.relations, done, strict=True)],
+                parts=then.parts,
                 register=then.register,
                 require=partial(self._require_namesakes, then),
                 after_seqno=applied_seqno,
@@ -300,7 +301,7 @@ class Recopy:
 
     def _require_namesakes(self, then: TablesThen, known: Sequence[Relation]) -> None:
         """Changes of a name are passed over whatever table had it then, since one may have been made anew. So a table
-        that had it and goes on under another one is copied, too.
+        that had it and is followed under another one is copied, too.
         """
         copied = {table.oid: table.name for table in then.tables}
         found = [

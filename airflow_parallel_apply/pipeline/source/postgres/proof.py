@@ -36,13 +36,13 @@ _VALUES_HINT: Final = (
     "parallel-apply install-ddl-capture at the source before."
 )
 
-_LABELS_HINT: Final = (
-    "Or run the same ALTER TYPE … RENAME VALUE at the target, and once a run with ddl=skip. It is followed if it "
-    "is sent as a DDL message in its transaction."
+_LABELS_FIRST: Final = "Run the same ALTER TYPE … RENAME VALUE at the target, if it has the type, and then go on: "
+_TYPES_HINT: Final = (
+    "Or, instead of that copy, once a run with ddl=skip. It is followed if it is sent as a DDL message in its "
+    "transaction."
 )
 
 _ATTRIBUTES_FIRST: Final = "Run the same ALTER TYPE … ATTRIBUTE at the target, if it has the type, and then go on: "
-_ATTRIBUTES_HINT: Final = "It is followed if it is sent as a DDL message in its transaction."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ def _label_doubts(
         what = (
             f"labels of an enum in {after.name} were renamed at the source, of which no row is sent: {listed(labels)}"
         )
-        yield Doubt(table=after.name, what=what, more=_LABELS_HINT), before
+        yield Doubt(table=after.name, what=what, first=_LABELS_FIRST, more=_TYPES_HINT), before
 
 
 def _attribute_doubts(
@@ -206,7 +206,7 @@ def _attribute_doubts(
             f"attributes of a composite type in {after.name} were added or dropped at the source, of which no row is "
         )
         what += f"sent: {listed(types)}"
-        yield Doubt(table=after.name, what=what, first=_ATTRIBUTES_FIRST, more=_ATTRIBUTES_HINT), before
+        yield Doubt(table=after.name, what=what, first=_ATTRIBUTES_FIRST, more=_TYPES_HINT), before
 
 
 def _publication_doubts(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
+import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
@@ -29,6 +30,14 @@ from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.protocol import OpenLog, SourceChanged
 
 Name = tuple[str, str]
+_PARTS: Final = """
+SELECT pg_catalog.pg_partition_root(c.oid)::oid::bigint, c.oid::bigint, n.nspname::text, c.relname::text
+FROM pg_catalog.pg_publication p
+JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+JOIN pg_catalog.pg_class c ON c.oid = r.prrelid AND c.relispartition
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = %s AND pg_catalog.pg_partition_root(c.oid) = ANY (%s::oid[])
+"""
 _SLOT_LETTERS: Final = 12
 _WHOLE: Final = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
 
@@ -36,7 +45,9 @@ _WHOLE: Final = "publish = 'insert, update, delete, truncate', publish_via_parti
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesThen:
     """The tables and their definitions where the stream goes on behind `lsn`; `snapshot` shows their rows. `register`
-    makes of a log's registration the one in which they are as they are then. `names`: of all tables there, by oid.
+    makes of a log's registration the one in which they are as they are then. `names`: of all followed tables there, by
+    oid. `parts`: partitions of these tables that are published by themselves, since they were tables of their own, as
+    oid, schema and name, by the oid of the table.
     """
 
     lsn: int
@@ -45,6 +56,7 @@ class TablesThen:
     relations: tuple[Relation, ...]
     register: Callable[[str | None], str]
     names: Mapping[int, str]
+    parts: Mapping[int, Sequence[tuple[int, str, str]]]
 
 
 class Recopying:
@@ -121,8 +133,15 @@ class Recopying:
                         register=lambda text: registered_anew(
                             connection, self._publication, text, [table.oid for table in now]
                         ),
-                        names={oid: table.name for oid, table in found.items()},
+                        names={oid: table.name for oid, table in found.items() if table.is_published},
+                        parts=self._parts(connection, [table.oid for table in now]),
                     )
+
+    def _parts(self, connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, list[tuple[int, str, str]]]:
+        found: dict[int, list[tuple[int, str, str]]] = {}
+        for root, *part in connection.execute(_PARTS, [self._publication, oids]).fetchall():
+            found.setdefault(root, []).append((part[0], part[1], part[2]))
+        return found
 
     def _require_stream(self, server: Server) -> LogReader:
         record = self._mine.record(server)

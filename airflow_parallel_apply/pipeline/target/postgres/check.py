@@ -128,7 +128,9 @@ def _nested_findings(
             f"{schema}.{table}",
             f"{schema}.{table} is a partition of {root_schema}.{root} at the target, and both are followed",
             f"ALTER TABLE {quoted(root_schema, root)} DETACH PARTITION {quoted(schema, table)}",
-            note="At the source it is a table of its own.",
+            note="At the source it is a table of its own. Then run `parallel-apply recopy --pipeline "
+            f"{session.pipeline} --table {root_schema}.{root} --table {schema}.{table}`, since rows of the one may lie "
+            "in the other.",
         )
 
 

@@ -23,14 +23,14 @@ def leaving_newer_copies(connection: Connection, session: Session, statement: St
     """Around the statement. Errors: `PlanError` that rolls it back where it changed a table that was copied from a
     later moment; psycopg's own.
     """
-    before = _newer(connection, session, statement.end_offset)
+    before = newer_copies(connection, session, statement.end_offset)
     if not before:
         yield
         return
     oids = [oid for found in before.values() for oid in found]
     locked = _locked(connection, session, oids)
     yield
-    after = _newer(connection, session, statement.end_offset)
+    after = newer_copies(connection, session, statement.end_offset)
     fresh = {oid for oid, _ in _locked(connection, session, oids) - locked}
     touched = [name for name, found in before.items() if after.get(name) != found or fresh.intersection(found)]
     if touched:
@@ -46,7 +46,8 @@ def leaving_newer_copies(connection: Connection, session: Session, statement: St
         )
 
 
-def _newer(connection: Connection, session: Session, offset: Offset) -> dict[str, list[int]]:
+def newer_copies(connection: Connection, session: Session, offset: Offset) -> dict[str, list[int]]:
+    """The tables that were copied anew from a moment behind the offset, with the oids of what holds their rows."""
     found = connection.execute(session.sql("recopied", "newer"), {"pipeline": session.pipeline, "offset": offset})
     return dict(found.fetchall())
 

@@ -15,6 +15,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.fills import filling, has_rows
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
@@ -59,14 +60,16 @@ def follow(
     ddl: DdlPolicy,
     is_first: bool = False,
     is_emptied: bool = False,
+    end_offset: Offset | None = None,
 ) -> None:
     """Under SKIP, what cannot be told from what was done by hand is taken for it. `is_first`: no row under the newer
     definition was applied yet, so that a new column holds in all rows what older ones have in it. `is_emptied`: the
-    table is emptied next, so that nothing needs to be known of its rows.
+    table is emptied next, so that nothing needs to be known of its rows. `end_offset`: as in `Redefine`.
 
     Errors: `PlanError` that names table and column, where something is left and may not or cannot be done here.
     """
-    rename(connection, session, old, new, ddl=ddl)
+    if not rename(connection, session, old, new, ddl=ddl, end_offset=end_offset):
+        return
     found = compare_definitions(old, new)
     if found.unclear and ddl is not DdlPolicy.SKIP:
         raise _untold(new, found.unclear)

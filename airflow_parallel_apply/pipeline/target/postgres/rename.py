@@ -10,7 +10,9 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import find_columns
+from airflow_parallel_apply.pipeline.target.postgres.newer_copies import newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 Name = tuple[str, str]
@@ -20,30 +22,42 @@ _LETTERS = 40
 _TRIES = 100
 
 
-def rename(connection: Connection, session: Session, older: Relation, newer: Relation, *, ddl: DdlPolicy) -> None:
+def rename(
+    connection: Connection,
+    session: Session,
+    older: Relation,
+    newer: Relation,
+    *,
+    ddl: DdlPolicy,
+    end_offset: Offset | None = None,
+) -> bool:
     """Rename tables as the newer definition's renaming says, unless the target has done so already, by a DDL message or
     by hand. If tables only exchanged their names, their columns show it, or nothing does: then SKIP takes it as done,
     and APPLY does it where no message can have.
 
-    Errors: `PlanError`.
+    False if there is no such table: one that was copied anew from a moment behind `end_offset` is not the one that was
+    renamed, whose rows went with the copy. Errors: `PlanError`.
     """
     renaming = newer.renaming
     if renaming is None or newer.name == older.name:
-        return
+        return True
     old, new = [before for before, _ in renaming.pairs], [after for _, after in renaming.pairs]
+    if end_offset is not None and newer_copies(connection, session, end_offset).keys() & {".".join(one) for one in old}:
+        return bool(_existing(connection, [(newer.schema, newer.table)]))
     left, taken = set(old) - set(new), set(new) - set(old)
     there = _existing(connection, {*old, *new})
     if left and taken <= there and not left & there:
-        return
+        return True
     is_exchange = not left
     is_done = _is_exchanged(connection, session, older, newer) if is_exchange else None
     if is_exchange and (ddl is DdlPolicy.SKIP or is_done):
-        return
+        return True
     is_possible = {*old} <= there and not taken & there
     if ddl is not DdlPolicy.APPLY or not is_possible or (is_exchange and not renaming.is_certain and is_done is None):
         raise _left(connection, renaming, in_the_way=taken & there, missing={*old} - there)
     for statement in _statements(renaming):
         connection.execute(statement)
+    return True
 
 
 def _is_exchanged(connection: Connection, session: Session, older: Relation, newer: Relation) -> bool | None:

@@ -91,7 +91,7 @@ class Steps:
                 case Statement():
                     replayer.forget_tables()
                     with leaving_newer_copies(self._connection, self._session, step):
-                        _run_statement(self._connection, step.text)
+                        _run_statement(self._connection, step)
                 case Redefine():
                     replayer.forget_tables()
                     old, new = self._relations(step.older_id), self._relations(step.newer_id)
@@ -103,6 +103,7 @@ class Steps:
                         ddl=step.ddl,
                         is_first=step.is_first,
                         is_emptied=step.is_emptied,
+                        end_offset=step.end_offset,
                     )
                 case Replay(rows_of):
                     replayer.run(rows_of())
@@ -149,17 +150,17 @@ def _truncate(
     beside.require_none(truncated=tables)
 
 
-def _run_statement(connection: Connection, text: str) -> None:
+def _run_statement(connection: Connection, step: Statement) -> None:
     """Inside a DO block, since that refuses to end the transaction whatever the text says."""
-    block = sql.SQL("BEGIN EXECUTE {}; END").format(sql.Literal(text)).as_string(connection)
+    block = sql.SQL("BEGIN EXECUTE {}; END").format(sql.Literal(step.text)).as_string(connection)
     try:
         connection.execute(sql.SQL("DO {}").format(sql.Literal(block)))
     except psycopg.Error as error:
-        raise _refused(error, text) from error
+        raise _refused(error, step) from error
 
 
-def _refused(error: psycopg.Error, text: str) -> ParallelApplyError:
-    shown = " ".join(text.split())[:_SHOWN_LETTERS]
+def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
+    shown = " ".join(step.text.split())[:_SHOWN_LETTERS]
     if error.sqlstate in _NOT_IN_TRANSACTION:
         return PlanError(
             f"the target cannot run this in a transaction: {shown}: {wording(error)[0]}",
@@ -169,8 +170,8 @@ def _refused(error: psycopg.Error, text: str) -> ParallelApplyError:
     if isinstance(found, FatalError):
         return TargetError(
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
-            hint=found.hint
-            or "Make the target ready for the statement, then run again. Where it has what the statement makes "
-            "already, as a table that was copied anew does, run once with ddl=skip.",
+            hint=f"{found.hint or 'Make the target ready for the statement, then run again.'} Where it has what the "
+            "statement makes already, or not what it removes, as behind a table that was copied anew, run once with "
+            f"ddl=skip and until={step.shown_end}, which skips this statement alone.",
         )
     return found
