@@ -120,6 +120,7 @@ class PipelineTask(BaseOperator):
     :param shard_file: with ``shard_list``: the file that assigns shards to channels
     :param store: where a channel's events wait: ``log``
     :param consistency: when changes become visible: ``channel`` or ``epoch``
+    :param epoch_protocol: with ``epoch``: ``auto``, ``leader_merge`` or ``two_phase``
     :param ddl: what a DDL message and a change of columns do: ``refuse``, ``apply`` or ``skip``
     :param epoch_max_changes: changes after which an epoch is closed
     :param error_values: whether errors quote the values of rows that the target refused
@@ -151,6 +152,7 @@ class PipelineTask(BaseOperator):
         shard_file: str = "",
         store: str = "",
         consistency: str = "",
+        epoch_protocol: str = "",
         ddl: str = "",
         epoch_max_changes: int | str | None = None,
         error_values: bool | str | None = None,
@@ -177,6 +179,7 @@ class PipelineTask(BaseOperator):
         self.shard_file = shard_file
         self.store = store
         self.consistency = consistency
+        self.epoch_protocol = epoch_protocol
         self.ddl = ddl
         self.epoch_max_changes = epoch_max_changes
         self.error_values = error_values

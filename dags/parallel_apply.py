@@ -165,6 +165,19 @@ PARAMS = {
         description_md="When changes become visible. May change from run to run.",
         section=_FLOW,
     ),
+    "epoch_protocol": Param(
+        "auto",
+        enum=["auto", "leader_merge", "two_phase"],
+        values_display={
+            "auto": "auto: what the benchmarks show to be faster",
+            "leader_merge": "leader_merge: one lane merges what all channels staged",
+            "two_phase": "two_phase: each channel merges and prepares, one lane commits all",
+        },
+        title="Epoch protocol",
+        description_md="With consistency=epoch: how all channels' rows become visible together. two_phase needs "
+        "max_prepared_transactions at the target.",
+        section=_FLOW,
+    ),
     "channels": Param(
         4,
         type="integer",
@@ -263,6 +276,7 @@ with DAG(
         shard_file="{{ params.shard_file or '' }}",
         store="{{ params.store }}",
         consistency="{{ params.consistency }}",
+        epoch_protocol="{{ params.epoch_protocol }}",
         ddl="{{ params.ddl }}",
         epoch_max_changes="{{ params.epoch_max_changes }}",
         error_values="{{ params.error_values }}",

@@ -79,7 +79,7 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
     if cost is not None and status.commit is None:
         notes.append(f"of what waits, {cost}")
     if status.commit is not None:
-        notes.append(f"consistency {status.consistency}: {status.commit}")
+        notes.append(f"consistency {status.consistency} ({status.epoch_protocol}): {status.commit}")
     for found in status.conflicts:
         where = "" if found.table is None else f" on {found.table}"
         notes.append(

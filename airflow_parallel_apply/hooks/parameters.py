@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from airflow_parallel_apply.pipeline.config import (
     Consistency,
     DdlPolicy,
+    EpochProtocol,
     PipelineConfig,
     Start,
     StoreName,
@@ -37,6 +38,7 @@ NAMES: Final = (
     "shard_file",
     "store",
     "consistency",
+    "epoch_protocol",
     "ddl",
     "epoch_max_changes",
     "error_values",
@@ -189,6 +191,7 @@ _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
     "shard_file": lambda _name, value: str(value),
     "store": _choice(StoreName),
     "consistency": _choice(Consistency),
+    "epoch_protocol": _choice(EpochProtocol),
     "ddl": _choice(DdlPolicy),
     "epoch_max_changes": _number,
     "error_values": _flag,

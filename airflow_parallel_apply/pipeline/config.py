@@ -75,6 +75,17 @@ class Consistency(StrEnum):
     """With all other branches of its epoch, in order: the target goes from one state of the source to a later one."""
 
 
+class EpochProtocol(StrEnum):
+    """How the branches of a group become visible together, under `Consistency.EPOCH`."""
+
+    AUTO = "auto"
+    """What the benchmarks show to be faster."""
+    LEADER_MERGE = "leader_merge"
+    """All channels stage, one lane merges everything in one transaction."""
+    TWO_PHASE = "two_phase"
+    """Each channel merges in a transaction of its own and prepares it; one lane commits all of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePatterns:
     """Which source tables a pipeline follows: shell patterns over `schema.table`."""
@@ -159,6 +170,7 @@ class PipelineConfig:
     """The shard list, a file; read when the pipeline is routed, which keeps what it said."""
     store: StoreName = StoreName.LOG
     consistency: Consistency = Consistency.CHANNEL
+    epoch_protocol: EpochProtocol = EpochProtocol.AUTO
     ddl: DdlPolicy = DdlPolicy.REFUSE
     epoch_max_changes: int = 100_000
     epoch_max_bytes: int = 64 * 2**20
@@ -197,6 +209,11 @@ class PipelineConfig:
     def stream(self) -> str:
         """The name under which the source keeps the log's place in its stream."""
         return self.slot or default_slot(self.pipeline)
+
+    @property
+    def commits_in_groups(self) -> bool:
+        """True if channels commit together. One alone commits whole transactions in order by itself."""
+        return self.consistency is Consistency.EPOCH and self.channels > 1
 
     @property
     def lane_count(self) -> int:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
-from airflow_parallel_apply.pipeline.target.loading import Loaded, Loader
+from airflow_parallel_apply.pipeline.target.loading import Loaded, Loader, LoadTask
 from airflow_parallel_apply.spark.faults import pack, unpack
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -55,7 +55,11 @@ class LoadRows:
         context = TaskContext.get()
         if first is None or context is None:
             return Loaded(tables=(), row_count=0)
-        return self.loader.load(itertools.chain([first], batches), f"{self.nonce}:{context.taskAttemptId()}")
+        return self.loader.load(
+            itertools.chain([first], batches),
+            f"{self.nonce}:{context.taskAttemptId()}",
+            task=LoadTask(job=self.nonce, number=context.partitionId()),
+        )
 
 
 def read_results(results: pa.Table) -> tuple[StagedTable, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Consistency, QueueEndpoint
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.queue import Queue
 from tests.contract.queue_backends import BACKENDS, Open
@@ -66,9 +66,19 @@ def make(target_dsn: str, log_url: str, steered_by: QueueEndpoint | None) -> Ite
         *,
         fed: bool = True,
         consistency: Consistency = Consistency.CHANNEL,
+        protocol: EpochProtocol = EpochProtocol.LEADER_MERGE,
     ) -> Generation:
         made.append(
-            Generation(target_dsn, log_url, channels, limits=limits, queue=steered_by, fed=fed, consistency=consistency)
+            Generation(
+                target_dsn,
+                log_url,
+                channels,
+                limits=limits,
+                queue=steered_by,
+                fed=fed,
+                consistency=consistency,
+                protocol=protocol,
+            )
         )
         return made[-1]
 

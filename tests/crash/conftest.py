@@ -28,7 +28,10 @@ from tests.support.steps import Steps
 def durable_target() -> Iterator[PostgresServer]:
     """A target of the test's own, that survives a kill -9 as one in production does."""
     with TemporaryDirectory(prefix="parallel-apply-target-") as directory:
-        server = PostgresServer(Path(directory) / "data", settings={"fsync": "on", "shared_buffers": "64MB"})
+        server = PostgresServer(
+            Path(directory) / "data",
+            settings={"fsync": "on", "shared_buffers": "64MB", "max_prepared_transactions": "20"},
+        )
         with server:
             yield server
 

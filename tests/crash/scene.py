@@ -77,6 +77,11 @@ class Scene:
         query = "SELECT relname FROM pg_class WHERE relnamespace = 'parallel_apply'::regnamespace AND relname ~ '^s_'"
         return [name for (name,) in self.rig.rows(query)]
 
+    def prepared(self) -> list[str]:
+        return [
+            name for (name,) in self.rig.rows("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")
+        ]
+
     def _order(
         self,
         step: Literal["lane", "capture", "open"],

@@ -16,7 +16,7 @@ from itertools import count
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from tests.crash.scene import Scene
 
 ACCOUNTS = 60
@@ -41,6 +41,10 @@ class Reader:
 
     dsn: str
     at_once: int = 1
+    is_plain: bool = True
+    """False: it reads in snapshots alone."""
+    inside: int = 0
+    """Snapshots that were refused: between the commits of one group."""
     reads: int = 0
     states: dict[State, int] = field(default_factory=dict)
     """What plain reads saw, and how often."""
@@ -67,12 +71,19 @@ class Reader:
         try:
             with psycopg.connect(self.dsn, autocommit=True) as connection:
                 while not ended.is_set():
-                    with connection.transaction():
-                        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                        ((seqno,),) = connection.execute("SELECT parallel_apply.consistent_snapshot('p')")
-                        (told,) = connection.execute(STATE.encode())
+                    try:
+                        with connection.transaction():
+                            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                            ((seqno,),) = connection.execute("SELECT parallel_apply.consistent_snapshot('p')")
+                            (told,) = connection.execute(STATE.encode())
+                    except psycopg.errors.SerializationFailure:
+                        self.inside += 1
+                        continue
                     assert seqno >= max(self.snapshots, default=seqno), "a later snapshot is of an earlier state"
                     self.snapshots.setdefault(seqno, set()).add(told)
+                    if not self.is_plain:
+                        self._see([told])
+                        continue
                     found = connection.execute(plain)
                     self._see(found.fetchall())
                     while found.nextset():
@@ -121,8 +132,14 @@ class Bank:
         self.transfers += 1
 
 
-def open_bank(scene: Scene) -> Bank:
-    scene.rig = scene.rig.having(consistency=Consistency.EPOCH, channels=4, epoch_max_changes=60, unit_max_bytes=4_000)
+def open_bank(scene: Scene, protocol: EpochProtocol) -> Bank:
+    scene.rig = scene.rig.having(
+        consistency=Consistency.EPOCH,
+        epoch_protocol=protocol,
+        channels=4,
+        epoch_max_changes=60,
+        unit_max_bytes=4_000,
+    )
     scene.rig.both(
         "CREATE TABLE account (id integer PRIMARY KEY, balance bigint NOT NULL)",
         "CREATE TABLE transfer (id bigint PRIMARY KEY, debit integer, credit integer, amount bigint)",
@@ -144,12 +161,16 @@ def play(
     reads: int = 0,
     readers: int = 1,
     at_once: int = 1,
+    protocol: EpochProtocol = EpochProtocol.LEADER_MERGE,
 ) -> None:
-    """Rounds of transfers and of a run that is disturbed, until there are so many and so many plain reads."""
+    """Rounds of transfers and of a run that is disturbed, until there are so many and so many plain reads; under
+    two_phase, reads in snapshots.
+    """
     dice = random.Random(SEED)
-    bank = open_bank(scene)
+    bank = open_bank(scene, protocol)
     first = scene.positions()[0].seqno
-    looking = [Reader(scene.rig.target_dsn, at_once) for _ in range(readers)]
+    is_plain = protocol is EpochProtocol.LEADER_MERGE
+    looking = [Reader(scene.rig.target_dsn, at_once, is_plain) for _ in range(readers)]
     began = time.monotonic()
     with ExitStack() as stack:
         for reader in looking:
@@ -177,10 +198,12 @@ def play(
         f"CRASH_SEED={SEED}: {sum(seen.values()):,} plain reads by {readers} readers saw {len(seen)} of the source's "
         f"{len(bank.states):,} states, snapshots {snapshots}; {time.monotonic() - began:.0f} s"
     )
+    say(f"snapshots refused inside a series: {sum(reader.inside for reader in looking)}")
     assert {total for total, _, _ in seen} == {TOTAL}
     assert set(seen) <= set(bank.states), "every state is the source's behind some transaction"
     scene.require_equal()
     assert scene.staged() == []
+    assert scene.prepared() == []
 
 
 def disturbed(scene: Scene, run_id: str, dice: random.Random) -> None:
@@ -201,11 +224,18 @@ def disturbed(scene: Scene, run_id: str, dice: random.Random) -> None:
     victim.wait()
 
 
-def test_every_read_of_a_bank_sees_its_total_whoever_dies(scene: Scene, say: Callable[[str], None]) -> None:
-    play(scene, rounds=2, transfers=400, say=say)
+PROTOCOLS = [EpochProtocol.LEADER_MERGE, EpochProtocol.TWO_PHASE]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_read_of_a_bank_sees_its_total_whoever_dies(
+    scene: Scene, say: Callable[[str], None], protocol: EpochProtocol
+) -> None:
+    play(scene, rounds=2, transfers=400, say=say, protocol=protocol)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
-def test_a_million_reads_of_a_bank(scene: Scene, say: Callable[[str], None]) -> None:
-    play(scene, reads=1_000_000, transfers=500, readers=3, at_once=50, say=say)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_million_reads_of_a_bank(scene: Scene, say: Callable[[str], None], protocol: EpochProtocol) -> None:
+    play(scene, reads=1_000_000, transfers=500, readers=3, at_once=50, say=say, protocol=protocol)

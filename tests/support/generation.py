@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
-from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, PipelineConfig, QueueEndpoint
+from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, EpochProtocol, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
@@ -39,6 +39,7 @@ class Generation:
         queue: QueueEndpoint | None = None,
         fed: bool = True,
         consistency: Consistency = Consistency.CHANNEL,
+        protocol: EpochProtocol = EpochProtocol.LEADER_MERGE,
     ) -> None:
         self.endpoint = Endpoint(conn_id="target", url=dsn)
         self.config = PipelineConfig(
@@ -71,6 +72,7 @@ class Generation:
                 fed_seqno=low,
                 until_seqno=log.state().last_seqno,
                 consistency=consistency,
+                protocol=protocol,
             ),
             capture=False,
         )

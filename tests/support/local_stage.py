@@ -15,10 +15,11 @@ from airflow_parallel_apply.pipeline.config import Endpoint, StoreName
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.model.epoch import Serial, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Serial, StagedTable, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.open import open_store
+from airflow_parallel_apply.pipeline.target.loading import LoadTask
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session
 
@@ -41,7 +42,7 @@ class LocalStage:
         with self._changed:
             self._running[number] = unit
         try:
-            return self._stage(unit, f"local{number}")
+            return self.attempt(unit, job=f"local{number}", attempt=f"local{number}")
         except ParallelApplyError as error:
             if number in self._doomed:
                 raise OwnershipLost("staging was cancelled", op="stage") from error
@@ -67,7 +68,8 @@ class LocalStage:
             with self._changed:
                 self._changed.wait_for(lambda: not doomed.keys() & self._running.keys(), _CANCEL_AGAIN_SECONDS)
 
-    def _stage(self, unit: Unit, attempt: str) -> StagedUnit:
+    def attempt(self, unit: Unit, *, job: str, attempt: str) -> StagedUnit:
+        """What one attempt of each task of a job stages, or prepares."""
         branch = open_store(StoreName.LOG, self._log, unit).branch(unit)
         batches = list(self._log.rows(unit.after_seqno, unit.last_seqno))
         rows = pa.Table.from_batches(batches, schema=ROWS)
@@ -95,8 +97,19 @@ class LocalStage:
         order = ["key_order", "relation_id", "key", "seqno", "fragno"]
         rows = rows.sort_by([(name, "ascending") for name in order])
         loader = target_connector(self._target).loader(self._target, unit, self._log.state().relations)
-        loaded = loader.load(rows.to_batches(max_chunksize=1000), attempt)
-        return StagedUnit(unit=unit, tables=loaded.tables, row_count=unit.row_count, seconds=0.0)
+        tables: list[StagedTable] = []
+        for number, part in enumerate(self._parts(rows, unit)):
+            batches = part.to_batches(max_chunksize=1000)
+            task = LoadTask(job=job, number=number)
+            tables += loader.load(batches, f"{attempt}:{number}", task=task).tables
+        return StagedUnit(unit=unit, tables=tuple(tables), row_count=unit.row_count, seconds=0.0)
+
+    def _parts(self, rows: pa.Table, unit: Unit) -> list[pa.Table]:
+        """One for each channel where a job's tasks would prepare, as Spark has ranges of buckets."""
+        if not unit.prepares or unit.channel is not None:
+            return [rows]
+        channels = self._channels(rows, unit)
+        return [rows.filter(pa.array(channels == channel)) for channel in sorted(set(channels.tolist()))]
 
     def _channels(self, rows: pa.Table, unit: Unit) -> np.ndarray:
         """By the partitioner's own notation for Arrow, as the planner has it; a row that runs alone is in none."""

@@ -10,7 +10,7 @@ from enum import StrEnum
 import pendulum
 
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, Phase, UnitFailure
-from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, OrderedWork, is_ordered
+from airflow_parallel_apply.pipeline.coordinate.tasks import GROUP_PARTS, PARKED, Kind, OrderedWork, is_ordered
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.queue.model import Task
@@ -144,7 +144,7 @@ def _doing(
         if state is not None and state.merging is not None:
             return ChannelState.AT_MERGE_POINT, f"a merge point: {_conflict(state.merging)}"
     if head.at > pendulum.now("UTC"):
-        is_staging = head.value["kind"] in (Kind.STAGE, Kind.STAGE_ALL)
+        is_staging = head.value["kind"] in GROUP_PARTS
         return (ChannelState.STAGING if is_staging else ChannelState.APPLYING), ""
     return ChannelState.WAITING, "a lane"
 

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.admin.channel_status import (
 from airflow_parallel_apply.pipeline.admin.status_warnings import (
     MUCH_RETAINED_BYTES,
     disk_warnings,
+    pending_warnings,
     stream_warnings,
     torn_warnings,
 )
@@ -63,6 +64,8 @@ class PipelineStatus:
     channels: tuple[ChannelStatus, ...]
     consistency: str | None = None
     """When the present run's changes become visible; None without a run."""
+    epoch_protocol: str | None = None
+    """How the present run's groups become visible; None where there are none."""
     commit: str | None = None
     """Under epoch consistency: what changes the target next, and what it waits for."""
     copy: CopyProgress | None = None
@@ -108,6 +111,7 @@ def read_status(
         captured, captured_time, oldest_time, log_bytes = planned, None, None, None
         stream = default_slot(pipeline)
         warnings += torn_warnings(low, high, is_owned=state.is_owned)
+        warnings += pending_warnings(reading.target.pending(), is_owned=state.is_owned)
         if log_url is not None:
             reader = open_reader(log_url)
             log, stream = reader.state(), reader.identity.stream
@@ -132,6 +136,7 @@ def read_status(
             torn_to=high if high > low else None,
             failure=seen.failure,
             consistency=None if seen.state is None else seen.state.consistency,
+            epoch_protocol=None if seen.state is None or not seen.state.in_groups else seen.state.protocol,
             commit=commit_under_way(seen.serial),
             oldest_time=oldest_time,
             log_bytes=log_bytes,

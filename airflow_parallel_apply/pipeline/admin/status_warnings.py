@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.source.open import source_connector
+from airflow_parallel_apply.pipeline.target.protocol import Pending
 
 MUCH_RETAINED_BYTES: Final = 2 * 2**30
 _LITTLE_DISK: Final = 0.1
@@ -28,6 +29,25 @@ def torn_warnings(low: int, high: int, *, is_owned: bool) -> Sequence[Finding]:
             where=f"seqno {low + 1} to {high}",
             what=f"transactions {low + 1} to {high} are torn: some channels have them, others not, and no run is alive",
             note="The next run makes them whole.",
+        ),
+    )
+
+
+def pending_warnings(pending: Pending, *, is_owned: bool) -> Sequence[Finding]:
+    """What a run that was cut off has prepared holds its rows locked, and keeps the server from cleaning up."""
+    if is_owned or not pending:
+        return ()
+    decided = pending.decided
+    what = f"{pending.branches} prepared branches of a run that was cut off hold locks"
+    if decided is not None:
+        what += f", and of transactions {decided[0]} to {decided[1]} a part is committed"
+    return (
+        Finding(
+            severity=Severity.WARNING,
+            side=Side.TARGET,
+            where="prepared branches",
+            what=what,
+            note="The next run ends them; parallel-apply recover does it now.",
         ),
     )
 

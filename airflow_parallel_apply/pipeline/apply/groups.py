@@ -71,11 +71,14 @@ class GroupCommits:
         staged = StagedUnit(unit=unit, tables=tables, row_count=row_count, seconds=0.0)
         try:
             if row_count != work.rows:
+                self._context.coordinator.groups.refused()
                 staged = self._restaged(unit)
             try:
                 self._run(unit, Merge(staged))
+                self._context.report.prepared_groups += any(table.is_prepared for table in staged.tables)
             except StagingLost as error:
                 _logger.warning("staging the group again: %s", error)
+                self._context.coordinator.groups.refused()
                 self._run(unit, Merge(self._restaged(unit)))
         except TargetError as error:
             _logger.warning("the group was refused as one, going on epoch by epoch: %s", error)

@@ -109,20 +109,21 @@ class LaneContext:
             group=group,
         )
 
-    def take_part(self, unit: Unit) -> None:
-        """Be the one who stages a part of a group, as `take` is for channels."""
+    def take_part(self, unit: Unit) -> bool:
+        """Be the one who stages a part of a group, as `take` is for channels; says whether it may be prepared."""
         self.renewer.exchange(CLAIM, self._renewed)
-        self.target.take_part(unit)
+        return self.target.take_part(unit)
 
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
-        """As `PipelineSession.commit`, with the unit's origin: that of its last transaction. One that only moves
-        positions has none.
-        """
-        if unit.row_count:
-            (last,) = self.log.transactions(unit.last_seqno - 1, unit.last_seqno).to_pylist()
-            origin = CommitOrigin(offset=last["end_offset"], commit_time=last["commit_time"])
-            unit = replace(unit, origin=origin)
-        self.session.commit(unit, steps)
+        """As `PipelineSession.commit`, with the unit's origin."""
+        self.session.commit(self.with_origin(unit), steps)
+
+    def with_origin(self, unit: Unit) -> Unit:
+        """The unit with the origin of its last transaction; one that only moves positions has none."""
+        if not unit.row_count:
+            return unit
+        (last,) = self.log.transactions(unit.last_seqno - 1, unit.last_seqno).to_pylist()
+        return replace(unit, origin=CommitOrigin(offset=last["end_offset"], commit_time=last["commit_time"]))
 
     def _renewed(self, task: Task) -> Task:
         return self.queue.renew(task, claimant=self.claimant, lease=self.config.lease)

@@ -22,6 +22,8 @@ class LaneReport:
     merge_points: int = 0
     groups: int = 0
     """Committed, under epoch consistency."""
+    prepared_groups: int = 0
+    """Those of them that had branches."""
     restaged_groups: int = 0
     """Jobs that staged again what was staged for a group, or was refused with others."""
     replayed_units: int = 0
@@ -52,6 +54,7 @@ class LaneReport:
             "serial_units": self.serial_units,
             "merge_points": self.merge_points,
             "groups": self.groups,
+            "prepared_groups": self.prepared_groups,
             "restaged_groups": self.restaged_groups,
             "replayed_units": self.replayed_units,
             "captured_rows": self.captured_rows,

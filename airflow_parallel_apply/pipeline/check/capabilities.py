@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
+from airflow_parallel_apply.pipeline.config import DdlPolicy, EpochProtocol, PipelineConfig
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.protocol import Target
@@ -19,7 +19,12 @@ def findings_at(target: Target, config: PipelineConfig, expected: Expectation) -
     """Everything that is otherwise than the pipeline expects: what the target cannot do, and what it has not. Errors:
     the pipeline's.
     """
-    return (*lacking(config, target.capabilities), *target.findings(expected))
+    return (*lacking(config, target.capabilities), *_branch_findings(target, config), *target.findings(expected))
+
+
+def _branch_findings(target: Target, config: PipelineConfig) -> tuple[Finding, ...]:
+    asked = config.commits_in_groups and config.epoch_protocol is EpochProtocol.TWO_PHASE
+    return target.branch_findings(config.channels) if asked and Capability.PREPARE in target.capabilities else ()
 
 
 def lacking(config: PipelineConfig, capabilities: frozenset[Capability]) -> Iterator[Finding]:
@@ -28,6 +33,12 @@ def lacking(config: PipelineConfig, capabilities: frozenset[Capability]) -> Iter
         yield _finding(
             "the target cannot change its tables' definitions, which ddl=apply asks for",
             note="Use ddl=skip and change them by hand, or ddl=refuse.",
+        )
+    asked = config.commits_in_groups and config.epoch_protocol is EpochProtocol.TWO_PHASE
+    if asked and Capability.PREPARE not in capabilities:
+        yield _finding(
+            "the target prepares no transactions, which epoch_protocol=two_phase asks for",
+            note="Use epoch_protocol=leader_merge, which needs none.",
         )
     if Capability.TRUNCATE not in capabilities:
         yield _finding(

@@ -2,7 +2,8 @@
 
 Groups double while there is a backlog, and a feed never waits to fill one: a small one first, then as much as is staged
 and not committed, but at most half of what is left, since nothing is staged beside the last commit, which one session
-does alone. Reads nothing; the feeder knows epochs and positions.
+does alone. Where groups are prepared there is one at a time, since it may lock rows of the next; it is twice as large
+as the one that was just committed. Reads nothing; the feeder knows epochs and positions.
 """
 
 from __future__ import annotations
@@ -73,18 +74,21 @@ class Group:
         """The bytes of all channels."""
         return _bytes_of(self.epochs)
 
-    def stages(self, channels: int, *, rows_at_once: int | None, turn: int) -> list[ChannelWork]:
-        """Return what is to be staged: all rows at once, in the queue of the channel whose turn it is, or the rows of
-        each channel that has some. Nothing where it is uneven: whoever commits it knows what is left.
+    def stages(
+        self, channels: int, *, rows_at_once: int | None, turn: int, prepares: bool = False
+    ) -> list[ChannelWork]:
+        """Return what is to be staged, or prepared: all rows at once, in the queue of the channel whose turn it is, or
+        the rows of each channel that has some. Nothing where it is uneven: whoever commits it knows what is left.
         """
         rows = [sum(epoch.rows[channel] for epoch in self.epochs) for channel in range(channels)]
         if self.is_uneven or not any(rows):
             return []
         if rows_at_once is None or sum(rows) <= rows_at_once:
-            return [self._stage(Kind.STAGE_ALL, turn % channels, sum(rows), self.bytes_)]
+            kind = Kind.PREPARE_ALL if prepares else Kind.STAGE_ALL
+            return [self._stage(kind, turn % channels, sum(rows), self.bytes_)]
         sizes = [sum(epoch.bytes_[channel] for epoch in self.epochs) for channel in range(channels)]
         return [
-            self._stage(Kind.STAGE, channel, rows[channel], sizes[channel])
+            self._stage(Kind.PREPARE if prepares else Kind.STAGE, channel, rows[channel], sizes[channel])
             for channel in range(channels)
             if rows[channel]
         ]
@@ -109,20 +113,24 @@ def with_groups(
     the furthest, as one group, however large.
     """
     low, high = low_watermark(positions), max(position.seqno for position in positions)
+    committed = sum(size for seqno, size in state.groups_ahead if seqno <= low)
     state = replace(state, groups_ahead=tuple(group for group in state.groups_ahead if group[0] > low))
     inserts: list[Insert] = []
     left = list(epochs)
-    while left and len(state.groups_ahead) < MAX_GROUPS_AHEAD:
+    while left and len(state.groups_ahead) < (1 if state.prepares else MAX_GROUPS_AHEAD):
         if left[0].kind is EpochKind.SERIAL:
             epoch = left.pop(0)
             inserts += _serial_tasks(names, epoch, state.channels)
             state = state.fed(epoch=epoch.number, seqno=epoch.last_seqno)
             continue
         is_uneven = not all_equal(positions) and left[0].first_seqno <= high
-        limit = min(max(_FIRST_GROUP_BYTES, min(state.bytes_ahead, _bytes_of(left) // 2)), limits.bytes_)
+        size = 2 * committed if state.prepares else min(state.bytes_ahead, _bytes_of(left) // 2)
+        limit = min(max(_FIRST_GROUP_BYTES, size), limits.bytes_)
         group = Group(tuple(_front(left, limit, high if is_uneven else None)), is_uneven)
         del left[: len(group.epochs)]
-        stages = group.stages(state.channels, rows_at_once=limits.rows_at_once, turn=state.group_count)
+        stages = group.stages(
+            state.channels, rows_at_once=limits.rows_at_once, turn=state.group_count, prepares=state.prepares
+        )
         inserts += _group_tasks(names, group, stages)
         work = group.work
         state = replace(

@@ -17,7 +17,7 @@ the first group brings them together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState
 from airflow_parallel_apply.pipeline.coordinate.state_task import MAX_RACES, StateTask
@@ -28,6 +28,8 @@ from airflow_parallel_apply.pipeline.model.epoch import Epoch
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.queue.model import Change, DependencyError, Insert, Task
 from airflow_parallel_apply.queue.protocol import Queue
+
+_STAGED_COUNT: Final = 16
 
 
 class Groups:
@@ -96,6 +98,12 @@ class Groups:
             if head.value["kind"] == Kind.BARRIER and head.value["epoch"] == ordered.work.epoch
         ]
         self._queue.modify(claimant=self._claimant, delete=[task.ref, *markers])
+
+    def refused(self) -> None:
+        """A group that was prepared could not be committed so: those behind it are staged for a while, since what was
+        in its way, such as values that change hands between channels, is likely to be in theirs.
+        """
+        self._state_task.update(lambda state: (state.staging(_STAGED_COUNT) if state.prepares else state, []))
 
     def stop(self, task: Task) -> None:
         """All channels stand at the stop, held by the caller: the generation is drained. Errors: `OwnershipLost` where

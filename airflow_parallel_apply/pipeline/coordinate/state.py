@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.errors import ConflictReason, FatalError
 
 
@@ -76,7 +76,7 @@ class CoordinatorState:
     """The state that steers a generation. `until_seqno` is None while the source is being captured up to the run's
     bound. `merged_count` merge points were closed, the last at epoch `merged_epoch`; `merge_streak` of them lay close
     to the one before. `groups_ahead`: last seqno and bytes of each group that was fed and not known to be committed;
-    `group_count`: of all that were fed.
+    `group_count`: of all that were fed; `staged_count`: up to it they are staged under any protocol.
     """
 
     phase: Phase
@@ -93,13 +93,25 @@ class CoordinatorState:
     merged_epoch: int = -1
     merge_streak: int = 0
     consistency: Consistency = Consistency.CHANNEL
+    protocol: EpochProtocol = EpochProtocol.LEADER_MERGE
     groups_ahead: tuple[tuple[int, int], ...] = ()
     group_count: int = 0
+    staged_count: int = 0
 
     @property
     def in_groups(self) -> bool:
         """True if channels commit together. One alone commits whole transactions in order by itself."""
         return self.consistency is Consistency.EPOCH and self.channels > 1
+
+    @property
+    def prepares(self) -> bool:
+        """True if the next group is to be prepared: none is before the group before it is committed."""
+        is_asked = self.in_groups and self.protocol is EpochProtocol.TWO_PHASE
+        return is_asked and self.group_count >= self.staged_count
+
+    def staging(self, count: int) -> CoordinatorState:
+        """So many of the next groups are staged."""
+        return replace(self, staged_count=max(self.staged_count, self.group_count + count))
 
     def enter(self, phase: Phase) -> CoordinatorState:
         """The one way from phase to phase; raises on any that the diagram does not show."""
@@ -205,8 +217,10 @@ class CoordinatorState:
             "merged_epoch": self.merged_epoch,
             "merge_streak": self.merge_streak,
             "consistency": self.consistency,
+            "protocol": self.protocol,
             "groups_ahead": [list(group) for group in self.groups_ahead],
             "group_count": self.group_count,
+            "staged_count": self.staged_count,
         }
 
     @classmethod
@@ -228,6 +242,8 @@ class CoordinatorState:
             merged_epoch=value["merged_epoch"],
             merge_streak=value["merge_streak"],
             consistency=Consistency(value.get("consistency", Consistency.CHANNEL)),
+            protocol=EpochProtocol(value.get("protocol", EpochProtocol.LEADER_MERGE)),
             groups_ahead=tuple((seqno, size) for seqno, size in value.get("groups_ahead", ())),
             group_count=value.get("group_count", 0),
+            staged_count=value.get("staged_count", 0),
         )

@@ -49,10 +49,27 @@ class Kind(StrEnum):
     """A channel's rows of a group."""
     STAGE_ALL = "stage all"
     """All channels' rows of a group."""
+    PREPARE = "prepare"
+    PREPARE_ALL = "prepare all"
+    """As these two, to be prepared where it can be."""
     COMMIT = "commit"
     """A group, all of whose rows are staged."""
     SERIAL = "serial"
     """A serial epoch, under epoch consistency."""
+
+    @property
+    def is_of_all(self) -> bool:
+        """True of a part of a group that has all channels' rows."""
+        return self in (Kind.STAGE_ALL, Kind.PREPARE_ALL)
+
+    @property
+    def prepares(self) -> bool:
+        """True of a part of a group that is to be prepared."""
+        return self in (Kind.PREPARE, Kind.PREPARE_ALL)
+
+
+GROUP_PARTS: Final = (Kind.STAGE, Kind.STAGE_ALL, Kind.PREPARE, Kind.PREPARE_ALL)
+"""What a channel does for a group."""
 
 
 def prefix_of(pipeline: str, scope: str) -> str:

@@ -89,11 +89,13 @@ class Serial:
 @dataclass(frozen=True, slots=True)
 class GroupPart:
     """A unit that is staged for a group of epochs, and becomes visible with the rest of the group: the rows of one
-    channel, or of all. It moves no position itself. `group`: number of the group's last epoch.
+    channel, or of all. It moves no position itself. `group`: number of the group's last epoch. `prepares`: it may be
+    applied and prepared where it is loaded, as a branch of the group's commit, instead of being staged.
     """
 
     group: int
     channel: int | None
+    prepares: bool = False
 
 
 UnitKind: TypeAlias = Branch | Merging | Serial | GroupPart
@@ -134,6 +136,11 @@ class Unit:
         return self.kind.group if isinstance(self.kind, GroupPart) else None
 
     @property
+    def prepares(self) -> bool:
+        """True if it may be prepared as a branch of its group's commit."""
+        return isinstance(self.kind, GroupPart) and self.kind.prepares
+
+    @property
     def moved(self) -> range:
         """The channels whose positions its commit moves."""
         if isinstance(self.kind, GroupPart):
@@ -149,7 +156,9 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTable:
-    """Net changes of one table by one acknowledged Spark attempt, in a staging table of their own."""
+    """Net changes of one table by one acknowledged Spark attempt, in a staging table of their own. `is_prepared`: of
+    all tables, applied, and prepared as a branch of a group's commit.
+    """
 
     relation_id: int
     staging: str
@@ -158,6 +167,7 @@ class StagedTable:
     updates: int
     deletes: int
     has_unsent: bool
+    is_prepared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
+from airflow_parallel_apply.pipeline.apply.batch import new_token
 from airflow_parallel_apply.pipeline.apply.lane import generation_over
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
-from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, TargetError
+from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
@@ -105,6 +106,8 @@ def _judge(
         raise
     if state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions):
         return positions[0].seqno, _is_early(positions[0].seqno, session.ledger, opened)
+    if state.prepares:
+        _settle(session, opened.generation)
     session.ledger.release(opened.generation, clean_stop_seqno=None)
     if state.phase is Phase.DRAINED and state.stop_seqno is not None and low_watermark(positions) < state.stop_seqno:
         raise TargetError(
@@ -123,6 +126,15 @@ def _judge(
         pipeline=config.pipeline,
         hint="See the lanes' logs; then clear open with everything downstream. Nothing is lost or applied twice.",
     )
+
+
+def _settle(session: PipelineSession, generation: int) -> None:
+    """What the run left prepared would hold its locks until the next one. The run is red anyway."""
+    try:
+        session.target.take(None, generation=generation, token=new_token())
+        session.target.leave()
+    except ParallelApplyError as error:
+        _logger.warning("what is prepared waits for the next run, or parallel-apply recover: %s", error)
 
 
 def _tidy(tasks: PipelineQueue, generation: int) -> None:

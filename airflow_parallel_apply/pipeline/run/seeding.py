@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue
+from airflow_parallel_apply.pipeline.run.protocol import protocol_of
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 
 _logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ def seeded_state(session: PipelineSession, config: PipelineConfig, until_seqno: 
         fed_seqno=low,
         until_seqno=until_seqno,
         consistency=config.consistency,
+        protocol=protocol_of(config),
     )
 
 

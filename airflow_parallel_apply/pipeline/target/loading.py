@@ -2,6 +2,7 @@
 
 Law 3: staging belongs to one claim, or to a group of epochs, and to one attempt of one task. An attempt ends with
 everything staged or with nothing, and one that nobody acknowledged is nobody's, whatever Spark retries or runs twice.
+What an attempt prepared, the next one of its task takes over.
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ from typing import Protocol
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTask:
+    """A Spark task, whatever its attempt: the job's own name, and the task's number in it."""
+
+    job: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +37,10 @@ class Loader(Protocol):
     form hides; importable there without Airflow.
     """
 
-    def load(self, batches: Iterable[pa.RecordBatch], attempt: str) -> Loaded:
-        """Stage the net changes of `ROWS` batches in which the rows of one key are adjacent and in seqno order.
-        `attempt`: unique for each attempt of each task.
+    def load(self, batches: Iterable[pa.RecordBatch], attempt: str, *, task: LoadTask | None = None) -> Loaded:
+        """Stage the net changes of `ROWS` batches in which the rows of one key are adjacent and in seqno order; or
+        apply and prepare them, where the unit is one that `prepares`. `attempt`: unique for each attempt of each task.
+        `task`: whose attempt it is, if its attempts are to know of each other.
 
         Errors: `TargetError` with table, column and seqno where they are known; `LogError`; `Unavailable`;
         `OwnershipLost` when the claim's sessions were ended.

@@ -40,6 +40,19 @@ class Recopied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """What of a group hangs between prepared and committed. `decided`: first and last seqno of a group whose branches
+    are to be committed; whatever else is prepared is to be rolled back.
+    """
+
+    branches: int
+    decided: tuple[int, int] | None
+
+    def __bool__(self) -> bool:
+        return bool(self.branches or self.decided)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetIdentity:
     """Which server and database this is, however it is reached."""
 
@@ -81,6 +94,10 @@ class Target(Protocol):
         """
         ...
 
+    def branch_findings(self, branches: int) -> tuple[Finding, ...]:
+        """What keeps the target from holding so many prepared branches of a group, besides what it holds for others."""
+        ...
+
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
         """Groups of the tables (`schema.table`) that must share a channel, since the target would refuse a child's row
         before its parent's; none where the role may apply without these checks. Each group, and all of them, by name.
@@ -100,6 +117,10 @@ class Target(Protocol):
         """By channel. `durable`: not before they are on the target's disk; no crash of the target takes them back,
         whatever `synchronous_commit` they were committed under (law 7).
         """
+        ...
+
+    def pending(self) -> Pending:
+        """What is prepared or decided now; reads only. During a run there is nearly always something."""
         ...
 
     def generation(self) -> int:
@@ -144,9 +165,10 @@ class Target(Protocol):
         """
         ...
 
-    def take_part(self, unit: Unit) -> None:
+    def take_part(self, unit: Unit) -> bool:
         """Become the one who stages a part of a group: end the sessions of its former stagers and drop what they
-        staged. `OwnershipLost` when the generation is over.
+        staged or prepared. `OwnershipLost` when the generation is over. Says whether the part may be prepared, where
+        the unit is to be: not if the group before it is to be committed first, or if this one is being committed.
         """
         ...
 
@@ -160,6 +182,10 @@ class Target(Protocol):
         there already. A branch moves its channel's position. A unit of another kind locks all positions, requires
         each at its own `unit.after` and held by `unit.token`, and moves all. Without steps it only moves them (sync).
         A unit of a merge point frees every unique value before it is taken, whatever triggers see of it.
+
+        Of a group, some parts of which were prepared, all become visible or none: first it is decided, in one
+        transaction, then they are committed one by one, and the positions move last. `StagingLost` where that cannot
+        be: then none is prepared any more. Whoever owns or takes all channels finishes what was decided.
         """
         ...
 

@@ -73,5 +73,7 @@ class Capability(StrEnum):
 
     TRUNCATE = "truncate"
     REPLAY = "replay"
+    PREPARE = "prepare"
+    """Load the parts of a group as branches that are prepared side by side, and commit all of them or none."""
     DEFINE = "define"
     """Run DDL text, and bring tables to newer definitions: `Statement` and `Redefine`."""

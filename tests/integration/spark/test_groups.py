@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, EpochProtocol, PipelineConfig, Start
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
@@ -14,7 +14,19 @@ from tests.support.rig import Rig
 
 
 @pytest.fixture
-def rig(source_dsn: str, target_dsn: str, spark_server: ServerLease, spark_session_id: str, tmp_path: Path) -> Rig:
+def protocol() -> EpochProtocol:
+    return EpochProtocol.LEADER_MERGE
+
+
+@pytest.fixture
+def rig(
+    source_dsn: str,
+    target_dsn: str,
+    spark_server: ServerLease,
+    spark_session_id: str,
+    tmp_path: Path,
+    protocol: EpochProtocol,
+) -> Rig:
     config = PipelineConfig(
         pipeline="large",
         start=Start.EMPTY,
@@ -23,6 +35,7 @@ def rig(source_dsn: str, target_dsn: str, spark_server: ServerLease, spark_sessi
         lanes=1,
         epoch_max_changes=10_000,
         consistency=Consistency.EPOCH,
+        epoch_protocol=protocol,
     )
     access = ConnectAccess(url=spark_server.url, session_id=spark_session_id)
     target = Endpoint(conn_id="target", url=target_dsn)
@@ -35,8 +48,11 @@ def rig(source_dsn: str, target_dsn: str, spark_server: ServerLease, spark_sessi
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("protocol", [EpochProtocol.LEADER_MERGE, EpochProtocol.TWO_PHASE])
 @pytest.mark.parametrize("changes", [100_000, pytest.param(2_000_000, marks=pytest.mark.long)])
-def test_one_transaction_of_any_size_is_committed_at_once_by_one_lane(rig: Rig, changes: int) -> None:
+def test_one_transaction_of_any_size_is_committed_at_once_by_one_lane(
+    rig: Rig, changes: int, protocol: EpochProtocol
+) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
     rig.prepare()
     rig.write(f"INSERT INTO t SELECT i, 'a' FROM generate_series(1, {changes // 2}) i")
@@ -47,5 +63,7 @@ def test_one_transaction_of_any_size_is_committed_at_once_by_one_lane(rig: Rig, 
     assert closed.rows == changes
     assert report.groups in (1, 2)
     assert (report.restaged_groups, report.replayed_units) == (0, 0)
+    assert report.prepared_groups == (report.groups if protocol is EpochProtocol.TWO_PHASE else 0)
     assert report.units == report.groups, "one job stages for all channels"
     assert rig.comparison().equal
+    assert rig.rows("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()") == []

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.check import check_pipeline
-from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, Start
+from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, EpochProtocol, Start
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import Severity
@@ -20,6 +20,7 @@ from tests.support.rig import Rig, execute
 _BOTH = pytest.mark.parametrize(
     "consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=pytest.mark.long)]
 )
+_PREPARED = {"consistency": Consistency.EPOCH, "epoch_protocol": EpochProtocol.TWO_PHASE}
 _ORIGINS = (
     "SELECT split_part(roname, ':', 4)::int FROM pg_replication_origin WHERE starts_with(roname, "
     "'parallel_apply:' || (SELECT oid FROM pg_database WHERE datname = current_database()) || ':p:') ORDER BY 1"
@@ -29,20 +30,25 @@ _ORIGINS = (
 class Follower:
     """Who follows the target's tables: two slots, one that is sent everything, and one that is sent local changes."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig: Rig, *, two_phase: bool = False) -> None:
+        """`two_phase`: it is told of what is prepared when it is prepared."""
         self._rig = rig
+        self._options = ", 'two_phase', 'on'" if two_phase else ""
         self._name = f"f_{uuid.uuid4().hex[:8]}"
         execute(
             rig.target_dsn,
             f"CREATE PUBLICATION {self._name} FOR TABLES IN SCHEMA public",
-            *(f"SELECT pg_create_logical_replication_slot('{self._name}_{of}', 'pgoutput')" for of in ("any", "none")),
+            *(
+                f"SELECT pg_create_logical_replication_slot('{self._name}_{of}', 'pgoutput', false, {two_phase})"
+                for of in ("any", "none")
+            ),
         )
 
     def changes(self, origin: str) -> list[str]:
         """The kinds of messages that tell of changes since the last look."""
         found = self._rig.rows(
             f"SELECT chr(get_byte(data, 0)) FROM pg_logical_slot_get_binary_changes('{self._name}_{origin}', NULL, "
-            f"NULL, 'proto_version', '4', 'publication_names', '{self._name}', 'origin', '{origin}')"
+            f"NULL, 'proto_version', '4', 'publication_names', '{self._name}', 'origin', '{origin}'{self._options})"
         )
         return [kind for (kind,) in found if kind in "IUDT"]
 
@@ -100,6 +106,19 @@ def test_an_origin_tells_the_sources_offset_and_commit_time(applying: Rig, consi
     ((oid,),) = rig.rows("SELECT oid FROM pg_database WHERE datname = current_database()")
     channels = range(1 if consistency is Consistency.EPOCH else 3)
     assert found == [(f"parallel_apply:{oid}:p:{c}", last["commit_time"], last["end_offset"]) for c in channels]
+
+
+def test_branches_carry_it_where_they_are_prepared_and_where_they_are_committed(applying: Rig) -> None:
+    rig = applying.having(**_PREPARED)
+    follower, informed = Follower(rig), Follower(rig, two_phase=True)
+    rig.run("copies")
+    rig.write("UPDATE t SET v = 'now'")
+    rig.write("INSERT INTO t SELECT i, i, 'new' FROM generate_series(51, 400) i")
+    rig.run("applies")
+    execute(rig.target_dsn, "INSERT INTO t VALUES (9001, 9001, 'local')")
+    for each in (follower, informed):
+        assert each.changes("any").count("U") == 50
+        assert each.changes("none") == ["I"]
 
 
 @pytest.mark.long

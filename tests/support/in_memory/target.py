@@ -30,7 +30,7 @@ from airflow_parallel_apply.pipeline.model.position import Position, all_equal, 
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
-from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
+from airflow_parallel_apply.pipeline.target.protocol import Pending, Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.steps import Capability, Merge, Replay, Step, Truncate
 from tests.support.in_memory.rows import LogRow, Net, Rows, is_of, net_of, rows_of
 
@@ -118,6 +118,9 @@ class MemoryTarget:
     def findings(self, expected: Expectation) -> tuple[Finding, ...]:
         return ()
 
+    def branch_findings(self, branches: int) -> tuple[Finding, ...]:
+        return ()
+
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
         return ()
 
@@ -132,6 +135,9 @@ class MemoryTarget:
     def positions(self, *, durable: bool = False) -> tuple[Position, ...]:
         self._require_session()
         return tuple(self._data.positions)
+
+    def pending(self) -> Pending:
+        return Pending(branches=0, decided=None)
 
     def generation(self) -> int:
         self._require_session()
@@ -193,7 +199,7 @@ class MemoryTarget:
         self._data.staging = {name: staged for name, staged in self._data.staging.items() if stays(staged)}
         return min((self._data.positions[at.channel] for at in taken), key=lambda at: at.seqno)
 
-    def take_part(self, unit: Unit) -> None:
+    def take_part(self, unit: Unit) -> bool:
         self._require_session()
         if unit.generation != self._data.generation:
             raise OwnershipLost(f"generation {unit.generation} of the pipeline is over")
@@ -207,6 +213,7 @@ class MemoryTarget:
             for name, staged in self._data.staging.items()
             if (staged.group, staged.channel) != (unit.kind.group, unit.kind.channel)
         }
+        return False
 
     def leave(self) -> None:
         self._require_session()

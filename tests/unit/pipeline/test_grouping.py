@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.coordinate.grouping import MAX_GROUPS_AHEAD, GroupLimits, with_groups
 from airflow_parallel_apply.pipeline.coordinate.groups import misfit_of_groups
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
@@ -47,8 +47,9 @@ def planned(draw: st.DrawFn) -> list[Epoch]:
 limits = st.builds(GroupLimits, bytes_=st.sampled_from([1, 50, 10_000]), rows_at_once=st.sampled_from([0, 5, 100]))
 
 
-def begun() -> CoordinatorState:
+def begun(protocol: EpochProtocol = EpochProtocol.LEADER_MERGE) -> CoordinatorState:
     return CoordinatorState(
+        protocol=protocol,
         phase=Phase.RUNNING,
         channels=CHANNELS,
         fed_epoch=-1,
@@ -77,15 +78,20 @@ def stages(inserts: list[Insert]) -> list[ChannelWork]:
     return [ChannelWork.of_task(task) for channel in range(CHANNELS) for task in queue.tasks(NAMES.channel(channel))]
 
 
-@given(epochs=planned(), limits=limits)
-def test_everything_is_fed_once_and_in_order_while_commits_keep_up(epochs: list[Epoch], limits: GroupLimits) -> None:
-    state, low, reached, rows = begun(), -1, -1, 0
+protocols = st.sampled_from([EpochProtocol.LEADER_MERGE, EpochProtocol.TWO_PHASE])
+
+
+@given(epochs=planned(), limits=limits, protocol=protocols)
+def test_everything_is_fed_once_and_in_order_while_commits_keep_up(
+    epochs: list[Epoch], limits: GroupLimits, protocol: EpochProtocol
+) -> None:
+    state, low, reached, rows = begun(protocol), -1, -1, 0
     while state.fed_epoch < epochs[-1].number:
         left = [epoch for epoch in epochs if epoch.number > state.fed_epoch]
         before = state
         state, inserts = with_groups(state, NAMES, left, positions(*[low] * CHANNELS), limits)
         assert state.fed_epoch > before.fed_epoch
-        assert len(state.groups_ahead) <= MAX_GROUPS_AHEAD
+        assert len(state.groups_ahead) <= (1 if state.prepares else MAX_GROUPS_AHEAD)
         for one in ordered(inserts):
             assert one.work.first_seqno == reached + 1
             reached = one.work.last_seqno

@@ -1,5 +1,5 @@
-"""Consistency `epoch`: a channel stages its rows of a group, or those of all channels, and leaves the commit to one
-lane.
+"""Consistency `epoch`: a channel stages or prepares its rows of a group, or those of all channels, and leaves the
+commit to one lane.
 
 The group's commit knows what was staged from the moment in which the channel's task is gone; before, it is nobody's.
 So a lane that was killed, or stood still past its lease, leaves staging that the next claimant of its task drops.
@@ -8,13 +8,13 @@ So a lane that was killed, or stood still past its lease, leaves staging that th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.apply.batch import Batch, new_token
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
-from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
+from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedTable, StagedUnit
 from airflow_parallel_apply.queue.model import Task
@@ -31,14 +31,18 @@ class GroupCommitter:
 
     def begin(self, work: ChannelWork) -> Batch:
         unit = self._context.unit(
-            GroupPart(work.epoch, work.channel if work.kind is Kind.STAGE else None),
+            GroupPart(work.epoch, None if work.kind.is_of_all else work.channel, prepares=work.kind.prepares),
             token=new_token(),
             after_seqno=work.first_seqno - 1,
             last_seqno=work.last_seqno,
             row_count=work.rows,
             epoch=work.epoch,
         )
-        self._context.take_part(unit)
+        may_prepare = self._context.take_part(unit)
+        if may_prepare:
+            unit = self._context.with_origin(unit)
+        elif unit.prepares:
+            unit = replace(unit, kind=GroupPart(work.epoch, unit.channel))
         return Batch((self._context.renewer.held(CLAIM),), unit, work.last_seqno)
 
     def following(self, batch: Batch) -> Batch | None:

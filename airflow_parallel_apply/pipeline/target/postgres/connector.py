@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.target.postgres.applied import applied_logs
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_commands
 from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.preparing import Claim
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.pipeline.target.protocol import Target
@@ -46,6 +47,7 @@ class PostgresConnector:
             channel=unit.channel,
             token=unit.token,
             group=unit.group,
+            claim=_claim(unit),
             relations=tuple(relations),
         )
 
@@ -65,6 +67,20 @@ class PostgresConnector:
             session.errors("check"),
         ):
             return applied_logs(session)
+
+
+def _claim(unit: Unit) -> Claim | None:
+    if unit.group is None or not unit.prepares:
+        return None
+    return Claim(
+        pipeline=unit.pipeline,
+        channel=unit.channel,
+        group=unit.group,
+        generation=unit.generation,
+        token=unit.token,
+        after_seqno=unit.after_seqno,
+        origin=unit.origin,
+    )
 
 
 def _session(endpoint: Endpoint, pipeline: str) -> Session:

@@ -7,6 +7,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
+from airflow_parallel_apply.pipeline.target.postgres.branches import remove_branches
 from airflow_parallel_apply.pipeline.target.postgres.origin import drop_origins, drop_origins_command
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -28,9 +29,10 @@ def drop_target(session: Session, *, force: bool) -> Removal:
     """See `Target.drop`."""
     if not is_installed(session):
         return Removal()
-    if force:
-        with session.errors("drop"):
+    with session.errors("drop"):
+        if force:
             session.end_holders(None, but_token="")
+        remove_branches(session)
     with session.transaction("drop") as connection:
         connection.execute(session.sql("schema", "lock"))
         names = {"pipeline": session.pipeline}

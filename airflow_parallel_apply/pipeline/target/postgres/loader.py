@@ -22,12 +22,13 @@ from airflow_parallel_apply.pipeline.apply.reduce import Reducer
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
-from airflow_parallel_apply.pipeline.target.loading import Loaded
+from airflow_parallel_apply.pipeline.target.loading import Loaded, LoadTask
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import copy_line, translate
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns, require_exact, say_retyping
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, holder_session, staging_table
 from airflow_parallel_apply.pipeline.target.postgres.narrow import refused_by_width
 from airflow_parallel_apply.pipeline.target.postgres.positions import is_held
+from airflow_parallel_apply.pipeline.target.postgres.preparing import Claim, Preparation
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_staging, create_staging
 from airflow_parallel_apply.pipeline.target.postgres.staging_text import staging_text
@@ -42,7 +43,9 @@ _BUFFERED_BYTES: Final = 32 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresLoader:
-    """See `Loader`. `channel` None: a unit of all channels. `group`: see `Unit`."""
+    """See `Loader`. `channel` None: a unit of all channels. `group`: see `Unit`. `claim`: of a part that may become a
+    branch.
+    """
 
     url: str = field(repr=False)
     pipeline: str
@@ -50,10 +53,12 @@ class PostgresLoader:
     token: str
     relations: tuple[Relation, ...]
     group: int | None = None
+    claim: Claim | None = None
     schema: str = DEFAULT_SCHEMA
 
-    def load(self, batches: Iterable[pa.RecordBatch], attempt: str) -> Loaded:
-        return _Attempt(self, attempt).load(batches)
+    def load(self, batches: Iterable[pa.RecordBatch], attempt: str, *, task: LoadTask | None = None) -> Loaded:
+        found = _Attempt(self, attempt)
+        return found.load(batches) if self.claim is None else found.prepare(batches, self.claim, task)
 
 
 class _Attempt:
@@ -74,16 +79,9 @@ class _Attempt:
 
     def load(self, batches: Iterable[pa.RecordBatch]) -> Loaded:
         channel, token = self._loader.channel, self._loader.token
-        row_count = 0
         try:
             with self._session.transaction("stage", channel=channel, is_brief=False) as connection:
-                for batch in batches:
-                    row_count += batch.num_rows
-                    for relation_id, rows in _by_relation(batch):
-                        self._staging(connection, relation_id).feed(rows)
-                    self._bound_memory()
-                for staging in self._tables.values():
-                    staging.finish()
+                row_count = self._stage(connection, batches)
         except Unavailable as error:
             # A session that a newer claim ended looks like one that a restart of the server ended. A group's stager
             # holds no position that could tell: its task does.
@@ -94,8 +92,38 @@ class _Attempt:
             ) from error
         finally:
             self._session.close()
-        tables = tuple(staging.staged() for staging in self._tables.values() if staging.row_count)
-        return Loaded(tables=tables, row_count=row_count)
+        return Loaded(tables=self._staged(), row_count=row_count)
+
+    def prepare(self, batches: Iterable[pa.RecordBatch], claim: Claim, task: LoadTask | None) -> Loaded:
+        """As `load`, but what can be applied is, in a transaction that is prepared."""
+        preparation = Preparation(self._session, claim, task=task, attempt=self._name)
+        try:
+            with self._session.errors("prepare", channel=claim.channel):
+                adopted = preparation.adopted()
+                if adopted is not None:
+                    return Loaded(tables=(adopted,), row_count=sum(batch.num_rows for batch in batches))
+                connection = self._session.connection()
+                preparation.begin(connection)
+                row_count = self._stage(connection, batches)
+                tables = preparation.end(connection, self._staged(), self._loader.relations)
+                return Loaded(tables=tables, row_count=row_count)
+        finally:
+            # What is not prepared is rolled back.
+            self._session.close()
+
+    def _stage(self, connection: Connection, batches: Iterable[pa.RecordBatch]) -> int:
+        row_count = 0
+        for batch in batches:
+            row_count += batch.num_rows
+            for relation_id, rows in _by_relation(batch):
+                self._staging(connection, relation_id).feed(rows)
+            self._bound_memory()
+        for staging in self._tables.values():
+            staging.finish()
+        return row_count
+
+    def _staged(self) -> tuple[StagedTable, ...]:
+        return tuple(staging.staged() for staging in self._tables.values() if staging.row_count)
 
     def _staging(self, connection: Connection, relation_id: int) -> _Staging:
         if relation_id not in self._tables:

@@ -63,5 +63,37 @@ def staging_table(
     )
 
 
+def branch_prefix(pipeline: str) -> str:
+    """The prefix of the names of a pipeline's prepared branches."""
+    return f"pa:{pipeline_tag(pipeline)}:"
+
+
+def branch_name(task_prefix: str, attempt: str) -> str:
+    """The name under which an attempt of a Spark task prepares its transaction."""
+    return f"{task_prefix}{_digest(attempt, _CLAIM_LETTERS)}"
+
+
+def job_prefix(holder: str, job: str) -> str:
+    """The prefix of the names that a Spark job's tasks prepare under. `holder`: their session's, whose scope is a
+    group's.
+    """
+    return f"{holder}:{_digest(job, _CLAIM_LETTERS)}:"
+
+
+def scope_of_branch(name: str) -> str:
+    """The scope of the session that prepared a branch."""
+    return name.split(":")[2]
+
+
+def claim_of_branch(name: str) -> str:
+    """The claim of the session that prepared a branch."""
+    return name.split(":")[3]
+
+
+def group_of_branch(name: str) -> int:
+    """The group that a branch is of."""
+    return int(scope_of_branch(name)[1:].partition("x")[0])
+
+
 def _digest(text: str, letters: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:letters]

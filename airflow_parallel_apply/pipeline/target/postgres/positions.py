@@ -14,6 +14,13 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.postgres.branches import (
+    has_branches,
+    is_decided,
+    roll_back_of,
+    settle,
+    settle_beside,
+)
 from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, claim_tag, scope_tag
 from airflow_parallel_apply.pipeline.target.postgres.origin import settle_origins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -134,6 +141,8 @@ def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int,
         connection.execute(session.sql("positions", "register"), names)
         digest, _ = routed(session, ledger)
         session.end_holders(None, but_token="")
+        if has_branches(connection, session) and is_decided(connection, session):
+            settle_beside(session)
         positions = read_positions(connection, session, lock=True)
         if positions and digest == routing.digest:
             return low_watermark(positions)
@@ -153,39 +162,50 @@ def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int,
 
 def own(session: Session, generation: int) -> None:
     """See `Target.own`. It ends the former holders' sessions first, since one that stands still between its merge and
-    its commit would hold the position's lock for ever. Bounded: each try ends those that could hold one.
+    its commit would hold the position's lock for ever; and those that began meanwhile, before it settles what is
+    prepared. Bounded: each try ends those that could hold one.
     """
     names = {"pipeline": session.pipeline, "generation": generation}
     for _ in range(_LOCK_TRIES):
         with session.errors("own"):
+            # A later owner ends this session, too: see `branches`.
+            session.become(None, f"generation {generation}")
+            connection = session.connection()
             session.end_holders(None, but_token="")
             try:
-                with session.connection().transaction():
-                    session.connection().execute(session.sql("session", "brief"))
-                    session.connection().execute("SET LOCAL lock_timeout = '2s'")
-                    session.connection().execute(session.sql("positions", "own_pipeline"), names)
-                    session.connection().execute(session.sql("positions", "own"), names)
-                    _sweep(session, generation)
-                    channels = _owned(session, generation)
+                with connection.transaction():
+                    connection.execute(session.sql("session", "brief"))
+                    connection.execute("SET LOCAL lock_timeout = '2s'")
+                    connection.execute(session.sql("positions", "own_pipeline"), names)
+                    connection.execute(session.sql("positions", "own"), names)
+                    is_owner = _sweep(connection, session, generation)
+                    channels = _owned(connection, session, generation)
             except psycopg.errors.LockNotAvailable:
                 continue
+            if is_owner and has_branches(connection, session):
+                session.end_holders(None, but_token="")
+                settle(connection, session)
+            session.rest()
         if channels:
             settle_origins(session, channels)
         return
     raise Unavailable("another session holds the positions' locks", op="own", pipeline=session.pipeline)
 
 
-def _owned(session: Session, generation: int) -> int:
+def _owned(connection: Connection, session: Session, generation: int) -> int:
     """How many positions there are, if they are this generation's. Errors: psycopg's own."""
-    return sum(at.generation == generation for at in read_positions(session.connection(), session))
+    return sum(at.generation == generation for at in read_positions(connection, session))
 
 
-def _sweep(session: Session, generation: int) -> None:
-    """Drop all staging, unless a later generation staged it: that one waits for the lock on its number meanwhile."""
-    connection = session.connection()
+def _sweep(connection: Connection, session: Session, generation: int) -> bool:
+    """Drop all staging, unless a later generation staged it: that one waits for the lock on its number meanwhile. Says
+    whether there is none.
+    """
     row = connection.execute(session.sql("positions", "generation"), {"pipeline": session.pipeline}).fetchone()
-    if row is not None and row[0] == generation:
-        drop_foreign_staging(connection, schema=session.schema, pipeline=session.pipeline, scopes=None, but_token="")
+    if row is None or row[0] != generation:
+        return False
+    drop_foreign_staging(connection, schema=session.schema, pipeline=session.pipeline, scopes=None, but_token="")
+    return True
 
 
 def take(
@@ -203,9 +223,9 @@ def take(
     scopes = None if channel is None else [scope_tag(channel), ALL_CHANNELS]
     with session.errors("take", channel=channel):
         session.become(channel, token)
+        connection = session.connection()
         session.end_holders(scopes, but_token=claim_tag(token), but_from_group=group)
-        with session.connection().transaction():
-            connection = session.connection()
+        with connection.transaction():
             connection.execute(session.sql("session", "brief"))
             connection.execute("SELECT set_config('lock_timeout', %s, true)", [_TAKE_LOCK_TIMEOUT])
             _require_generation(connection, session, generation, routing_digest)
@@ -218,8 +238,10 @@ def take(
         if not found:
             raise ConfigurationError("the target has no position for the channel", hint="Clear the task open.")
         session.end_holders(scopes, but_token=claim_tag(token), but_from_group=group)
+        if channel is None and settle(connection, session, from_group=group):
+            found = sorted(read_positions(connection, session), key=lambda position: position.seqno)
         drop_foreign_staging(
-            session.connection(),
+            connection,
             schema=session.schema,
             pipeline=session.pipeline,
             scopes=scopes,
@@ -229,15 +251,41 @@ def take(
     return found[0]
 
 
-def take_part(session: Session, unit: Unit) -> None:
+def take_part(session: Session, unit: Unit) -> bool:
     """See `Target.take_part`."""
     scopes = [scope_tag(unit.channel, unit.group)]
+    may_prepare = unit.prepares and _take_to_prepare(session, unit, scopes)
     with session.transaction("take", channel=unit.channel) as connection:
         _require_generation(connection, session, unit.generation, None)
         session.end_holders(scopes, but_token=claim_tag(unit.token))
         drop_foreign_staging(
             connection, schema=session.schema, pipeline=session.pipeline, scopes=scopes, but_token=unit.token
         )
+    return may_prepare
+
+
+def _take_to_prepare(session: Session, unit: Unit, scopes: Sequence[str]) -> bool:
+    """Write the claim, end those who have read the former one, roll back what they prepared; in this order: see
+    `branches`. False, and nothing is done, where the group is committed or about to be, or not the next one.
+    """
+    with session.errors("take", channel=unit.channel):
+        session.become(unit.channel, unit.token, group=unit.group)
+        connection = session.connection()
+        with connection.transaction():
+            connection.execute(session.sql("session", "brief"))
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", [_TAKE_LOCK_TIMEOUT])
+            _require_generation(connection, session, unit.generation, None)
+            positions = read_positions(connection, session, lock=True)
+            is_next = all(at.seqno == unit.after_seqno for at in positions if unit.channel in (None, at.channel))
+            may_prepare = is_next and not is_decided(connection, session)
+            if may_prepare:
+                names = {**_names_of(session, unit), "channel": unit.channel}
+                connection.execute(session.sql("branches", "claim"), names)
+        if may_prepare:
+            session.end_holders(scopes, but_token=claim_tag(unit.token))
+            roll_back_of(connection, session, scopes, but_token=claim_tag(unit.token))
+        session.rest()
+    return may_prepare
 
 
 def is_held(session: Session, channel: int | None, token: str) -> bool:

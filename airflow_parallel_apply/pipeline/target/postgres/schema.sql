@@ -208,3 +208,49 @@ BEGIN
     END LOOP;
 END
 $function$;
+
+-- name: upgrade_11
+-- Groups whose branches are committed one by one: each is decided by its record here, and each branch leaves a mark.
+CREATE TABLE {schema}.series (
+    pipeline text PRIMARY KEY REFERENCES {schema}.pipeline ON DELETE CASCADE,
+    after_seqno bigint NOT NULL,
+    last_seqno bigint NOT NULL,
+    names text[] NOT NULL,
+    -- Of the commits, see `origin.py`; NULL: none.
+    origin_offset bigint,
+    origin_time timestamptz
+);
+
+CREATE TABLE {schema}.branch (
+    name text PRIMARY KEY,
+    pipeline text NOT NULL
+);
+
+-- As before, but it knows series.
+CREATE OR REPLACE FUNCTION {schema}.consistent_snapshot(pipeline_name text) RETURNS bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    lowest bigint;
+    highest bigint;
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION 'each statement of this transaction may see another state of the source'
+        USING ERRCODE = 'invalid_transaction_state', HINT = 'Begin it with BEGIN ISOLATION LEVEL REPEATABLE READ.';
+    END IF;
+    IF EXISTS (SELECT FROM {schema}.series WHERE pipeline = pipeline_name) THEN
+        RAISE EXCEPTION 'this snapshot lies between the commits of one transaction of the source'
+        USING ERRCODE = 'serialization_failure', HINT = 'Roll back and begin again: the next snapshot is likely not to.';
+    END IF;
+    SELECT min(seqno), max(seqno) INTO lowest, highest FROM {schema}.position WHERE pipeline = pipeline_name;
+    IF lowest IS NULL THEN
+        RAISE EXCEPTION 'no pipeline % applies to this database', pipeline_name
+        USING ERRCODE = 'undefined_object', HINT = 'Its first run registers it.';
+    END IF;
+    IF lowest <> highest THEN
+        RAISE EXCEPTION 'the channels of pipeline % are at different transactions, % to %', pipeline_name, lowest, highest
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+              HINT = 'Run the pipeline with consistency=epoch, or read when its run has ended.';
+    END IF;
+    RETURN lowest;
+END
+$function$;

@@ -95,9 +95,9 @@ class Session:
         with suppress(psycopg.Error):
             name_owner(connection, error, cause, schema=self.schema)
 
-    def become(self, channel: int | None, token: str) -> None:
+    def become(self, channel: int | None, token: str, *, group: int | None = None) -> None:
         """Bear the name of a claim from now on. Errors: psycopg's own."""
-        self._rename(holder_session(self.pipeline, channel, token))
+        self._rename(holder_session(self.pipeline, channel, token, group=group))
 
     def rest(self) -> None:
         """Bear the name of no claim: the next holder's take does not end this session. Errors: psycopg's own."""

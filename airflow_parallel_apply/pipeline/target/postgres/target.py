@@ -8,17 +8,33 @@ from contextlib import contextmanager
 import psycopg
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import (
+    ParallelApplyError,
+    RetryableError,
+    StagingLost,
+    TargetError,
+    Unavailable,
+)
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
+from airflow_parallel_apply.pipeline.target.postgres.branches import (
+    branch_findings,
+    prepared_branches,
+    read_pending,
+    record,
+    roll_back_others,
+    settle,
+    without_branches,
+)
 from airflow_parallel_apply.pipeline.target.postgres.check import target_findings
 from airflow_parallel_apply.pipeline.target.postgres.colocation import find_colocation
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
 from airflow_parallel_apply.pipeline.target.postgres.merge import MissingRows, explain_missing
+from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag
 from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.positions import (
     Standing,
@@ -39,7 +55,7 @@ from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed,
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
 from airflow_parallel_apply.pipeline.target.postgres.steps import Steps
-from airflow_parallel_apply.pipeline.target.protocol import Recopied, TargetIdentity
+from airflow_parallel_apply.pipeline.target.protocol import Pending, Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Capability, Statement, Step
 
@@ -75,6 +91,9 @@ class PostgresTarget:
     def findings(self, expected: Expectation) -> tuple[Finding, ...]:
         return target_findings(self._session, expected)
 
+    def branch_findings(self, branches: int) -> tuple[Finding, ...]:
+        return branch_findings(self._session, branches)
+
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
         return find_colocation(self._session, tables)
 
@@ -95,6 +114,9 @@ class PostgresTarget:
             connection.execute(self._session.sql("positions", "wait_for_disk"))
             connection.execute(self._session.sql("positions", "write"))
         return found
+
+    def pending(self) -> Pending:
+        return read_pending(self._session)
 
     def generation(self) -> int:
         return routed(self._session, self._ledger_name())[1]
@@ -122,8 +144,8 @@ class PostgresTarget:
             self._session, channel, generation=generation, token=token, routing_digest=routing_digest, group=group
         )
 
-    def take_part(self, unit: Unit) -> None:
-        take_part(self._session, unit)
+    def take_part(self, unit: Unit) -> bool:
+        return take_part(self._session, unit)
 
     def leave(self) -> None:
         with self._session.errors("leave"):
@@ -131,12 +153,16 @@ class PostgresTarget:
 
     # --- apply ---
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
+        staged, branches = without_branches(steps)
+        if branches:
+            self._commit_branches(unit, staged, branches)
+            return
         try:
+            if not isinstance(unit.kind, Branch):
+                self._clear_way(unit, ())
             with self._applying(unit) as connection:
                 if connection is not None:
-                    Steps(connection, self._session, self._relations, unit).run(steps)
-                    if self._ledger is None:
-                        require_planned(connection, self._session, unit)
+                    self._run(connection, unit, steps)
                     move(connection, self._session, unit)
         finally:
             if any(isinstance(step, Statement) for step in steps):
@@ -149,6 +175,54 @@ class PostgresTarget:
 
     def close(self) -> None:
         self._session.close()
+
+    def _run(self, connection: Connection, unit: Unit, steps: Sequence[Step]) -> None:
+        Steps(connection, self._session, self._relations, unit).run(steps)
+        if self._ledger is None:
+            require_planned(connection, self._session, unit)
+
+    def _commit_branches(self, unit: Unit, steps: Sequence[Step], branches: Sequence[str]) -> None:
+        """Merge what was staged only, and decide on the branches, in one transaction; then commit these. What waits for
+        a branch would wait for ever: then all are rolled back. Errors: `StagingLost` in that case, and where one is
+        gone; as `commit`.
+        """
+        self._clear_way(unit, branches)
+        try:
+            with self._applying(unit) as connection:
+                if connection is not None:
+                    connection.execute(self._session.sql("branches", "patience"))
+                    self._run(connection, unit, steps)
+                    record(connection, self._session, unit, branches)
+        except Unavailable:
+            raise
+        except (RetryableError, TargetError) as error:
+            if self._settled(unit):
+                return
+            raise StagingLost(
+                f"the group's branches were rolled back: {error.message}", hint="The group is staged again."
+            ) from error
+        self._settled(unit)
+
+    def _settled(self, unit: Unit) -> bool:
+        """Finish what was decided, or roll all back, if the claim still is this session's. Says whether it was."""
+        with self._session.errors("commit", seqno=unit.last_seqno):
+            connection = self._session.connection()
+            if standing(connection, self._session, unit) is not Standing.BEFORE:
+                return self._done_by_another(unit)
+            return settle(connection, self._session)
+
+    def _clear_way(self, unit: Unit, branches: Sequence[str]) -> None:
+        """Roll back what this commit does not name: it would wait for that; and end the twins of those who prepared
+        what it names, which would go on once that is committed.
+        """
+        with self._session.errors("commit", seqno=unit.last_seqno):
+            connection = self._session.connection()
+            if not branches and not prepared_branches(connection, self._session):
+                return
+            if standing(connection, self._session, unit) is Standing.BEFORE:
+                behind = None if unit.epoch is None else unit.epoch + 1
+                self._session.end_holders(None, but_token=claim_tag(unit.token), but_from_group=behind)
+                roll_back_others(connection, self._session, branches)
 
     def _ledger_name(self) -> str:
         return "" if self._ledger is None else self._ledger()
