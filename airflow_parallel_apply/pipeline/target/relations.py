@@ -22,6 +22,10 @@ class Relations(Protocol):
         """Schema and name of each table that is followed, as the log knows them."""
         ...
 
+    def all_names(self) -> Collection[tuple[str, str]]:
+        """The former names of these tables, too."""
+        ...
+
 
 class LogRelations:
     """See `Relations`. The log is opened when it is first asked; without one it can be asked nothing."""
@@ -36,6 +40,9 @@ class LogRelations:
 
     def names(self) -> Collection[tuple[str, str]]:
         return latest_names(self._state().relations)
+
+    def all_names(self) -> Collection[tuple[str, str]]:
+        return {(relation.schema, relation.table) for relation in self._state().relations}
 
     def _state(self) -> LogState:
         if self._log_url is None:

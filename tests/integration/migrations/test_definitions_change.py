@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -233,3 +234,35 @@ def test_tables_of_one_truncate_of_which_the_last_changed_before_are_truncated_t
     rig.transaction("ALTER TABLE t ADD COLUMN d integer", "TRUNCATE child, t", "INSERT INTO t VALUES (1)")
     rig.having(ddl=DdlPolicy.APPLY).run()
     assert_equal(rig)
+
+
+@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
+def test_a_key_that_moves_to_a_column_that_takes_its_name_is_followed_or_its_hints_lead_on(
+    rig: Rig, ddl: DdlPolicy
+) -> None:
+    rig.both("CREATE TABLE swapped (id integer PRIMARY KEY, v text)")
+    rig.prepare()
+    rig = rig.having(ddl=ddl)
+    rig.write(
+        "INSERT INTO swapped VALUES (1, 'a'), (2, 'b')",
+        "ALTER TABLE swapped ADD id_new bigint",
+        "UPDATE swapped SET id_new = id",
+        "CREATE UNIQUE INDEX swapped_new ON swapped (id_new)",
+        "ALTER TABLE swapped ALTER id_new SET NOT NULL",
+        "BEGIN; ALTER TABLE swapped DROP id; ALTER TABLE swapped RENAME id_new TO id; "
+        "ALTER TABLE swapped ADD PRIMARY KEY USING INDEX swapped_new; COMMIT",
+        "UPDATE swapped SET v = 'c' WHERE id = 2",
+        "UPDATE swapped SET id = 5 WHERE id = 1",
+    )
+    followed = []
+    while ddl is DdlPolicy.REFUSE and len(followed) < 6:
+        try:
+            rig.run()
+            break
+        except FatalError as error:
+            (printed,) = re.findall(r"(?:\(|Run )((?:ALTER|CREATE) .*?)(?:\), then| at the target)", str(error))
+            followed.append(printed)
+            execute(rig.target_dsn, *followed[-1].split("; "))
+    assert ddl is DdlPolicy.APPLY or followed[-1] == 'CREATE UNIQUE INDEX ON "public"."swapped" ("id")'
+    rig.run()
+    assert rig.comparison().equal

@@ -141,3 +141,59 @@ def test_an_expression_that_changes_on_both_sides_in_turn_is_followed(rig: Rig) 
     rig.prepare()
     rig.write(_ROWS, "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 5)", "UPDATE t SET b = 7 WHERE id < 9")
     follow(rig, rig.run, match=r"the column g of public\.t is computed otherwise")
+
+
+@pytest.mark.parametrize("kind", ["STORED", "VIRTUAL"])
+def test_a_column_that_the_source_alone_computes_is_refused_before_the_first_row(rig: Rig, kind: str) -> None:
+    if kind == "VIRTUAL" and psycopg.connect(rig.source_dsn).info.server_version < 180000:
+        pytest.skip("the source has no such columns")
+    execute(rig.source_dsn, _TABLE.format("b * 2").replace("STORED", kind), _ROWS)
+    execute(rig.target_dsn, "CREATE TABLE t (id integer PRIMARY KEY, b integer)")
+    lacks = f"public\\.t lacks the column g, which the source computes.*(ALTER TABLE .* {kind})"
+    with pytest.raises(FatalError, match=lacks) as refused:
+        rig.prepare()
+    found = re.search(lacks, str(refused.value))
+    assert found is not None
+    execute(rig.target_dsn, found[1])
+    rig.prepare()
+    rig.run()
+    assert rig.comparison().equal
+
+
+@pytest.mark.parametrize("ddl", list(DdlPolicy))
+@pytest.mark.parametrize("writes", [(), ("UPDATE t SET b = 5 WHERE id < 9",)], ids=["nothing", "rows"])
+def test_a_computed_column_that_the_target_loses_stops_the_next_run(
+    rig: Rig, ddl: DdlPolicy, writes: Sequence[str]
+) -> None:
+    rig = rig.having(ddl=ddl)
+    rig.both(_TABLE.format("b * 2"))
+    rig.prepare()
+    rig.write(_ROWS)
+    rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t DROP g")
+    rig.write(*writes)
+    with pytest.raises(FatalError, match=r"column g") as refused:
+        rig.run()
+    found = re.search(r"ALTER TABLE .*? STORED", str(refused.value))
+    assert found is not None, refused.value
+    execute(rig.target_dsn, found[0])
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_computed_column_that_the_target_loses_in_the_middle_of_a_run_stops_it(rig: Rig) -> None:
+    rig.both(_TABLE.format("b * 2"))
+    rig.prepare()
+    rig.write(_ROWS)
+    rig.run()
+    rig.write("UPDATE t SET b = 7")
+    rig.capture("r")
+    opened = rig.open("r")
+    execute(rig.target_dsn, "ALTER TABLE t DROP g")
+    with pytest.raises(FatalError, match="the target's table lacks it") as refused:
+        rig.close(opened, rig.apply(opened))
+    found = re.search(r"Run (ALTER TABLE .*?) at the target", str(refused.value))
+    assert found is not None, refused.value
+    execute(rig.target_dsn, found[1])
+    rig.run()
+    assert rig.comparison().equal

@@ -62,7 +62,8 @@ class Addition:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definitions:
     """All that is to be made, in order. `indexes`: primary keys, unique and exclusion constraints, indexes; `checks`
-    take no order; `references`: foreign keys and inheritance, once the indexes of all tables are there.
+    take no order; `references`: foreign keys, and inheritance of tables that were not made with it, once the indexes of
+    all tables are there.
     """
 
     schemas: tuple[str, ...]
@@ -81,7 +82,7 @@ def read_definitions(connection: psycopg.Connection[Any], relations: Sequence[Re
         "tables": [relation.table for relation in relations],
     }
     oids = [oid for (oid,) in connection.execute(_sql("tree"), names)]
-    wanted = {"oids": oids}
+    wanted = {"oids": oids, "heirs": [oid for (oid,) in connection.execute(_sql("heirs"), {"oids": oids})]}
     tables = tuple(
         TableDefinition(
             schema=schema, table=table, is_partition=is_partition, text=text, defaults_left_out=tuple(left_out)

@@ -11,6 +11,18 @@ CROSS JOIN LATERAL (
 ) tree
 ORDER BY w.number, tree.level, tree.relid::oid;
 
+-- name: heirs
+-- Children that have columns from tables that are all among these. They are made as such: what a parent loses or renames
+-- later, they lose or rename, too.
+SELECT c.oid::bigint
+FROM pg_class c
+WHERE c.oid = ANY (%(oids)s::bigint[]::oid[]) AND NOT c.relispartition
+    AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attislocal AND NOT a.attisdropped)
+    AND NOT EXISTS (
+        SELECT FROM pg_inherits h WHERE h.inhrelid = c.oid AND h.inhparent <> ALL (%(oids)s::bigint[]::oid[])
+    )
+ORDER BY c.oid;
+
 -- name: types
 -- What the columns are made of and no extension brings; what others are made of first.
 WITH RECURSIVE wanted (oid, depth) AS (
@@ -120,7 +132,29 @@ ORDER BY 1, 2;
 
 -- name: tables
 -- With what a COPY needs; the rest comes after the load. A default that needs something of the source's own is left out.
-WITH columns AS (
+WITH RECURSIVE heirs AS (
+    SELECT h.inhrelid AS oid, array_agg(h.inhparent ORDER BY h.inhseqno) AS parents
+    FROM pg_inherits h
+    WHERE h.inhrelid = ANY (%(heirs)s::bigint[]::oid[])
+    GROUP BY h.inhrelid
+), depths (oid, depth) AS (
+    SELECT oid::oid, 0 FROM unnest(%(oids)s::bigint[]) oid
+    UNION
+    SELECT heirs.oid, d.depth + 1 FROM depths d JOIN heirs ON d.oid = ANY (heirs.parents)
+), inherited AS (
+    SELECT a.attrelid, a.attnum
+    FROM heirs
+    JOIN pg_attribute a ON a.attrelid = heirs.oid AND a.attnum > 0 AND NOT a.attisdropped AND NOT a.attislocal
+    LEFT JOIN pg_attrdef f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+    WHERE NOT EXISTS (
+        SELECT
+        FROM pg_attribute p
+        LEFT JOIN pg_attrdef pf ON pf.adrelid = p.attrelid AND pf.adnum = p.attnum
+        WHERE p.attrelid = ANY (heirs.parents) AND p.attname = a.attname AND NOT p.attisdropped
+            AND (p.attnotnull, p.attgenerated, p.attcollation, pg_get_expr(pf.adbin, pf.adrelid))
+                IS DISTINCT FROM (a.attnotnull, a.attgenerated, a.attcollation, pg_get_expr(f.adbin, f.adrelid))
+    )
+), columns AS (
     SELECT
         a.attrelid,
         string_agg(
@@ -143,14 +177,17 @@ WITH columns AS (
                END
             || CASE WHEN a.attnotnull AND doubtful.attnum IS NULL THEN ' NOT NULL' ELSE '' END,
             ', ' ORDER BY a.attnum
-        ) AS text,
+        ) FILTER (WHERE inherited.attnum IS NULL) AS text,
         array_agg(a.attname::text ORDER BY a.attnum)
-            FILTER (WHERE f.oid IS NOT NULL AND own.foreign_count > 0 AND a.attgenerated = '') AS left_out
+            FILTER (
+                WHERE f.oid IS NOT NULL AND own.foreign_count > 0 AND a.attgenerated = '' AND inherited.attnum IS NULL
+            ) AS left_out
     FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid
     LEFT JOIN pg_collation l ON l.oid = a.attcollation
     LEFT JOIN pg_namespace ln ON ln.oid = l.collnamespace
     LEFT JOIN pg_attrdef f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+    LEFT JOIN inherited ON inherited.attrelid = a.attrelid AND inherited.attnum = a.attnum
     LEFT JOIN pg_depend i ON i.classid = 'pg_class'::regclass AND i.refclassid = 'pg_class'::regclass
         AND i.refobjid = a.attrelid AND i.refobjsubid = a.attnum AND i.deptype = 'i' AND a.attidentity <> ''
     LEFT JOIN pg_sequence q ON q.seqrelid = i.objid
@@ -182,7 +219,15 @@ SELECT
             'CREATE TABLE %%I.%%I PARTITION OF %%I.%%I %%s',
             n.nspname, c.relname, pn.nspname, p.relname, pg_get_expr(c.relpartbound, c.oid)
         )
-        ELSE format('CREATE TABLE %%I.%%I (%%s)', n.nspname, c.relname, coalesce(columns.text, ''))
+        ELSE format('CREATE TABLE %%I.%%I (%%s)%%s', n.nspname, c.relname, coalesce(columns.text, ''), (
+            SELECT format(' INHERITS (%%s)', string_agg(format('%%I.%%I', xn.nspname, x.relname), ', ' ORDER BY u.number))
+            FROM heirs
+            CROSS JOIN unnest(heirs.parents) WITH ORDINALITY AS u (oid, number)
+            JOIN pg_class x ON x.oid = u.oid
+            JOIN pg_namespace xn ON xn.oid = x.relnamespace
+            WHERE heirs.oid = c.oid
+            HAVING count(*) > 0
+        ))
     END
     || CASE WHEN c.relkind = 'p' THEN ' PARTITION BY ' || pg_get_partkeydef(c.oid) ELSE '' END
     || coalesce(' WITH (' || array_to_string(c.reloptions, ', ') || ')', ''),
@@ -194,10 +239,10 @@ LEFT JOIN columns ON columns.attrelid = c.oid
 LEFT JOIN pg_inherits h ON h.inhrelid = c.oid AND c.relispartition
 LEFT JOIN pg_class p ON p.oid = h.inhparent
 LEFT JOIN pg_namespace pn ON pn.oid = p.relnamespace
-ORDER BY w.number;
+ORDER BY (SELECT max(d.depth) FROM depths d WHERE d.oid = c.oid), w.number;
 
 -- name: constraints
--- Parents' constraints make their partitions'. Not null came with the columns.
+-- Parents' constraints make their partitions' and children's. Not null came with the columns.
 SELECT
     n.nspname,
     c.relname,
@@ -210,7 +255,7 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_class r ON r.oid = k.confrelid
 LEFT JOIN pg_namespace rn ON rn.oid = r.relnamespace
 WHERE k.conrelid = ANY (%(oids)s::bigint[]::oid[]) AND k.contype IN ('p', 'u', 'x', 'c', 'f') AND k.conparentid = 0
-    AND (k.conislocal OR NOT c.relispartition)
+    AND (k.conislocal OR NOT c.relispartition AND c.oid <> ALL (%(heirs)s::bigint[]::oid[]))
 ORDER BY position(k.contype::text IN 'puxcf'), n.nspname, c.relname, k.conname;
 
 -- name: indexes
@@ -231,6 +276,7 @@ WHERE i.indrelid = ANY (%(oids)s::bigint[]::oid[]) AND NOT x.relispartition AND 
 ORDER BY n.nspname, c.relname, x.relname;
 
 -- name: inheritance
+-- Of children that were not made as such.
 SELECT
     format('%%I.%%I', pn.nspname, p.relname),
     format('ALTER TABLE %%I.%%I INHERIT %%I.%%I', n.nspname, c.relname, pn.nspname, p.relname)
@@ -239,5 +285,5 @@ JOIN pg_class c ON c.oid = h.inhrelid AND NOT c.relispartition
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_class p ON p.oid = h.inhparent
 JOIN pg_namespace pn ON pn.oid = p.relnamespace
-WHERE h.inhrelid = ANY (%(oids)s::bigint[]::oid[])
+WHERE h.inhrelid = ANY (%(oids)s::bigint[]::oid[]) AND h.inhrelid <> ALL (%(heirs)s::bigint[]::oid[])
 ORDER BY h.inhrelid, h.inhseqno;

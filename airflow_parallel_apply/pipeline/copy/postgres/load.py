@@ -8,7 +8,7 @@ holds about a megabyte, and one row where a row is larger.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyErro
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.enum_labels import say_label
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -66,7 +68,8 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
                     raise cut_off(order.pipeline)
                 look_exactly(reading.catalog())
             if part.careful is None:
-                sent = send(into, _copy_in(part), chunks(reading, _copy_out(part, _columns(part))))
+                with _telling_labels():
+                    sent = send(into, _copy_in(part), chunks(reading, _copy_out(part, _columns(part))))
             else:
                 (table,) = describe_tables(into, [part.careful], schema=order.schema)
                 copying = open_copying(
@@ -104,6 +107,17 @@ def see_snapshot(connection: psycopg.Connection[Any], snapshot: str) -> bool:
     except (psycopg.errors.UndefinedObject, psycopg.errors.InvalidParameterValue):
         return False
     return True
+
+
+@contextmanager
+def _telling_labels() -> Iterator[None]:
+    """Around a COPY into columns of the source's types."""
+    try:
+        yield
+    except psycopg.DataError as error:
+        found = translate(error, op="copy")
+        say_label(found, error, None)
+        raise found from error
 
 
 def cut_off(pipeline: str) -> Unavailable:

@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import LivingColumn, Shape, shapes
 from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable
 from airflow_parallel_apply.pipeline.source.rows import NO_RELATION
+from airflow_parallel_apply.postgres.quoting import quoted
 
 _FULL: Final = "f"
 _IDENTITIES: Final = {
@@ -32,6 +33,14 @@ _IDENTITIES: Final = {
 }
 """By the letter that the catalog and relation messages have."""
 _KEPT_COLUMNS: Final = 4096
+_UNIDENTIFIED_LEAVES: Final = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_catalog.pg_partition_tree(%s::bigint::oid::regclass) t
+JOIN pg_catalog.pg_class c ON c.oid = t.relid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE t.isleaf AND c.relreplident <> 'f'
+ORDER BY 1, 2
+"""
 
 
 class Typing(NamedTuple):
@@ -63,6 +72,7 @@ def describe_now(
     }
     return tuple(
         _described(
+            connection,
             WireRelation(
                 oid=table.oid,
                 schema=table.schema,
@@ -112,7 +122,8 @@ def describe(
     typings = next(typings_of(connection, [wire]))
     shape = shape or Shape.of_what_is_gone(wire.oid, is_full=wire.replica_identity == _FULL)
     numbers = settle_numbers(_named(wire, typings), shape, seen, known)
-    table = _described(wire, shape, typings=typings, numbers=numbers, had_key=_had_key(shape, seen, known), known=known)
+    had_key = _had_key(shape, seen, known)
+    table = _described(connection, wire, shape, typings=typings, numbers=numbers, had_key=had_key, known=known)
     return replace(table, relation=with_fills(connection, table.relation, shape, seen, known))
 
 
@@ -138,6 +149,7 @@ _column: Final = lru_cache(maxsize=_KEPT_COLUMNS)(Column)
 
 
 def _described(
+    connection: psycopg.Connection[Any],
     wire: WireRelation,
     shape: Shape,
     *,
@@ -166,12 +178,7 @@ def _described(
         for row, in_key in zip(typings, is_key, strict=True)
     ]
     if identity == _FULL and not any(is_key) and not shape.leaves_are_full:
-        raise SourceError(
-            "the partitioned table has REPLICA IDENTITY FULL and no key, and not all its partitions have it too",
-            op="capture",
-            table=f"{wire.schema}.{wire.table}",
-            hint="Run ALTER TABLE … REPLICA IDENTITY FULL for each partition, or give the table a primary key.",
-        )
+        raise _unidentified(connection, wire, shape)
     computed = _computed(shape, named, numbers, known)
     relation = Relation(
         relation_id=NO_RELATION,
@@ -216,6 +223,25 @@ def _type_name(wire: WireRelation, column: WireColumn, found: str | None) -> str
             column=column.name,
         )
     return name
+
+
+def _unidentified(connection: psycopg.Connection[Any], wire: WireRelation, shape: Shape) -> SourceError:
+    """The error of a partitioned table whose older rows may have been sent in part. One that has a key by now is to be
+    known by that from now on.
+    """
+    name = f"{wire.schema}.{wire.table}"
+    alter = ""
+    if shape.key is None:
+        leaves = connection.execute(_UNIDENTIFIED_LEAVES, [wire.oid]).fetchall()
+        statements = "; ".join(f"ALTER TABLE {quoted(*leaf)} REPLICA IDENTITY FULL" for leaf in leaves)
+        alter = f"Run {statements} at the source, or give the table a primary key. Then "
+    return SourceError(
+        "the partitioned table has REPLICA IDENTITY FULL and no key, and not all its partitions have it too",
+        op="capture",
+        table=name,
+        hint=f"{alter}`parallel-apply recopy --table {name}` copies the table anew, if the pipeline has begun: rows "
+        "that changed before may have been sent in part. Then run again.",
+    )
 
 
 def _computed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -56,6 +56,7 @@ class Preparation:
     _followed: tuple[SourceTable, ...] = ()
     _record: Record | None = None
     _mine: PipelineObjects | None = None
+    _renamed: set[int] = field(default_factory=set)
 
     def stream(self, log: OpenLog) -> Stream:
         connection = self.session.catalog()
@@ -141,16 +142,26 @@ class Preparation:
 
     def _tell_renamed(self, log: LogState, registration: Registration) -> None:
         """Before they are registered as they are now: what a crash leaves untold is told by the next run. A table may
-        have its former name again, and a row in the log under another.
+        have its former name again, and a row in the log under another. What the log does not know yet is told again,
+        since a message counts only until the comment is written once more.
         """
         before = () if log.registration is None else Registration.from_text(log.registration).tables
         touched = {table.oid: table.touched for table in before}
-        oids = [table.oid for table in registration.tables if touched.get(table.oid, table.touched) != table.touched]
-        if oids and self._record is not None:
-            connection = self.session.catalog()
-            with connection.transaction():
-                self._known.set_record(self._record)
-                tell_renamed(connection, oids)
+        logged = {relation.oid: relation.name for relation in log.relations}
+        self._renamed.update(
+            table.oid
+            for table in registration.tables
+            if touched.get(table.oid, table.touched) != table.touched or logged.get(table.oid, table.name) != table.name
+        )
+        if self._renamed and self._record is not None:
+            with self.session.catalog().transaction():
+                self._write_record(self._record)
+
+    def _write_record(self, record: Record) -> None:
+        """In a transaction of the catalog session, with the message that counts by it."""
+        self._known.set_record(record)
+        if self._renamed:
+            tell_renamed(self.session.catalog(), sorted(self._renamed))
 
     def _proof(self, log: LogState) -> Proof:
         connection = self.session.catalog()
@@ -226,7 +237,7 @@ class Preparation:
             return ()
         connection, publication = self.session.catalog(), sql.Identifier(self.publication)
         with connection.transaction():
-            self._known.set_record(self._record)
+            self._write_record(self._record)
             if any(table.generated for table in tables):
                 connection.execute(
                     sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, sql.SQL(WITH_GENERATED))

@@ -38,6 +38,7 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     table_name,
 )
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
+from airflow_parallel_apply.pipeline.target.postgres.unfit import computing, creation
 from airflow_parallel_apply.postgres.filled import filled
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -82,7 +83,7 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
                 findings.append(_missing(connection, relation))
         tables = [table for table in there if table is not None]
         for table in tables:
-            findings += _column_findings(table)
+            findings += _column_findings(table, connection.info.server_version)
             findings += _type_findings(table)
             findings += _key_findings(table, expected.channels)
         findings += computation_findings(connection, session, tables)
@@ -173,12 +174,7 @@ def _server_findings(server: dict[str, Any], schema: str) -> Iterator[Finding]:
 
 def _missing(connection: Connection, relation: Relation) -> Finding:
     """The CREATE TABLE has all columns and the key; what else the source's table has, `pg_dump -s` tells."""
-    columns = [f"{quoted(column.name)} {column.type_name}" for column in relation.columns]
-    key = [quoted(column.name) for column in relation.columns if column.key]
-    sent = {column.name for column in relation.columns}
-    columns += [f"{quoted(name)} {text}" for name, text in relation.expressions if name not in sent]
-    parts = [*columns, f"PRIMARY KEY ({', '.join(key)})"] if key else columns
-    fix = [f"CREATE TABLE {quoted(relation.schema, relation.table)} ({', '.join(parts)})"]
+    fix = [creation(relation, connection.info.server_version)]
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [relation.schema]).fetchone() == (None,):
         fix.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)}")
     note = (
@@ -202,7 +198,7 @@ def _width_findings(relation: Relation, table: TargetTable | None) -> Iterator[F
         yield about(relation, what, note=note)
 
 
-def _column_findings(table: TargetTable) -> Iterator[Finding]:
+def _column_findings(table: TargetTable, server_version: int) -> Iterator[Finding]:
     name, target = table.relation.name, table_name(table)
     sent = {column.name: column for column in table.relation.columns}
     for missing in table.missing_columns:
@@ -237,9 +233,8 @@ def _column_findings(table: TargetTable) -> Iterator[Finding]:
         yield about(
             table.relation,
             f"{name} has the column {uncomputed} as an ordinary one, and the source computes it and does not send it",
-            f"ALTER TABLE {target} DROP COLUMN {quoted(uncomputed)}",
+            *computing(table, uncomputed, server_version),
             column=uncomputed,
-            note="Then add it as GENERATED ALWAYS AS, as the source has it, or leave it out.",
         )
 
 

@@ -14,6 +14,8 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.enum_labels import say_label
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns, require_exact, text_column
 from airflow_parallel_apply.pipeline.target.postgres.guards import INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns, refused_by_width
@@ -64,7 +66,7 @@ class Copying:
 
     @contextmanager
     def taking(self) -> Iterator[None]:
-        """Around the COPY. Errors: `TargetError` for a value that is too long; psycopg's own."""
+        """Around the COPY. Errors: `TargetError` for a value that does not fit; psycopg's own."""
         try:
             yield
         except psycopg.IntegrityError as error:
@@ -72,6 +74,10 @@ class Copying:
             if refusal is None:
                 raise
             raise refusal from error
+        except psycopg.DataError as error:
+            found = translate(error, op="", table=self._table.relation.name)
+            say_label(found, error, self._table.relation)
+            raise found from error
 
     def begin(self) -> None:
         """Errors: psycopg's own."""

@@ -94,8 +94,8 @@ _DROP_NOT_NULL: Final = (
     "{column} DROP NOT NULL; then run again."
 )
 _NO_LABEL: Final = (
-    "The target's enum lacks a label that the source's has: add it there (ALTER TYPE {enum} ADD VALUE ...), or, if the "
-    "source gave an old label that name, rename that one (RENAME VALUE), which changes older rows too; then run again."
+    "The target's enum lacks a label that the source's has: add it to {enum} there (ADD VALUE); or, if the "
+    "source gave an old label that name, rename that one (RENAME VALUE), which changes older rows too. Then run again."
 )
 _ROW_SECURITY: Final = (
     "The target's table has row security. As a superuser let the role bypass it (ALTER ROLE ... BYPASSRLS), then run "

@@ -14,28 +14,20 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.generated_text import (
+    as_taken,
+    expression_of,
+    reads_its_server,
+    type_of,
+)
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 from airflow_parallel_apply.postgres.quoting import quoted
 
-_DEFINITION: Final = re.compile(r"(.+?) GENERATED ALWAYS AS \((.*)\) (?:STORED|VIRTUAL)", re.DOTALL)
 _BLANKS: Final = re.compile(r"\s+")
-_OF_ITS_SERVER: Final = re.compile(r"\btableoid\b")
 _FIRST_WITH_SET_EXPRESSION: Final = 170000
 OTHERWISE: Final = "the target computes the column by another expression than the source"
-
-
-def type_of(definition: str) -> str:
-    """The type of a column, from the text that ADD COLUMN takes for it."""
-    found = _DEFINITION.fullmatch(definition)
-    return found[1] if found else ""
-
-
-def expression_of(definition: str) -> str:
-    """The same for what computes the column."""
-    found = _DEFINITION.fullmatch(definition)
-    return found[2] if found else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +54,12 @@ class Computed:
         all, where it reads what no two servers have alike.
         """
         table, name = quoted(self.relation.schema, self.relation.table), quoted(self.name)
-        if _OF_ITS_SERVER.search(expression_of(self.definition)):
+        if reads_its_server(self.definition):
             return f"ALTER TABLE {table} DROP COLUMN {name}"
         if self.is_fixed_in_place(connection):
             return f"ALTER TABLE {table} ALTER COLUMN {name} SET EXPRESSION AS ({expression_of(self.definition)})"
-        return f"ALTER TABLE {table} DROP COLUMN {name}, ADD COLUMN {name} {self.definition}"
+        definition = as_taken(self.definition, connection.info.server_version)
+        return f"ALTER TABLE {table} DROP COLUMN {name}, ADD COLUMN {name} {definition}"
 
     def is_fixed_in_place(self, connection: Connection) -> bool:
         """True if a new expression is enough."""
@@ -121,7 +114,7 @@ def _without_search_path(connection: Connection) -> Iterator[None]:
 
 def _is_same(connection: Connection, column: Computed) -> bool:
     theirs = expression_of(column.definition)
-    if _OF_ITS_SERVER.search(theirs) or not _fits(column):
+    if reads_its_server(column.definition) or not _fits(column):
         return False
     # Servers of other versions may print one expression in other words.
     return any(

@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.loading import Loaded, LoadTask
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import copy_line, translate
+from airflow_parallel_apply.pipeline.target.postgres.enum_labels import say_label
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns, require_exact, say_retyping
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, holder_session, staging_table
 from airflow_parallel_apply.pipeline.target.postgres.narrow import refused_by_width
@@ -232,6 +233,7 @@ class _Staging:
         found = refusal or translate(error, op="stage", table=self._relation.name)
         if refusal is None and self._target is not None:
             say_retyping(found, error, self._target)
+            say_label(found, error, self._relation)
         line = copy_line(error)
         if line is not None and self._seqnos:
             seqnos = np.concatenate(self._seqnos)

@@ -31,6 +31,7 @@ from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinsert
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites, Written
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, drop_staging, require_staging
+from airflow_parallel_apply.pipeline.target.postgres.unfit import rows_differ
 
 _SHOWN_KEYS: Final = 3
 _EVENTS: Final = {"I": INSERT, "U": UPDATE, "D": DELETE}
@@ -182,7 +183,7 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
     return TargetError(
         f"{found.expected - found.found} rows to {verb} are not in the target, first: {shown}",
         table=part.table.relation.name,
-        hint="Somebody else changed the target, or the copies differed at the start. Run `parallel-apply compare`.",
+        hint=rows_differ(part.table.relation),
     )
 
 

@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.postgres.side_writes import Written
 from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.unfit import rows_differ
 
 _SHOWN_ROWS: Final = 3
 _SHOWN_LETTERS: Final = 200
@@ -134,6 +135,6 @@ def missing_images(table: TargetTable, count: int, images: Sequence[str]) -> Tar
     return TargetError(
         f"{count} rows to change or delete are not in the target",
         table=table.relation.name,
-        hint="Somebody else changed the target, or the copies differed at the start. Run `parallel-apply compare`.",
+        hint=rows_differ(table.relation),
         values="; ".join(images),
     )

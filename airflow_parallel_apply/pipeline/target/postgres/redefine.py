@@ -20,6 +20,8 @@ from airflow_parallel_apply.pipeline.target.postgres.expressions import Computed
 from airflow_parallel_apply.pipeline.target.postgres.fills import filling, has_rows
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns, FoundColumn, find_columns
+from airflow_parallel_apply.pipeline.target.postgres.generated_text import as_taken
+from airflow_parallel_apply.pipeline.target.postgres.new_keys import index_new_key
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
 from airflow_parallel_apply.pipeline.target.postgres.rename_columns import rename_columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -100,6 +102,8 @@ def follow(
     if ddl is not DdlPolicy.SKIP:
         for alteration in _computations(connection, session, old, new, columns):
             _alter(connection, new, alteration, ddl)
+    if ddl is DdlPolicy.APPLY:
+        index_new_key(connection, session, old, new)
 
 
 def uncomputed_since(connection: Connection, session: Session, old: Relation, new: Relation) -> tuple[str, ...]:
@@ -237,7 +241,7 @@ def _computations(
 ) -> Iterator[_Alteration]:
     for name, definition in new.newly_computed(old):
         if name not in columns:
-            yield _computing(new, name, definition)
+            yield _computing(new, name, as_taken(definition, connection.info.server_version))
     for name, _ in new.recomputed(old):
         if name in columns and not columns[name].generated:
             # What it holds in older rows is for a copy to tell.

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import find_columns
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.told_renames import was_told
 
 Name = tuple[str, str]
 _ASIDE = "parallel_apply_renaming_{}"
@@ -32,8 +33,8 @@ def rename(
     end_offset: Offset | None = None,
 ) -> bool:
     """Rename tables as the newer definition's renaming says, unless the target has done so already, by a DDL message or
-    by hand. If tables only exchanged their names, their columns show it, or nothing does: then SKIP takes it as done,
-    and APPLY does it where no message can have.
+    by hand. If tables only exchanged their names by hand, their columns show it, or nothing does: then SKIP takes it as
+    done, as it does where both names are there, and APPLY does it where no message can have.
 
     False if there is no such table: one that was copied anew from a moment behind `end_offset` is not the one that was
     renamed, whose rows went with the copy. Errors: `PlanError`.
@@ -48,9 +49,15 @@ def rename(
     there = _existing(connection, {*old, *new})
     if left and taken <= there and not left & there:
         return True
+    if {*new} <= there and was_told(connection, session, renaming.pairs):
+        return True
     is_exchange = not left
+    name = newer.schema, newer.table
+    if is_exchange and name not in there and {*new} - {name} <= there:
+        # It was archived under the other name, and what has its name now is not there yet.
+        return True
     is_done = _is_exchanged(connection, session, older, newer) if is_exchange else None
-    if is_exchange and (ddl is DdlPolicy.SKIP or is_done):
+    if is_done or (ddl is DdlPolicy.SKIP and {*new} <= there):
         return True
     is_possible = {*old} <= there and not taken & there
     if ddl is not DdlPolicy.APPLY or not is_possible or (is_exchange and not renaming.is_certain and is_done is None):
@@ -62,16 +69,16 @@ def rename(
 
 def _is_exchanged(connection: Connection, session: Session, older: Relation, newer: Relation) -> bool | None:
     """True if the target's table of the new name has exactly the definition's columns, and the one of the old name has
-    others; False if it is the other way round; None if they do not tell.
+    others; False if it is the other way round; None if they do not tell, as where one of them is not there.
     """
     wanted = {(column.name, column.type_name) for column in newer.columns}
 
-    def fits(relation: Relation) -> bool:
+    def fits(relation: Relation) -> bool | None:
         columns = find_columns(connection, session, relation)
-        return wanted == {(name, column.type_name) for name, column in columns.items()}
+        return wanted == {(name, column.type_name) for name, column in columns.items()} if columns else None
 
     under_new, under_old = fits(newer), fits(replace(newer, schema=older.schema, table=older.table))
-    return None if under_new is under_old else under_new
+    return None if under_new is under_old or None in (under_new, under_old) else under_new
 
 
 def _statements(renaming: Renaming) -> list[sql.Composed]:
@@ -120,6 +127,10 @@ def _free_name(connection: Connection, name: Name) -> Name:
 
 def _left(connection: Connection, renaming: Renaming, *, in_the_way: set[Name], missing: set[Name]) -> PlanError:
     what = ", ".join(f"{'.'.join(old)} became {'.'.join(new)}" for old, new in renaming.pairs)
+    if missing:
+        # Of what is there: another one that has its name now is to be made.
+        there = tuple(pair for pair in renaming.pairs if pair[0] not in missing)
+        renaming = replace(renaming, pairs=there or renaming.pairs)
     aside = [_rename(name, _free_name(connection, name))[0] for name in sorted(in_the_way)]
     text = "; ".join(statement.as_string(connection) for statement in (*aside, *_statements(renaming)))
     others = ", ".join(".".join(name) for name in sorted(in_the_way))
@@ -127,15 +138,15 @@ def _left(connection: Connection, renaming: Renaming, *, in_the_way: set[Name], 
     names = {name for pair in renaming.pairs for name in pair}
     is_exchange = len(names) == len(renaming.pairs)
     after = "run with ddl=skip, once" if is_exchange else "run again"
+    done = ""
+    if is_exchange:
+        done = " If they were exchanged there before, by DDL messages, only run with ddl=skip, once."
+    elif in_the_way and not missing:
+        done = f" If {others} is that table, renamed there before, only run with ddl=skip, once."
     return PlanError(
         f"tables were renamed at the source: {what}, which the target has not followed{trouble}"
         + (f", and it has other tables of these names: {others}" if others else ""),
         table=".".join(renaming.pairs[0][1]),
         hint=f"Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply the "
-        "pipeline does it where it can tell that nobody has."
-        + (
-            " If they were exchanged there before, by DDL messages, only run with ddl=skip, once."
-            if is_exchange
-            else ""
-        ),
+        f"pipeline does it where it can tell that nobody has.{done}",
     )

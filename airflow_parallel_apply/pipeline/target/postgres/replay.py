@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.enum_labels import say_label
 from airflow_parallel_apply.pipeline.target.postgres.exact import find_unlike, inexact_columns, say_retyping, unlike
 from airflow_parallel_apply.pipeline.target.postgres.expressions import require_computed_alike
 from airflow_parallel_apply.pipeline.target.postgres.guards import (
@@ -37,6 +38,7 @@ from airflow_parallel_apply.pipeline.target.postgres.replay_statements import bu
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+from airflow_parallel_apply.pipeline.target.postgres.unfit import rows_differ
 
 _PIPELINED: Final = 500
 _SHOWN_LETTERS: Final = 200
@@ -168,7 +170,7 @@ class Replayer:
 
     def _missing(self, one: Sent) -> TargetError:
         names = [column.name for column in one.relation.columns if column.key]
-        hint = "Somebody else changed the target, or the copies differed at the start."
+        hint = rows_differ(one.relation)
         for column in self._table(one.relation.relation_id).fixed:
             hint += f" Or {column}, which is GENERATED ALWAYS here, changed at the source: make it BY DEFAULT."
         return TargetError(
@@ -296,6 +298,7 @@ def _odd(change: Change, index: int, text: str, refusal: psycopg.Error | None) -
     found = translate(refusal, op="replay", table=relation.name)
     found.column = relation.columns[index].name
     say_retyping(found, refusal, change.table)
+    say_label(found, refusal, relation)
     if key:
         found.message += f" (row {key_text([relation.columns[place].name for place in relation.key_indexes], key)})"
     return found.at(seqno=change.seqno)
@@ -312,6 +315,7 @@ def _located(error: psycopg.Error, sent: Sequence[Sent]) -> Exception:
         if one.cursor.rowcount < 0:
             found.table = found.table or one.relation.name
             found.seqno = one.seqno
+            say_label(found, error, one.relation)
             names = [column.name for column in one.relation.columns if column.key]
             if names:
                 found.message += f" (row {key_text(names, one.key)})"

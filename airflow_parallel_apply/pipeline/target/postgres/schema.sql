@@ -254,3 +254,13 @@ BEGIN
     RETURN lowest;
 END
 $function$;
+
+-- name: upgrade_12
+-- Tables that DDL messages renamed here, with the names that the log has for them until it tells the new ones.
+CREATE TABLE {schema}.told_rename (
+    pipeline text NOT NULL REFERENCES {schema}.pipeline ON DELETE CASCADE,
+    oid oid NOT NULL,
+    schema_name text NOT NULL,
+    table_name text NOT NULL,
+    PRIMARY KEY (pipeline, oid)
+);

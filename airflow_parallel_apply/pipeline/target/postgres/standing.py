@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.target.postgres.expressions import OTHERWIS
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
+from airflow_parallel_apply.pipeline.target.postgres.unfit import computing
 from airflow_parallel_apply.postgres.acting_references import acting_references
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -123,7 +124,16 @@ def guard_findings(
 
 
 def computation_findings(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> Iterator[Finding]:
-    """Columns that both sides compute, not by the same expression."""
+    """Columns that the source computes, and the target lacks, or computes by another expression."""
+    version = connection.info.server_version
+    for table in tables:
+        for name in table.lacking_computed:
+            yield about(
+                table.relation,
+                f"{table.relation.name} lacks the column {name}, which the source computes and does not send",
+                *computing(table, name, version),
+                column=name,
+            )
     for column in computed_otherwise(connection, tables, schema=session.schema):
         yield about(
             column.relation,

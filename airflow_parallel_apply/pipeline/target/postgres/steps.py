@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.target.postgres.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
+from airflow_parallel_apply.pipeline.target.postgres.told_renames import noting_renames
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
@@ -35,6 +36,10 @@ _NOT_IN_TRANSACTION: Final = (
 )
 """VACUUM, CREATE INDEX CONCURRENTLY and the like; COMMIT; what the server cannot do inside a block."""
 
+_LACKS_TABLE: Final = (
+    "Make the table at the target: `parallel-apply check` prints a CREATE TABLE for each that is missing. Then run "
+    "again; where it has what the statement makes by then, run once with ddl=skip."
+)
 _SHOWN_LETTERS: Final = 200
 
 
@@ -90,7 +95,10 @@ class Steps:
                     _truncate(self._connection, self._session, step, relations, beside)
                 case Statement():
                     replayer.forget_tables()
-                    with leaving_newer_copies(self._connection, self._session, step):
+                    with (
+                        noting_renames(self._connection, self._session, self._relations.all_names()),
+                        leaving_newer_copies(self._connection, self._session, step),
+                    ):
                         _run_statement(self._connection, step)
                 case Redefine():
                     replayer.forget_tables()
@@ -168,10 +176,11 @@ def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
         )
     found = translate(error, op="ddl")
     if isinstance(found, FatalError):
+        hint = _LACKS_TABLE if error.sqlstate == sqlstate.UNDEFINED_TABLE else found.hint
         return TargetError(
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
-            hint=f"{found.hint or 'Make the target ready for the statement, then run again.'} Where it has what the "
-            "statement makes already, or not what it removes, as behind a table that was copied anew, run once with "
-            f"ddl=skip and until={step.shown_end}, which skips this statement alone.",
+            hint=hint
+            or "Make the target ready for the statement, then run again. Where it has what the statement makes "
+            "already, as a table that was copied anew does, run once with ddl=skip.",
         )
     return found

@@ -13,7 +13,10 @@ from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.generated_text import reads_its_server
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.pipeline.target.postgres.unfit import require_fit
+from airflow_parallel_apply.postgres.quoting import quoted
 
 _TABLE_KINDS: Final = ("r", "p")
 _KEPT_COLUMNS: Final = 4096
@@ -162,6 +165,15 @@ class TargetTable:
         )
 
     @property
+    def lacking_computed(self) -> tuple[str, ...]:
+        """The columns that the source computes and does not send, and the table lacks. Not those that no two servers
+        compute alike.
+        """
+        known = dict(self.relation.expressions)
+        lacking = (name for name in self.relation.computed or () if name not in self.columns)
+        return tuple(name for name in lacking if not reads_its_server(known.get(name, "")))
+
+    @property
     def overruled_columns(self) -> tuple[str, ...]:
         """The columns that this table computes and the source does not: they would not take the source's values."""
         return tuple(
@@ -174,12 +186,14 @@ class TargetTable:
         """The equality of each key column, as its unique index has it. `TargetError` where there is no such index."""
         index = self.key_index
         if index is None:
-            names = ", ".join(column.name for column in self.relation.columns if column.key)
+            names = [column.name for column in self.relation.columns if column.key]
             why = ": that of a deferrable constraint is not checked at once" if self.has_deferrable_key else ""
             raise TargetError(
-                f"no unique index over exactly the key ({names}){why}",
+                f"no unique index over exactly the key ({', '.join(names)}){why}",
                 table=self.relation.name,
-                hint="Create a primary key or unique index over the source's key columns.",
+                hint=f"Run CREATE UNIQUE INDEX ON {quoted(self.relation.schema, self.relation.table)} "
+                f"({', '.join(map(quoted, names))}) at the target, or make the source's primary key there; then run "
+                "again.",
             )
         return {
             column: sql.SQL(operator)
@@ -226,39 +240,10 @@ def find_tables(
 def describe_tables(
     connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
 ) -> tuple[TargetTable, ...]:
-    """As `find_tables`; `TargetError` that names the first missing table or column."""
-    found = []
-    for relation, table in zip(relations, find_tables(connection, relations, schema=schema), strict=True):
-        if table is None:
-            raise TargetError(
-                "the target has no such table",
-                table=relation.name,
-                hint="Create it there with the source's columns and key, or exclude it from the pipeline.",
-            )
-        if table.missing_columns:
-            raise TargetError(
-                "the target's table lacks a column of the source's",
-                table=relation.name,
-                column=table.missing_columns[0],
-                hint="Add the column to the target's table.",
-            )
-        for name in table.uncomputed_columns:
-            raise TargetError(
-                "the source computes the column and does not send it, and at the target it is an ordinary one",
-                table=relation.name,
-                column=name,
-                hint="At the target drop the column, and add it as GENERATED ALWAYS AS, as the source has it, or not.",
-            )
-        for name in table.overruled_columns:
-            raise TargetError(
-                "the target computes a column that the source does not compute, so the source's values are not stored",
-                table=relation.name,
-                column=name,
-                hint="Run ALTER TABLE … ALTER COLUMN … DROP EXPRESSION at the target (drop and add a virtual column), "
-                f"then `parallel-apply recopy --table {relation.name}`.",
-            )
-        found.append(table)
-    return tuple(found)
+    """As `find_tables`. Errors: as `require_fit`, too."""
+    found = find_tables(connection, relations, schema=schema)
+    version = connection.info.server_version
+    return tuple(require_fit(relation, table, version) for relation, table in zip(relations, found, strict=True))
 
 
 class _Described(NamedTuple):

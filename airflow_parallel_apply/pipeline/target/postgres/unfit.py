@@ -1,0 +1,92 @@
+"""Tables of the target that cannot take the source's rows as they are, or have other ones: what to run there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.generated_text import as_taken
+from airflow_parallel_apply.postgres.quoting import quoted
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+
+
+def creation(relation: Relation, server_version: int) -> str:
+    """The CREATE TABLE with all columns and the key of a definition."""
+    columns = [f"{quoted(column.name)} {column.type_name}" for column in relation.columns]
+    key = [quoted(column.name) for column in relation.columns if column.key]
+    sent = {column.name for column in relation.columns}
+    computed = [
+        f"{quoted(name)} {as_taken(text, server_version)}" for name, text in relation.expressions if name not in sent
+    ]
+    parts = [*columns, *computed, *([f"PRIMARY KEY ({', '.join(key)})"] if key else [])]
+    return f"CREATE TABLE {quoted(relation.schema, relation.table)} ({', '.join(parts)})"
+
+
+def replacing(relation: Relation, name: str, definition: str, server_version: int, *, is_there: bool) -> str:
+    """The statement by which a column gets this definition, whatever it was. `definition`: as ADD COLUMN takes it."""
+    drop = f"DROP COLUMN {quoted(name)}, " if is_there else ""
+    add = f"ADD COLUMN {quoted(name)} {as_taken(definition, server_version)}"
+    return f"ALTER TABLE {quoted(relation.schema, relation.table)} {drop}{add}"
+
+
+def computing(table: TargetTable, name: str, server_version: int) -> Sequence[str]:
+    """The statement after which the target computes a column as the source does; none where that is not known."""
+    definition = dict(table.relation.expressions).get(name)
+    if not definition:
+        return ()
+    return (replacing(table.relation, name, definition, server_version, is_there=name in table.columns),)
+
+
+def rows_differ(relation: Relation) -> str:
+    """The hint for rows of the history that the target does not have as it should."""
+    return (
+        "Somebody else changed the target, or the copies differed at the start: `parallel-apply compare` shows where. "
+        f"Make the rows the source's there, or: {_recopy(relation)}"
+    )
+
+
+def require_fit(relation: Relation, table: TargetTable | None, server_version: int) -> TargetTable:
+    """Errors: `TargetError` that names the first missing table or column, or a column that one side alone computes."""
+    if table is None:
+        raise TargetError(
+            "the target has no such table",
+            table=relation.name,
+            hint=f"Run {creation(relation, server_version)} at the target, or exclude it from the pipeline. If it was "
+            f"there before, {_recopy(relation)}",
+        )
+    types = {column.name: column.type_name for column in relation.columns}
+    for name in table.missing_columns:
+        add = replacing(relation, name, types[name], server_version, is_there=False)
+        raise TargetError(
+            "the target's table lacks a column of the source's",
+            table=relation.name,
+            column=name,
+            hint=f"Run {add} at the target. Older rows have no values in it then: {_recopy(relation)}",
+        )
+    for name in (*table.uncomputed_columns, *table.lacking_computed):
+        what = "at the target it is an ordinary one" if name in table.columns else "the target's table lacks it"
+        found = computing(table, name, server_version)
+        do = f"Run {found[0]} at the target" if found else "Make it at the target as the source has it"
+        raise TargetError(
+            f"the source computes the column and does not send it, and {what}",
+            table=relation.name,
+            column=name,
+            hint=f"{do}, then run again.",
+        )
+    for name in table.overruled_columns:
+        make = replacing(relation, name, types[name], server_version, is_there=True)
+        raise TargetError(
+            "the target computes a column that the source does not compute, so the source's values are not stored",
+            table=relation.name,
+            column=name,
+            hint=f"Run {make} at the target, or DROP EXPRESSION of a stored one. Then {_recopy(relation)}",
+        )
+    return table
+
+
+def _recopy(relation: Relation) -> str:
+    return f"`parallel-apply recopy --table {relation.name}` copies the table anew; then run again."

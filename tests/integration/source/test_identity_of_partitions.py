@@ -1,0 +1,59 @@
+"""Partitioned tables whose replica identity is FULL, and not that of their partitions: the hint leads to green."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.rig import Rig, execute
+
+_FULL = "ALTER TABLE t REPLICA IDENTITY FULL"
+_ROWS = "INSERT INTO t VALUES (1, 'a'), (200, 'b')"
+_CHANGE = "UPDATE t SET v = 'c' WHERE id = 1"
+_DROP_KEY = "ALTER TABLE t DROP CONSTRAINT t_pkey"
+KEY = ", PRIMARY KEY (id)"
+CASES = {
+    "no key": ("", [_FULL, _ROWS]),
+    "a key that is made anew": (KEY, [_ROWS, _FULL, _CHANGE, _DROP_KEY, "ALTER TABLE t ADD PRIMARY KEY (id)"]),
+    "a key that is gone": (KEY, [_ROWS, _FULL, _CHANGE, _DROP_KEY]),
+    "rows behind it": (KEY, [_ROWS, _FULL, _CHANGE, _DROP_KEY, "INSERT INTO t VALUES (7, 'd')"]),
+}
+
+
+@pytest.mark.parametrize(
+    "case", ["rows behind it", *(pytest.param(case, marks=pytest.mark.long) for case in CASES if case[0] != "r")]
+)
+def test_a_partitioned_table_whose_rows_were_sent_in_part_is_copied_anew(rig: Rig, case: str) -> None:
+    key, statements = CASES[case]
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.both(
+        f"CREATE TABLE t (id integer NOT NULL, v text{key}) PARTITION BY RANGE (id)",
+        'CREATE TABLE "T 0" PARTITION OF t FOR VALUES FROM (0) TO (100)',
+        "CREATE TABLE t_rest PARTITION OF t DEFAULT PARTITION BY HASH (id)",
+        "CREATE TABLE t_r0 PARTITION OF t_rest FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
+    )
+    rig.run()
+    rig.write(*statements)
+    for _ in range(4):
+        try:
+            rig.run()
+            break
+        except FatalError as error:
+            follow(rig, str(error))
+    rig.write("INSERT INTO t VALUES (5, 'a'), (205, 'b')", "UPDATE t SET v = 'e' WHERE id = 5")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+def follow(rig: Rig, told: str) -> None:
+    """What the hint says, word by word."""
+    found = re.search(r"Run (ALTER TABLE .*?) at the source", told)
+    if found is not None:
+        execute(rig.source_dsn, *found[1].split("; "))
+    assert "parallel-apply recopy --table public.t" in told, told
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
