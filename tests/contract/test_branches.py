@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.coordinate.tasks import OrderedWork
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, Serial, StagedUnit, Unit
-from airflow_parallel_apply.pipeline.target.postgres import merge, target
+from airflow_parallel_apply.pipeline.target.postgres import loader, merge, target
 from airflow_parallel_apply.pipeline.target.postgres.branches import record
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.steps import Merge
@@ -121,7 +121,10 @@ def refuse_to_settle(*args: object) -> bool:
 # --- lanes ---
 
 
-@pytest.mark.parametrize(("channels", "lanes", "limits"), [(8, 1, APART), (4, 3, APART), (4, 2, FeedLimits())])
+@pytest.mark.parametrize(
+    ("channels", "lanes", "limits"),
+    [pytest.param(8, 1, APART, marks=pytest.mark.long), (4, 3, APART), (4, 2, FeedLimits())],
+)
 def test_lanes_bring_all_channels_to_the_end_together(
     make: Make, target_dsn: str, log_url: str, series: list[int], channels: int, lanes: int, limits: FeedLimits
 ) -> None:
@@ -146,6 +149,7 @@ def test_one_group_is_prepared_at_a_time(make: Make, log_url: str) -> None:
     assert generation.seqnos() == [199] * 3
 
 
+@pytest.mark.long
 def test_unique_values_change_hands_between_channels_inside_groups(make: Make, target_dsn: str, log_url: str) -> None:
     with psycopg.connect(target_dsn) as connection:
         connection.execute("ALTER TABLE t ADD UNIQUE (v)")
@@ -198,6 +202,47 @@ def test_what_cannot_be_prepared_is_merged_by_the_commit(
     assert rows(target_dsn) == expected
     assert generation.seqnos() == [last] * 3
     assert series == []
+
+
+def test_insertions_go_straight_into_the_table(
+    make: Make, target_dsn: str, log_url: str, series: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "create_staging", None)
+    last = append(log_url, 0, [[Change("I", key, f"a\\b\t{key}")] for key in range(100)])
+    generation = make_branches(make)
+    generation.lane()
+    assert rows(target_dsn) == {key: f"a\\b\t{key}" for key in range(100)}
+    assert generation.seqnos() == [last] * 3
+    assert series == [3]
+
+
+def test_insertions_that_are_refused_are_told_with_their_place_and_those_before_them_stay(
+    make: Make, target_dsn: str, log_url: str
+) -> None:
+    append(log_url, 0, [[Change("I", key, str(key))] for key in range(100)])
+    with psycopg.connect(target_dsn) as connection:
+        connection.execute("ALTER TABLE t ADD CHECK (id <> 77)")
+    generation = make_branches(make)
+    generation.lane()
+    failure = generation.coordinator.state().failure
+    assert failure is not None
+    assert failure.seqno == 60, "an epoch has 20 of these transactions"
+    assert "t_id_check" in failure.message
+    assert set(rows(target_dsn)) == set(range(60))
+
+
+def test_a_table_that_gets_insertions_first_and_other_changes_behind_them_gets_both(
+    make: Make, target_dsn: str, log_url: str, series: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalStage, "ROWS_AT_ONCE", 5)
+    append(log_url, 0, [[Change("I", 1, "old"), Change("I", 2, "gone")]])
+    make_branches(make).lane()
+    del series[:]
+    append(log_url, 1, [[*(Change("I", key, "new") for key in range(100, 200)), Change("U", 1, "new"), Change("D", 2)]])
+    report = make_branches(make).lane()
+    assert rows(target_dsn) == {1: "new", **dict.fromkeys(range(100, 200), "new")}
+    assert report.restaged_groups == 0
+    assert series == [3]
 
 
 # --- claims ---

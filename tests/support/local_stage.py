@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import psycopg
@@ -29,6 +29,8 @@ _attempts = count()
 
 class LocalStage:
     """Implements `Stage`: reads the unit's rows, filters as Spark does, sorts, loads."""
+
+    ROWS_AT_ONCE: ClassVar[int] = 1000
 
     def __init__(self, log_url: str, target: Endpoint) -> None:
         self._log = open_reader(log_url)
@@ -99,7 +101,7 @@ class LocalStage:
         loader = target_connector(self._target).loader(self._target, unit, self._log.state().relations)
         tables: list[StagedTable] = []
         for number, part in enumerate(self._parts(rows, unit)):
-            batches = part.to_batches(max_chunksize=1000)
+            batches = part.to_batches(max_chunksize=self.ROWS_AT_ONCE)
             task = LoadTask(job=job, number=number)
             tables += loader.load(batches, f"{attempt}:{number}", task=task).tables
         return StagedUnit(unit=unit, tables=tuple(tables), row_count=unit.row_count, seconds=0.0)

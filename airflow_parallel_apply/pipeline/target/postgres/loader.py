@@ -6,6 +6,7 @@ stream through, so memory holds a few megabytes of COPY text for each relation a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -31,9 +32,15 @@ from airflow_parallel_apply.pipeline.target.postgres.narrow import refused_by_wi
 from airflow_parallel_apply.pipeline.target.postgres.positions import is_held
 from airflow_parallel_apply.pipeline.target.postgres.preparing import Claim, Preparation
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_staging, create_staging
-from airflow_parallel_apply.pipeline.target.postgres.staging_text import staging_text
+from airflow_parallel_apply.pipeline.target.postgres.staging import (
+    copy_into_staging,
+    copy_into_table,
+    create_staging,
+)
+from airflow_parallel_apply.pipeline.target.postgres.staging_text import row_text, staging_text
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+
+_logger = logging.getLogger(__name__)
 
 _FLUSH_BYTES: Final = 4 * 2**20
 """Bytes of one relation's COPY text that are sent at once."""
@@ -62,6 +69,10 @@ class PostgresLoader:
         return found.load(batches) if self.claim is None else found.prepare(batches, self.claim, task)
 
 
+class InsertionsRefused(Exception):
+    """What went straight into a table was refused, and the transaction with it. Stays in this module."""
+
+
 class _Attempt:
     """Not thread-safe, used once."""
 
@@ -77,6 +88,7 @@ class _Attempt:
             synchronous_commit="off",
         )
         self._tables: dict[int, _Staging] = {}
+        self._preparation: Preparation | None = None
 
     def load(self, batches: Iterable[pa.RecordBatch]) -> Loaded:
         channel, token = self._loader.channel, self._loader.token
@@ -98,6 +110,7 @@ class _Attempt:
     def prepare(self, batches: Iterable[pa.RecordBatch], claim: Claim, task: LoadTask | None) -> Loaded:
         """As `load`, but what can be applied is, in a transaction that is prepared."""
         preparation = Preparation(self._session, claim, task=task, attempt=self._name)
+        self._preparation = preparation
         try:
             with self._session.errors("prepare", channel=claim.channel):
                 adopted = preparation.adopted()
@@ -108,6 +121,11 @@ class _Attempt:
                 row_count = self._stage(connection, batches)
                 tables = preparation.end(connection, self._staged(), self._loader.relations)
                 return Loaded(tables=tables, row_count=row_count)
+        except InsertionsRefused as error:
+            _logger.warning("insertions were refused, the group is staged again: %s", error)
+            for _ in batches:
+                continue
+            return Loaded(tables=preparation.refused, row_count=0)
         finally:
             # What is not prepared is rolled back.
             self._session.close()
@@ -131,7 +149,7 @@ class _Attempt:
             relation = self._relations.get(relation_id)
             if relation is None:
                 raise LogError(f"rows of relation {relation_id}, which the unit does not define")
-            self._tables[relation_id] = _Staging(connection, self._loader, self._name, relation)
+            self._tables[relation_id] = _Staging(connection, self._loader, self._name, relation, self._preparation)
         return self._tables[relation_id]
 
     def _bound_memory(self) -> None:
@@ -142,7 +160,14 @@ class _Attempt:
 class _Staging:
     """One relation's staging table and what waits for it."""
 
-    def __init__(self, connection: Connection, loader: PostgresLoader, attempt: str, relation: Relation) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        loader: PostgresLoader,
+        attempt: str,
+        relation: Relation,
+        preparation: Preparation | None,
+    ) -> None:
         self._connection = connection
         self._schema = loader.schema
         self._relation = relation
@@ -157,6 +182,9 @@ class _Staging:
         self._texts_unsent = False
         self._has_unsent = False
         self._counts = {INSERT: 0, UPDATE: 0, DELETE: 0}
+        self._preparation = preparation
+        self._takes_rows = False
+        """Insertions go straight into the table, and no other change has come."""
         self.buffered_bytes = 0
 
     @property
@@ -169,6 +197,7 @@ class _Staging:
     def finish(self) -> None:
         self._keep(self._reducer.finish())
         self.flush()
+        self._stop_inserting()
         if self._target is not None and self._inexact:
             staging = sql.Identifier(self._schema, self._name)
             require_exact(self._connection, staging, self._target, self._inexact)
@@ -186,6 +215,9 @@ class _Staging:
     def flush(self) -> None:
         """Send what is buffered as one COPY."""
         if not self._texts or self._target is None:
+            return
+        if self._takes_rows:
+            self._insert(self._target)
             return
         command = copy_into_staging(
             self._schema, self._name, self._target, self._inexact, with_unsent=self._texts_unsent
@@ -205,13 +237,20 @@ class _Staging:
             if not len(changes.values):
                 continue
             if self._target is None:
+                self._begin(changes)
+            if self._takes_rows and changes.count(INSERT) < len(changes.values):
+                self.flush()
+                self._stop_inserting()
                 self._create()
             unsent = changes.unsent is not None
             if unsent and not self._texts_unsent:
                 # From here on every line has one field more.
                 self.flush()
                 self._texts_unsent = self._has_unsent = True
-            text = staging_text(changes, self._inexact, with_unsent=self._texts_unsent)
+            if self._takes_rows:
+                text = row_text(changes)
+            else:
+                text = staging_text(changes, self._inexact, with_unsent=self._texts_unsent)
             self._texts.append(text)
             self._seqnos.append(changes.seqnos)
             self.buffered_bytes += len(text)
@@ -220,10 +259,44 @@ class _Staging:
             if self.buffered_bytes >= _FLUSH_BYTES:
                 self.flush()
 
-    def _create(self) -> None:
+    def _begin(self, changes: NetChanges) -> None:
         (self._target,) = describe_tables(self._connection, [self._relation], schema=self._schema)
-        self._inexact = inexact_columns(self._target)
-        self._connection.execute(create_staging(self._schema, self._name, self._target, self._inexact))
+        is_insertion = changes.unsent is None and changes.count(INSERT) == len(changes.values)
+        if is_insertion and self._preparation is not None and self._preparation.takes(self._connection, self._target):
+            self._takes_rows = True
+        else:
+            self._create()
+
+    def _create(self) -> None:
+        if self._target is not None:
+            self._inexact = inexact_columns(self._target)
+            self._connection.execute(create_staging(self._schema, self._name, self._target, self._inexact))
+
+    def _insert(self, target: TargetTable) -> None:
+        """What is buffered, into the table itself. Errors: `InsertionsRefused`; psycopg's own."""
+        wanted = sum(len(seqnos) for seqnos in self._seqnos)
+        try:
+            with self._connection.cursor() as cursor:
+                with cursor.copy(copy_into_table(target)) as copy:
+                    for text in self._texts:
+                        copy.write(text)
+                inserted = cursor.rowcount
+        except psycopg.Error as error:
+            if self._connection.closed:
+                raise
+            raise InsertionsRefused(f"{self._relation.name}: {type(error).__name__}") from error
+        if inserted != wanted:
+            raise InsertionsRefused(f"{self._relation.name}: {inserted} rows of {wanted}")
+        self._texts.clear()
+        self._seqnos.clear()
+        self.buffered_bytes = 0
+
+    def _stop_inserting(self) -> None:
+        """Count from here on what is staged."""
+        if self._takes_rows and self._preparation is not None:
+            self._preparation.loaded(self.staged())
+            self._counts = dict.fromkeys(self._counts, 0)
+            self._takes_rows = False
 
     def _copy(self, command: object) -> AbstractContextManager[psycopg.Copy]:
         return self._connection.cursor().copy(command)  # type: ignore[arg-type]

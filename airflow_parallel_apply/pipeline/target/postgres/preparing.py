@@ -1,6 +1,10 @@
 """Applying a part of a group where it is loaded, and preparing it: what one attempt of a Spark task does to become a
 branch of its group's commit (see `branches`).
 
+Insertions go straight into their table, with no staging between, as long as nothing else comes for it and no value may
+be stored as another one than came. What is refused there is gone, with all that the attempt read: the group is staged
+again.
+
 A branch waits for nobody: what holds a row that it needs may be prepared already, by another channel or by an attempt
 before this one, and whoever commits that waits for this branch. What cannot be applied here stays staged, and whoever
 commits the group merges it.
@@ -21,13 +25,17 @@ from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.target.loading import LoadTask
 from airflow_parallel_apply.pipeline.target.postgres.branches import REFUSED, place_of, prepared_branches
+from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
+from airflow_parallel_apply.pipeline.target.postgres.expressions import require_computed_alike
 from airflow_parallel_apply.pipeline.target.postgres.merge import MissingRows, be_replica, merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.naming import branch_name, holder_session, job_prefix
+from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns
 from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.parts import Part, describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 _logger = logging.getLogger(__name__)
 
@@ -62,6 +70,31 @@ class Preparation:
         self._name = branch_name(self._task, attempt)
         self._turn = 0 if task is None else task.number
         self._is_second_job = False
+        self._is_replica: bool | None = None
+        self._loaded: list[StagedTable] = []
+
+    @property
+    def refused(self) -> tuple[StagedTable, ...]:
+        """What stands for a part of which nothing is left."""
+        return (place_of(REFUSED, ()),)
+
+    def takes(self, connection: Connection, table: TargetTable) -> bool:
+        """True if insertions may go straight into a table, in this transaction. Errors: as `describe_parts`."""
+        if self._is_second_job or table.is_guarded(as_replica=True):
+            return False
+        columns = [table.columns[column.name] for column in table.relation.columns if column.name in table.columns]
+        if any(column.generated for column in columns) or inexact_columns(table) or narrow_columns(table):
+            return False
+        if self._is_replica is None:
+            connection.execute(self._session.sql("branches", "patience"))
+            self._is_replica = be_replica(connection, self._session)
+        if self._is_replica:
+            require_computed_alike(connection, [table], schema=self._session.schema)
+        return self._is_replica
+
+    def loaded(self, table: StagedTable) -> None:
+        """So much went straight into a table."""
+        self._loaded.append(table)
 
     def adopted(self) -> StagedTable | None:
         """The branch that an attempt before this one prepared, and nobody may have been told of. Errors: psycopg's
@@ -95,22 +128,24 @@ class Preparation:
         """Apply what is staged, and prepare it, or commit the staging; says which of both there is. Errors: psycopg's
         own.
         """
+        done = [*self._loaded, *staged]
         # What another job of the claim has prepared may be among these rows.
-        if not staged or self._is_second_job or not self._apply(connection, staged, relations):
+        if not done or self._is_second_job or not self._apply(connection, staged, relations):
+            if self._loaded:
+                return self.refused
             connection.execute("COMMIT")
             return tuple(staged)
         if self._claim.origin is not None:
             # Let go with the session, right behind this.
             CommitOrigins(self._session).mark_shared(connection, self._turn, self._claim.origin)
-        place = place_of(self._name, staged)
         try:
             connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(sql.Literal(self._name)))
         except psycopg.Error as error:
             if connection.closed:
                 raise
             _logger.warning("a branch was not prepared, its group is staged again: %s", error)
-            return (place_of(REFUSED, staged),)
-        return (place,)
+            return self.refused
+        return (place_of(self._name, done),)
 
     def _apply(self, connection: Connection, staged: Sequence[StagedTable], relations: Sequence[Relation]) -> bool:
         """Merge into the tables, if nothing is in the way; what was begun is undone where something is."""

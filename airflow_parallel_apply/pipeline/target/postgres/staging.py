@@ -84,6 +84,14 @@ def copy_into_staging(
     )
 
 
+def copy_into_table(table: TargetTable) -> sql.Composed:
+    """The COPY whose data `row_text` builds."""
+    return sql.SQL("COPY {table} ({columns}) FROM STDIN").format(
+        table=table.identifier,
+        columns=sql.SQL(", ").join(sql.Identifier(column.name) for column in table.relation.columns),
+    )
+
+
 def drop_staging(schema: str, names: Sequence[str]) -> sql.Composed:
     """Drop staging tables that another holder of a channel may be dropping, too."""
     return sql.SQL("DROP TABLE IF EXISTS {names}").format(

@@ -1,5 +1,5 @@
-"""Makes the text that COPY takes into staging: the log's lines, with an operation before and, where asked for, a bitmap
-behind.
+"""Makes the text that COPY takes, into staging or the table itself: the log's lines; for staging with an operation
+before and, where asked for, a bitmap behind.
 """
 
 from __future__ import annotations
@@ -28,6 +28,15 @@ def staging_text(changes: NetChanges, again: Sequence[int] = (), *, with_unsent:
     if with_unsent:
         bitmaps = changes.unsent if changes.unsent is not None else pa.nulls(len(changes.values), pa.string())
         parts += [SEPARATOR, pc.fill_null(bitmaps, NULL)]
+    return _lines(parts)
+
+
+def row_text(changes: NetChanges) -> memoryview:
+    """One line for each insertion, as COPY takes it into the table itself: the values in order."""
+    return _lines([changes.values])
+
+
+def _lines(parts: Sequence[object]) -> memoryview:
     text = pc.binary_join_element_wise(*parts, "\n", "")
     first, last = text.offset, text.offset + len(text)
     bounds = memoryview(text.buffers()[1]).cast("i")
