@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, EpochProtocol, PipelineConfig
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
@@ -71,9 +71,10 @@ def measure_from_log(
     spark: SparkAccess,
     kind: StageKind = StageKind.SPARK,
     consistency: Consistency = Consistency.CHANNEL,
+    protocol: EpochProtocol = EpochProtocol.AUTO,
 ) -> LanesRun:
     """The history is captured and planned; the clock runs from the start of the lanes."""
-    config = replace(world.log, channels=channels, consistency=consistency)
+    config = replace(world.log, channels=channels, consistency=consistency, epoch_protocol=protocol)
     with _lanes(channels) as lanes:
         opened = _open(world, config, database)
         began = monotonic()

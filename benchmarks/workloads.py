@@ -16,7 +16,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from benchmarks.delay import far_away
 from benchmarks.histories import History, histories
@@ -89,7 +89,10 @@ def print_workload(console: Console, found: Workload) -> None:
 def _measure(world: World, spark: SparkAccess, say: Callable[[str], None], *, is_far_too: bool) -> Workload:
     native = Kind(name=NATIVE)
     from_log = Kind(name=f"ours from the log, {CHANNELS} channels")
-    in_epochs = Kind(name=f"{from_log.name}, consistency epoch")
+    in_epochs = {
+        protocol: Kind(name=f"{from_log.name}, consistency epoch, {protocol}")
+        for protocol in (EpochProtocol.LEADER_MERGE, EpochProtocol.TWO_PHASE)
+    }
     with_capture = Kind(name=f"ours including capture, {CHANNELS} channels")
     near, far = Kind(name=_NEAR), Kind(name=_FAR)
     peak = PeakMemory()
@@ -101,17 +104,16 @@ def _measure(world: World, spark: SparkAccess, say: Callable[[str], None], *, is
         turn.measure(native, partial(measure_native, world, slot=slot))
         with peak.watching():
             turn.measure(from_log, partial(measure_from_log, world, channels=CHANNELS, spark=spark))
-            turn.measure(
-                in_epochs,
-                partial(measure_from_log, world, channels=CHANNELS, spark=spark, consistency=Consistency.EPOCH),
-            )
+            for protocol, kind in in_epochs.items():
+                in_this = partial(measure_from_log, consistency=Consistency.EPOCH, protocol=protocol)
+                turn.measure(kind, partial(in_this, world, channels=CHANNELS, spark=spark))
             turn.measure(
                 with_capture, partial(measure_with_capture, world, fresh=fresh, channels=CHANNELS, spark=spark)
             )
         if is_far_too:
             turn.measure(near, partial(measure_from_log, world, channels=1, spark=spark))
             turn.measure(far, partial(_measure_far, world, spark=spark))
-    kinds = (native, from_log, in_epochs, with_capture, *((near, far) if is_far_too else ()))
+    kinds = (native, from_log, *in_epochs.values(), with_capture, *((near, far) if is_far_too else ()))
     return Workload(history=world.history, kinds=kinds, peak=peak.bytes_by_kind)
 
 

@@ -36,6 +36,7 @@ SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "shared_buffers": "512MB",
     "max_wal_size": "8GB",
     "checkpoint_timeout": "30min",
+    "max_prepared_transactions": "20",
 }
 """Settings of both servers. PostgreSQL's own apply worker commits with synchronous_commit=off whatever the server says,
 so ours does here: a crash of the target may cost either the last moments, and either applies them again.
