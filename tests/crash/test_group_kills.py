@@ -53,7 +53,9 @@ def written(scene: Scene) -> Scene:
         seldom=[
             "before it stages",
             "while it stages",
+            "after it arrived",
             "before the commit's claim of the channels",
+            "before the commit",
             "after the commit",
             "after the end of the commit's task",
             "between the end of the commit's task and feeding",
@@ -83,6 +85,7 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
             "while it stages",
             "before it arrives",
             "before the commit's claim of the channels",
+            "before the commit",
             "after the commit",
         ],
     ),

@@ -61,6 +61,7 @@ def merge_points(scene: Scene) -> int:
         seldom=[
             "between conflict and merge point",
             "between opening and gathering",
+            "between gathering and merging",
             "between merging and counting",
             "between merging and closing",
             "after closing",

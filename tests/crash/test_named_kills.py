@@ -71,6 +71,7 @@ def written(scene: Scene) -> Scene:
             "between commit and finish",
             "between finish and feed",
             "at a barrier",
+            "inside the critical transaction",
             "between the critical transaction and its end",
             "between positions and acknowledgement",
             "between capture and plan",

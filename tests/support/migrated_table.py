@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import pytest
@@ -19,16 +19,15 @@ PARTED: Final = (
 ROWS: Final = "INSERT INTO t (id, a, b) SELECT i, 'a' || i, i FROM generate_series(1, 60) i"
 
 
-def either_kind(recipes: Iterable[str]) -> list[Any]:
+def either_kind(recipes: Iterable[str], *, seldom: Collection[str] = ()) -> list[Any]:
     """Pairs of a recipe and the statements that make the table, plain and partitioned; in `make test` every second one
-    of either kind.
+    of either kind, and none of `seldom`.
     """
     return [
-        pytest.param(
-            recipe, tables, id=f"{recipe}-{kind}", marks=pytest.mark.long if (number + (kind == "plain")) % 2 else ()
-        )
+        pytest.param(recipe, tables, id=f"{recipe}-{kind}", marks=pytest.mark.long if is_long else ())
         for number, recipe in enumerate(recipes)
         for kind, tables in (("plain", PLAIN), ("partitioned", PARTED))
+        for is_long in ((number + (kind == "plain")) % 2 == 1 or recipe in seldom,)
     ]
 
 

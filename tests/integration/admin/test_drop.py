@@ -32,7 +32,7 @@ AWAY = "host=127.0.0.1 port=1 dbname=x"
 
 @pytest.fixture
 def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    config = PipelineConfig(pipeline="doomed", log_url=str(tmp_path / "log"), channels=2, start=Start.EMPTY)
+    config = PipelineConfig(pipeline="doomed", log_url=str(tmp_path / "log"), channels=2, lanes=1, start=Start.EMPTY)
     made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
     made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
     made.prepare()

@@ -29,7 +29,7 @@ from tests.support.rig import Rig, execute
 @pytest.fixture
 def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     """Five captures of one transaction each, and so five segments and five epochs."""
-    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=2, start=Start.EMPTY)
+    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=2, lanes=1, start=Start.EMPTY)
     made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
     made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
     made.prepare()

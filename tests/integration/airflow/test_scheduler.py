@@ -105,6 +105,7 @@ def test_a_cleared_run_changes_nothing_while_the_source_goes_on(pipeline: Airflo
     assert not pipeline.equal
 
 
+@pytest.mark.long
 def test_a_stop_from_the_xcom_editor_stops_all_channels_at_one_seqno(pipeline: AirflowPipeline) -> None:
     pipeline.write(1001, 4000)
     run_id = pipeline.trigger(epoch_max_changes=50)

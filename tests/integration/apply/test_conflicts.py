@@ -19,7 +19,10 @@ from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_ri
 from tests.support.rig import Rig, execute
 
 
-@pytest.fixture(params=[8, pytest.param(1, marks=pytest.mark.long)], ids=["8 lanes", "1 lane"])
+@pytest.fixture(
+    params=[3, pytest.param(1, marks=pytest.mark.long), pytest.param(8, marks=pytest.mark.long)],
+    ids=["3 lanes", "1 lane", "8 lanes"],
+)
 def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     return make_rig(source_dsn, target_dsn, tmp_path, lanes=request.param)
 

@@ -29,11 +29,12 @@ from tests.support.variants import variants
 
 @pytest.fixture(
     params=[
-        (8, Consistency.CHANNEL),
+        (3, Consistency.CHANNEL),
         pytest.param((1, Consistency.CHANNEL), marks=pytest.mark.long),
+        pytest.param((8, Consistency.CHANNEL), marks=pytest.mark.long),
         pytest.param((8, Consistency.EPOCH), marks=pytest.mark.long),
     ],
-    ids=["8 lanes", "1 lane", "8 lanes, in groups"],
+    ids=["3 lanes", "1 lane", "8 lanes", "8 lanes, in groups"],
 )
 def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     lanes, consistency = request.param

@@ -46,7 +46,8 @@ IN_SHORT = ("another text", "changed")
 
 @pytest.fixture
 def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), tables=TablePatterns(include=("public.*",)))
+    tables = TablePatterns(include=("public.*",))
+    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), lanes=1, tables=tables)
     return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
 
 

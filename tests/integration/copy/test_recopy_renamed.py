@@ -18,6 +18,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
         pipeline="p",
         log_url=str(tmp_path / "log"),
         channels=2,
+        lanes=1,
         tables=TablePatterns(include=("public.*",)),
         epoch_max_changes=20,
     )

@@ -50,7 +50,9 @@ def write(rig: Rig, statements: list[str]) -> None:
             rig.write(statement)
 
 
-@pytest.mark.parametrize("recipe", variants(FOLLOWED, seldom=["a default that is set later"]))
+@pytest.mark.parametrize(
+    "recipe", variants(FOLLOWED, seldom=["a default that is set later", "a table that was rewritten before"])
+)
 def test_what_older_rows_hold_in_a_new_column_is_followed_where_it_is_proven(rig: Rig, recipe: str) -> None:
     begin(rig, *PLAIN)
     write(rig, FOLLOWED[recipe])
@@ -59,7 +61,10 @@ def test_what_older_rows_hold_in_a_new_column_is_followed_where_it_is_proven(rig
     assert_equal(rig)
 
 
-@pytest.mark.parametrize(("recipe", "tables"), either_kind(UNKNOWN))
+@pytest.mark.parametrize(
+    ("recipe", "tables"),
+    either_kind(UNKNOWN, seldom=["an identity", "a default in a table that was rewritten"]),
+)
 def test_what_older_rows_hold_in_a_new_column_stops_the_run_where_it_is_not(
     rig: Rig, recipe: str, tables: tuple[str, ...]
 ) -> None:
@@ -71,7 +76,7 @@ def test_what_older_rows_hold_in_a_new_column_stops_the_run_where_it_is_not(
     with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
         rig.run()
     type_name = "uuid" if "uuid" in UNKNOWN[recipe][0] else "text" if "text" in UNKNOWN[recipe][-1] else "integer"
-    recopied(rig, f"ALTER TABLE t ADD COLUMN c {type_name}").run()
+    recopied(rig, f"ALTER TABLE t ADD COLUMN c {type_name}")
     rig.write("DELETE FROM t WHERE id = 11")
     rig.run()
     assert_equal(rig)
@@ -128,7 +133,7 @@ def test_a_definition_of_a_lower_transaction_that_commits_later_is_not_that_of_a
     rig.write("INSERT INTO t VALUES (100, 'x', 1)")
     with pytest.raises(FatalError, match=r"(?s)nothing tells which columns.*b.*recopy --table public\.t"):
         rig.run()
-    recopied(rig).run()
+    recopied(rig)
     rig.write("INSERT INTO t VALUES (102, 'y', 3)")
     rig.run()
     assert_equal(rig)
@@ -199,7 +204,7 @@ PASSED_ON = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("recipe", "tables"), either_kind(PASSED_ON))
+@pytest.mark.parametrize(("recipe", "tables"), either_kind(PASSED_ON, seldom=["and written again"]))
 def test_a_name_that_passes_on_between_two_captures_stops_the_run(
     rig: Rig, recipe: str, tables: tuple[str, ...]
 ) -> None:
@@ -207,7 +212,7 @@ def test_a_name_that_passes_on_between_two_captures_stops_the_run(
     write(rig, PASSED_ON[recipe])
     with pytest.raises(FatalError, match=r"(?s)nothing tells which columns.*: .*recopy --table public\.t"):
         rig.run()
-    recopied(rig, "ALTER TABLE t DROP b", "ALTER TABLE t ADD c integer").run()
+    recopied(rig, "ALTER TABLE t DROP b", "ALTER TABLE t ADD c integer")
     rig.write("INSERT INTO t VALUES (102, 'y', 3)")
     rig.run()
     assert_equal(rig)

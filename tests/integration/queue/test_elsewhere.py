@@ -43,7 +43,7 @@ def service(served: ServedQueue) -> QueueEndpoint:
     return QueueEndpoint(conn_id="queue", dsn=served.url)
 
 
-@pytest.fixture(params=["a database", "a service"])
+@pytest.fixture(params=[pytest.param("a database", marks=pytest.mark.long), "a service"])
 def elsewhere(request: pytest.FixtureRequest) -> QueueEndpoint:
     if request.param == "a service":
         return request.getfixturevalue("service")

@@ -47,7 +47,7 @@ def make_rig(source_dsn: str, target_dsn: str, directory: Path, channels: int) -
         start=Start.EMPTY,
         log_url=str(directory / "log"),
         channels=channels,
-        lanes=2,
+        lanes=1,
         tables=TablePatterns(include=("*.*",)),
         epoch_max_changes=50,
     )

@@ -28,6 +28,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
         log_url=str(tmp_path / "log"),
         start=Start.EMPTY,
         channels=2,
+        lanes=1,
         tables=TablePatterns(include=("public.*",)),
     )
     return Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
