@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +24,25 @@ def airflow_home() -> Path:
         [sys.executable, "-m", "airflow", "db", "migrate"], check=True, capture_output=True, env=os.environ.copy()
     )
     return Path(os.environ["AIRFLOW_HOME"])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def schemas_checked_once() -> Iterator[None]:
+    """Airflow checks the schema of a parameter each time that it looks at its value, hundreds of times a run."""
+    from jsonschema import Draft202012Validator
+
+    check_schema = Draft202012Validator.check_schema
+    checked: set[str] = set()
+
+    def check_once(_: type, schema: Any, *options: Any, **named: Any) -> None:
+        text = json.dumps(schema, sort_keys=True, default=repr)
+        if text not in checked:
+            check_schema(schema, *options, **named)
+            checked.add(text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Draft202012Validator, "check_schema", classmethod(check_once))
+        yield
 
 
 @pytest.fixture
