@@ -30,16 +30,25 @@ def crash(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
 
 
 def restored(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
-    """A directory is copied, the history goes on, and the copy comes back; as a standby that was behind, perhaps."""
+    """A directory is copied, the history goes on, and the copy comes back; as a standby that was behind, perhaps. Or a
+    source comes back with its log, as from one disk: they fit, and the target alone is ahead.
+    """
     side = dice.choice(("source", "source", "target"))
     table = dice.choice(tables)
     names, kind = _WENT_BACK[side], f"{side} restored"
     is_promoted = dice.random() < 0.3
+    keep_log, lose_log = [], []
+    if side == "source" and dice.random() < 0.3:
+        kind = "source restored with its log"
+        keep_log = [Step(do="keep log", kind=kind)]
+        lose_log = [Step(do="lose log", options={"what": "restore", "file": 0}, kind=kind, names=("log",))]
     return [
         Step(do="run"),
         Step(do="keep", options={"side": side}, kind=kind),
+        *keep_log,
         Step(do="source", sql=tuple(table.change(dice) for _ in range(3))),
         Step(do="run"),
+        *lose_log,
         Step(do="restore", options={"side": side, "promoted": is_promoted}, kind=kind, names=names),
         Step(do="source", sql=tuple(table.insert(dice, 2) for _ in range(dice.choice((1, 30))))),
     ]

@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.check.beginning import beginning_findings
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target, unbegun_at_target
+from airflow_parallel_apply.pipeline.check.history import history_findings
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.check.open import type_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
@@ -159,7 +160,7 @@ def _target_findings(
             return findings
         found = open_reader(config.log_url).identity.log_id
         if found == state.log_id:
-            return (*findings, *recopy_findings(config, writing))
+            return (*findings, *recopy_findings(config, writing), *history_findings(config.log_url, session))
         return (
             *findings,
             Finding(

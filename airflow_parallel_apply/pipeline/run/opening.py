@@ -13,6 +13,7 @@ import pendulum
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.capture.open import open_capture
+from airflow_parallel_apply.pipeline.check.history import require_history
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
@@ -65,6 +66,7 @@ def open_run(
     ):
         # `capture` may have been the release before's.
         writing.migrate()
+        require_history(config.log_url, writing)
         if not catch_up:
             _refuse_known_gap(log, writing, run_id)
         lease = max(config.lease, HANDOVER_LEASE)

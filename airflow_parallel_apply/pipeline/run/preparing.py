@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.capture.values import CaptureStep, Prepared
 from airflow_parallel_apply.pipeline.check.beginning import beginning_findings
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
+from airflow_parallel_apply.pipeline.check.history import require_history
 from airflow_parallel_apply.pipeline.check.loop import loop_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.open import open_first_copy
@@ -117,6 +118,7 @@ def _try_to_prepare(
         first = state is None
         if state is not None:
             _require_log(config, state.log_id)
+            require_history(config.log_url, writing)
         if first:
             found = beginning_findings(config, writing.target, reading.has_changes)
             refuse(found, place="the log", op="prepare", pipeline=config.pipeline)

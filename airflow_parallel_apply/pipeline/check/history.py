@@ -1,0 +1,65 @@
+"""Whether a log still is what its target has applied of it: one that was restored, and its source with it, goes on with
+other transactions under the numbers of those that it has lost.
+
+A position never is beyond its log, and neither is a plan: both follow what is durable there. And where the last planned
+epoch ends at the source, so does its last transaction in the log. The source cannot tell: it was restored, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
+
+_ANEW: Final = (
+    "If the source was restored with it, restore the target to that moment, too; if not, restore the log's newest "
+    "copy. Otherwise start anew: parallel-apply drop, empty the target's tables, a new log_url, start=copy."
+)
+
+
+def require_history(log_url: str, session: PipelineSession) -> None:
+    """Errors: `Unavailable` where the log ends below what was applied or planned, which a network file system may show
+    for a moment; `LogError` where it has another history; those of log, ledger and target.
+    """
+    ledger = session.ledger
+    # Before the log is looked at, which is always ahead of them.
+    applied_seqno = max((position.seqno for position in session.target.positions()), default=-1)
+    reached = max(applied_seqno, ledger.planned_seqno())
+    log = open_reader(log_url)
+    state = log.state()
+    if reached > state.last_seqno:
+        raise Unavailable(
+            f"the log at {log_url} ends at seqno {state.last_seqno}, and its pipeline has come to seqno {reached}: it "
+            "is an older state of itself",
+            op="prepare",
+            hint=f"It is tried again: a network file system may show an older state for a moment. {_ANEW}",
+        )
+    number = ledger.last_epoch_at(reached)
+    for epoch in ledger.epochs(after_number=number - 1, limit=1) if number >= 0 else ():
+        if epoch.end_offset is None or epoch.last_seqno <= state.purged_seqno:
+            continue
+        (found,) = log.transactions(epoch.last_seqno - 1, epoch.last_seqno).column("end_offset").to_pylist()
+        if found != epoch.end_offset:
+            raise LogError(
+                f"the log at {log_url} has another transaction of seqno {epoch.last_seqno} than the one that its "
+                "pipeline has planned",
+                op="prepare",
+                seqno=epoch.last_seqno,
+                hint=_ANEW,
+            )
+
+
+def history_findings(log_url: str, session: PipelineSession) -> tuple[Finding, ...]:
+    """The same, for people. Errors: those of ledger and target."""
+    try:
+        require_history(log_url, session)
+    except (Unavailable, LogError) as error:
+        return (_finding(log_url, error),)
+    return ()
+
+
+def _finding(log_url: str, error: ParallelApplyError) -> Finding:
+    return Finding(severity=Severity.ERROR, side=Side.LOG, where=log_url, what=error.message, note=error.hint or "")
