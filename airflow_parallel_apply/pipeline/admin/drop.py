@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
 from airflow_parallel_apply.pipeline.log.identity import read_any_identity
 from airflow_parallel_apply.pipeline.log.open import log_exists
-from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, forget_reader, read_readers
+from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, forget_command, forget_reader, read_readers
 from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
@@ -58,7 +58,11 @@ def drop_pipeline(
     if others:
         readers = ", ".join(f"pipeline {entry.pipeline} at {entry.place}" for entry in others)
         root = LogDirectory.from_url(log_url).root
-        return removal + _left(f"the log at {root} and its stream, which others read: {readers}")
+        return removal + _left(
+            f"the log at {root} and its stream, which others read: {readers}; forget those that never read it again, "
+            "as under a former name or on a server that is gone, and run this once more",
+            forget_command(log_url, others),
+        )
     removal += _drop_source(stream, source, force=force)
     return removal + _drop_log(stream, log_url, with_log=with_log and not removal.left)
 

@@ -26,7 +26,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailab
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import Segment, WriterFenced
-from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, read_readers, reader_path
+from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, forget_command, read_readers
 from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
@@ -136,7 +136,7 @@ def _purge_plan(one: _Asked, purged_seqno: int) -> int | None:
 
 
 def _unasked(log_url: str, entry: LogReaderEntry, what: str, hint: str) -> ConfigurationError:
-    forget = f"If it will never read this log again: rm {reader_path(log_url, entry)}"
+    forget = f"If it will never read this log again: {forget_command(log_url, [entry])}"
     return ConfigurationError(
         f"pipeline {entry.pipeline} at {entry.place} reads this log and {what}: what it needs is not known",
         op="purge",

@@ -10,6 +10,8 @@ A run registers before it first plans, so a target that is not here has no posit
 from __future__ import annotations
 
 import hashlib
+import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -82,3 +84,8 @@ def read_readers(url: str) -> tuple[LogReaderEntry, ...]:
 def reader_path(url: str, entry: LogReaderEntry) -> Path:
     """The path of the entry, for people."""
     return LogDirectory.from_url(url).readers / entry.file_name
+
+
+def forget_command(url: str, entries: Sequence[LogReaderEntry]) -> str:
+    """The command by which a person forgets readers whose targets are gone."""
+    return f"rm {' '.join(shlex.quote(str(reader_path(url, entry))) for entry in entries)}"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+from dataclasses import replace
+
 import pytest
 
+from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Start, TablePatterns
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.rig import Rig, execute
@@ -70,3 +76,30 @@ def test_an_empty_one_does_not_begin_where_there_were_rows(pipeline: Rig, start:
     replace_target(first)
     refused(first.having(start=Start.EMPTY), "may have had rows when it began")
     begins_anew(first)
+
+
+def test_a_target_database_that_was_renamed_leaves_an_entry_that_hints_say_how_to_forget(
+    pipeline: Rig, target_server: PostgresServer
+) -> None:
+    target_server.create_database("former_name")
+    former = replace(pipeline.having(start=Start.COPY), target_dsn=target_server.dsn("former_name"))
+    execute(former.target_dsn, "CREATE TABLE t (id int, v text)")
+    former.run()
+    execute(target_server.dsn(), "ALTER DATABASE former_name RENAME TO later_name")
+    later = replace(former, target_dsn=target_server.dsn("later_name"))
+    later.run()
+
+    def copy_anew() -> None:
+        recopy_tables(later.config, later.source, later.target, [("public", "t")], report=lambda progress: None)
+
+    with pytest.raises(ConfigurationError, match="others read the log") as refused:
+        copy_anew()
+    command = str(refused.value.hint).partition("remove the entry: ")[2]
+    removal = drop_pipeline("other", later.source, later.target, log_url=later.config.log_url, force=False)
+    assert any(command.removeprefix("rm ") in leftover.command for leftover in removal.left)
+    subprocess.run(shlex.split(command), check=True)
+    copy_anew()
+    later.run()
+    assert later.comparison().equal
+    removal = drop_pipeline("p", later.source, later.target, log_url=later.config.log_url, with_log=True, force=False)
+    assert not removal.left

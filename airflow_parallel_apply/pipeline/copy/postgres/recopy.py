@@ -46,7 +46,7 @@ from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedge
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
-from airflow_parallel_apply.pipeline.log.readers import read_readers
+from airflow_parallel_apply.pipeline.log.readers import forget_command, read_readers
 from airflow_parallel_apply.pipeline.model.change import Mark, Relation, latest_names
 from airflow_parallel_apply.pipeline.model.finding import refuse
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
@@ -227,15 +227,14 @@ class Recopy:
             )
         identity = self._holding.target.identity()
         key = (self._config.pipeline, identity.server, identity.database)
-        others = [
-            f"pipeline {entry.pipeline} at {entry.place}"
-            for entry in read_readers(self._config.log_url)
-            if entry.key != key
-        ]
+        others = [entry for entry in read_readers(self._config.log_url) if entry.key != key]
         if others:
+            named = ", ".join(f"pipeline {entry.pipeline} at {entry.place}" for entry in others)
             raise self._wrong(
-                f"others read the log, which would pass over changes that they need: {', '.join(others)}",
-                "Drop them (parallel-apply drop), or give them logs of their own.",
+                f"others read the log, which would pass over changes that they need: {named}",
+                "Drop them (parallel-apply drop), or give them logs of their own. Of what never reads it again, as a "
+                "database that was renamed or a server that was upgraded since, remove the entry: "
+                f"{forget_command(self._config.log_url, others)}",
             )
         return state
 
