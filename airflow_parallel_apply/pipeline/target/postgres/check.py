@@ -36,6 +36,7 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     schema_findings,
     standing_findings,
     table_name,
+    unlogged_findings,
 )
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
 from airflow_parallel_apply.pipeline.target.postgres.unfit import computing, creation
@@ -88,6 +89,7 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
             findings += _key_findings(table, expected.channels)
         findings += computation_findings(connection, session, tables)
         findings += schema_findings(connection, session, names_of(expected.tables), alters=False)
+        findings += unlogged_findings(connection, session, (*names_of(expected.tables), *expected.followed))
         findings += privilege_findings(connection, session, tables, server["role"])
         findings += guard_findings(connection, session, tables, server["role"])
         if server["can_use_schema"] or not server["has_schema"]:

@@ -53,6 +53,21 @@ JOIN wanted whole ON whole.oid = above.oid AND whole.oid <> part.oid
 WHERE part.relispartition
 ORDER BY 1, 2;
 
+-- name: unlogged
+-- Tables that a crash of the server would empty: of these, or partitions of them, however deep.
+SELECT DISTINCT w.nspname || '.' || w.relname AS name, n.nspname::text, c.relname::text
+FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (nspname, relname)
+JOIN pg_namespace top ON top.nspname = w.nspname
+JOIN pg_class t ON t.relnamespace = top.oid AND t.relname = w.relname AND t.relkind IN ('r', 'p')
+CROSS JOIN LATERAL (
+    SELECT t.oid
+    UNION
+    SELECT tree.relid FROM pg_partition_tree(t.oid) AS tree WHERE t.relkind = 'p'
+) AS held (oid)
+JOIN pg_class c ON c.oid = held.oid AND c.relkind = 'r' AND c.relpersistence = 'u'
+JOIN pg_namespace n ON n.oid = c.relnamespace
+ORDER BY 1, 2, 3;
+
 -- name: schemas
 -- Those in which the role may not do everything, or which it could not make.
 SELECT w.name, n.oid IS NOT NULL AS is_there, current_user::text AS role, current_database()::text AS database,

@@ -50,6 +50,22 @@ def privilege_findings(
         )
 
 
+def unlogged_findings(connection: Connection, session: Session, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """Find those of these tables (schema, name) that a crash of the server would empty, and leave their positions."""
+    named = dict.fromkeys(tables)
+    values = {"schemas": [schema for schema, _ in named], "tables": [table for _, table in named]}
+    for name, schema, table in connection.execute(session.sql("check", "unlogged"), values).fetchall():
+        part = "" if name == f"{schema}.{table}" else f"the partition {schema}.{table} of "
+        yield new_finding(
+            Side.TARGET,
+            name,
+            f"{part}{name} is unlogged: a crash of the target would empty it, and its positions would stay",
+            f"ALTER TABLE {quoted(schema, table)} SET LOGGED",
+            note="If the server has crashed since rows were applied, they are gone: then `parallel-apply recopy "
+            f"--pipeline {session.pipeline} --table {name}`.",
+        )
+
+
 def schema_findings(
     connection: Connection, session: Session, tables: Sequence[tuple[str, str]], *, alters: bool
 ) -> Iterator[Finding]:

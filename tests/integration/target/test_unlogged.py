@@ -1,0 +1,45 @@
+"""Tables that a crash of the target would empty, while the positions stay: no run goes on with one."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.model.finding import errors
+from tests.support.rig import Rig, execute
+
+PARTITIONED = (
+    "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+    "CREATE TABLE part PARTITION OF t DEFAULT",
+)
+
+
+@pytest.mark.parametrize(
+    ("tables", "unlogged"), [(("CREATE TABLE t (id int PRIMARY KEY)",), "t"), (PARTITIONED, "part")]
+)
+def test_an_unlogged_table_stops_each_run_and_is_copied_anew_after_a_crash(
+    rig: Rig, tables: tuple[str, ...], unlogged: str
+) -> None:
+    rig = rig.having(tables=TablePatterns())
+    rig.both(*tables)
+    execute(rig.target_dsn, f"ALTER TABLE {unlogged} SET UNLOGGED")
+    with pytest.raises(ConfigurationError, match=rf"public\.{unlogged}.* is unlogged"):
+        rig.prepare()
+    execute(rig.target_dsn, f"ALTER TABLE {unlogged} SET LOGGED")
+    rig.write("INSERT INTO t VALUES (1)")
+    rig.run()
+    execute(rig.target_dsn, f"ALTER TABLE {unlogged} SET UNLOGGED")
+    rig.write("INSERT INTO t VALUES (2)")
+    with pytest.raises(ConfigurationError, match="is unlogged") as refused:
+        rig.run()
+    assert "parallel-apply recopy --pipeline p --table public.t" in str(refused.value)
+    (finding,) = errors(check_pipeline(rig.config, rig.source, rig.target).findings)
+    # As a crash does.
+    execute(rig.target_dsn, f"TRUNCATE {unlogged}", *finding.fix)
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    rig.write("INSERT INTO t VALUES (3)")
+    rig.run()
+    assert rig.comparison().equal
