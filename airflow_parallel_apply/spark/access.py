@@ -6,9 +6,13 @@ The DataFrames of `job` and `copier` work on both kinds of session; only what st
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+_SPLITS: Final = re.compile(r"\bRange \(.*splits=(?:Some\()?(\d+)")
+"""In the plan of a range, the number of its parts."""
 
 
 class SparkAccess(Protocol):
@@ -56,6 +60,16 @@ def filter_counts(frame: Any) -> list[int] | None:
     _, nodes = collected.extract_graph()
     lowest = [node for number, node in nodes.items() if node.name == "Filter" and not _filter_below(nodes, number)]
     return [int(metric.value) for node in lowest for metric in node.metrics if metric.name == "numOutputRows"]
+
+
+def core_count(session: Any) -> int:
+    """How many tasks run side by side, as far as Spark knows now: by its default for a DataFrame made of nothing. Runs
+    no job; one call to the server.
+    """
+    if not _is_connect(session):
+        return int(session.sparkContext.defaultParallelism)
+    told = _SPLITS.search(session.range(0, 1)._explain_string(extended=False))
+    return int(told[1]) if told else 1
 
 
 def _is_connect(frame: Any) -> bool:

@@ -14,7 +14,7 @@ rows than others, is read by several, each with a bucket range of its own; so no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from types import ModuleType
@@ -67,11 +67,12 @@ def build_job(session: Any, unit: Unit, branch: FileBranch, *, exchange_rows: in
     )
 
 
-def parts_of(unit: Unit, *, exchange_rows: int = EXCHANGE_ROWS) -> int:
-    """By how many tasks a unit is best read, each with a part of the buckets: at most one for each channel, unless it
-    is very large.
+def parts_of(unit: Unit, cores: Callable[[], int], *, exchange_rows: int = EXCHANGE_ROWS) -> int:
+    """By how many tasks a unit is best read, each with a part of the buckets: at most one for each channel and for each
+    of Spark's cores, unless it is very large. With more, the next unit's tasks would run between them.
     """
-    return max(min(unit.channels, unit.row_count // _TASK_ROWS), -(-unit.row_count // exchange_rows), 1)
+    wanted = min(unit.channels, unit.row_count // _TASK_ROWS)
+    return max(min(wanted, cores()) if wanted > 1 else 1, -(-unit.row_count // exchange_rows))
 
 
 def read_rows(session: Any, files: Sequence[str]) -> Any:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ from airflow_parallel_apply.pipeline.log import LogReader, open_reader
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.target.open import target_connector
-from airflow_parallel_apply.spark.access import SparkAccess
+from airflow_parallel_apply.spark.access import SparkAccess, core_count
 from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.job import EXCHANGE_ROWS, ApplyJob, build_job, counted_rows, parts_of
 from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA
@@ -53,7 +54,8 @@ class SparkStage:
             with self._job_tag(unit) as tag:
                 log, session = self._open()
                 store = open_store(self._config.store, log, unit)
-                parts = parts_of(unit, exchange_rows=self._exchange_rows)
+                with spark_errors("stage"):
+                    parts = parts_of(unit, partial(core_count, session), exchange_rows=self._exchange_rows)
                 branch = store.branch(unit, parts=parts)
                 while True:
                     job = build_job(session, unit, branch, exchange_rows=self._exchange_rows)

@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.partition.channel import bucket_range, chan
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch
+from airflow_parallel_apply.spark.access import core_count
 from airflow_parallel_apply.spark.job import ApplyJob, build_job, counted_rows, parts_of
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA
 from airflow_parallel_apply.spark.server import ServerLease
@@ -97,27 +98,29 @@ def run(session: Any, found: Any) -> tuple[int, int | None]:
     return rows, counted_rows(done)
 
 
+def told(server: ServerLease, path: str = "") -> Any:
+    """What its REST API says of its applications."""
+    with urllib.request.urlopen(f"{server.ui_url}/api/v1/applications{path}") as answer:  # noqa: S310  # loopback
+        return json.load(answer)
+
+
 def input_metrics(server: ServerLease, session: Any, found: Any) -> tuple[int, int]:
     """Bytes and records that Spark's scan of the job read, from its REST API."""
     tag = f"measured-{uuid.uuid4().hex}"
     session.addTag(tag)
     run(session, found)
     session.removeTag(tag)
-    root = f"{server.ui_url}/api/v1/applications"
-
-    def get(path: str) -> Any:
-        with urllib.request.urlopen(f"{root}{path}") as answer:  # noqa: S310  # loopback
-            return json.load(answer)
-
-    application = get("")[0]["id"]
+    application = told(server)[0]["id"]
     deadline = time.monotonic() + 30
     while True:
-        jobs = [job for job in get(f"/{application}/jobs") if any(tag in told for told in job.get("jobTags", ()))]
+        jobs = [
+            job for job in told(server, f"/{application}/jobs") if any(tag in name for name in job.get("jobTags", ()))
+        ]
         if jobs and all(job["status"] == "SUCCEEDED" for job in jobs):
             break
         assert time.monotonic() < deadline, "Spark's pages never told of the job"
         time.sleep(0.05)
-    stages = [get(f"/{application}/stages/{stage}")[0] for job in jobs for stage in job["stageIds"]]
+    stages = [told(server, f"/{application}/stages/{stage}")[0] for job in jobs for stage in job["stageIds"]]
     return sum(stage["inputBytes"] for stage in stages), sum(stage["inputRecords"] for stage in stages)
 
 
@@ -144,7 +147,7 @@ def test_a_large_unit_is_exchanged_by_range(session, files):
 
 def test_a_unit_of_all_channels_is_read_in_even_parts_and_nothing_is_exchanged(session, files, log_url):
     whole = unit(None, 4, rows=4 * TRANSACTIONS)
-    assert parts_of(whole) == 4
+    assert parts_of(whole, lambda: 8) == 4
     job = build_job(session, whole, LogStore(open_reader(log_url)).branch(whole, parts=4))
     assert "Exchange" not in plan_of(job.ordered)
     done = job.ordered.mapInArrow(_count_rows, StructType().add("rows", LongType()))
@@ -152,6 +155,13 @@ def test_a_unit_of_all_channels_is_read_in_even_parts_and_nothing_is_exchanged(s
     assert len(rows) == 4
     assert max(rows) < 1.2 * min(rows), "some rows of this history are hot, and a bucket is never divided"
     assert counted_rows(done, job.scans) == 4 * TRANSACTIONS
+
+
+def test_a_unit_has_no_more_parts_than_spark_has_cores(session, spark_server):
+    application = told(spark_server)[0]["id"]
+    cores = sum(one["totalCores"] for one in told(spark_server, f"/{application}/executors"))
+    assert core_count(session) == cores
+    assert parts_of(unit(None, 64, rows=100_000_000), lambda: core_count(session), exchange_rows=10**9) == cores
 
 
 def test_the_units_rows_are_counted_before_the_links_drop_some(session, files):
