@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.config import (
     PartitionerName,
     PipelineConfig,
     Start,
+    StoreName,
     TablePatterns,
     shard_pairs,
 )
@@ -66,6 +67,11 @@ class RoutingOptions:
     ] = field(default_factory=list)
     shard_file: Annotated[str, typer.Option(help="With shard_list: the file that gives shards their channels.")] = ""
 
+    store: Annotated[
+        StoreName,
+        typer.Option(help="Where a channel's changes wait; log: scanned by channel; channel_log: in a log of its own."),
+    ] = StoreName.LOG
+
     def config(self, **more: Any) -> PipelineConfig:
         """With what else the configuration takes. Errors: `ConfigurationError`."""
         return PipelineConfig(
@@ -73,6 +79,7 @@ class RoutingOptions:
             partitioner=self.partitioner,
             shard_by=shard_pairs(self.shard_by),
             shard_file=self.shard_file,
+            store=self.store,
             **more,
         )
 

@@ -88,6 +88,18 @@ def tables(
 
 
 @app.command()
+def stores() -> None:
+    """What feeding the store channel_log costs with 2 to 64 channels, by key and by shard. BENCH_TRANSACTIONS, …"""
+    from benchmarks.settings import BenchSettings
+    from benchmarks.stores import measure_stores, print_stores
+
+    settings = BenchSettings.from_environment(os.environ)
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-") as directory:
+        found = measure_stores(Path(directory), settings.transactions, repeats=settings.repeats)
+    print_stores(Console(width=200), found)
+
+
+@app.command()
 def queue() -> None:
     """Our queue's backends against procrastinate, pgqueuer and Redis streams. BENCH_QUEUE_TASKS, _WORKERS, _BATCH, …"""
     from benchmarks.queues.settings import QueueBenchSettings

@@ -223,9 +223,10 @@ PARAMS = {
     ),
     "store": Param(
         "log",
-        enum=["log"],
+        enum=["log", "channel_log"],
         title="Store",
-        description_md="Where a channel's events wait: in the log, scanned by channel.",
+        description_md="Where a channel's changes wait. log: in the log, scanned by channel; channel_log: in a log of "
+        "its own beside it, for many channels by shard.",
         section=_PARALLELISM,
     ),
     "epoch_max_changes": Param(

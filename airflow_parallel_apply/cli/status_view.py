@@ -85,6 +85,8 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
         notes.append(
             f"conflicts between channels: {found.count:,} {found.reason}{where}, last up to seqno {found.last_seqno}"
         )
+    if status.store is not None:
+        notes.append(str(status.store))
     if status.failure is not None:
         notes.append(Text(status.failure, style="bold red"))
     for warning in status.warnings:

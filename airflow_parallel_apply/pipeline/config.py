@@ -64,6 +64,9 @@ class StoreName(StrEnum):
     """The kind of place where a channel's events wait."""
 
     LOG = "log"
+    """In the log, which is scanned by channel."""
+    CHANNEL_LOG = "channel_log"
+    """In a log for each channel, beside the log."""
 
 
 class Consistency(StrEnum):

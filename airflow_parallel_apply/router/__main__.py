@@ -89,7 +89,9 @@ def explain(
     with reporting_errors():
         config = routing.config(pipeline="explained", log_url=log_url)
         limits = EpochLimits(max_changes=epoch_max_changes, max_bytes=epoch_max_bytes)
-        explanation = explain_log(log_url, routing=routing_of(config), limits=limits, after_seqno=after_seqno)
+        explanation = explain_log(
+            log_url, routing=routing_of(config), limits=limits, after_seqno=after_seqno, store=config.store
+        )
     if as_json:
         typer.echo(json.dumps(explanation.to_json()))
     else:

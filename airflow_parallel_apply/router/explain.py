@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from airflow_parallel_apply.pipeline.config import StoreName
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Epoch
@@ -32,6 +33,7 @@ class Explanation:
     epochs: tuple[Epoch, ...]
     critical: dict[str, int]
     """Critical transactions by their reason; those that lie densely share an epoch."""
+    store: StoreName = StoreName.LOG
     refused: tuple[str, ...] = ()
     """Why a pipeline with this routing would not start: what of which table the partitioner cannot place."""
 
@@ -56,6 +58,7 @@ class Explanation:
             "log_id": self.log_id,
             "channels": self.channels,
             "partitioner": self.routing.partitioner,
+            "store": self.store,
             "critical": self.critical,
             "refused": list(self.refused),
             "rows": list(self.rows),
@@ -74,7 +77,14 @@ class Explanation:
         }
 
 
-def explain(log_url: str, *, routing: Routing, limits: EpochLimits, after_seqno: int = NO_SEQNO) -> Explanation:
+def explain(
+    log_url: str,
+    *,
+    routing: Routing,
+    limits: EpochLimits,
+    after_seqno: int = NO_SEQNO,
+    store: StoreName = StoreName.LOG,
+) -> Explanation:
     """Plan the log from `after_seqno` on, as a pipeline with this routing would. Errors: `LogError`."""
     log = open_reader(log_url)
     state = log.state()
@@ -92,6 +102,7 @@ def explain(log_url: str, *, routing: Routing, limits: EpochLimits, after_seqno:
     return Explanation(
         log_id=log.identity.log_id,
         routing=routing,
+        store=store,
         epochs=epochs,
         critical={str(reason): critical[reason] for reason in sorted(critical)},
         refused=tuple(finding.what for finding in routing_findings(routing, tuple(newest.values()))),
@@ -111,7 +122,8 @@ def show(explanation: Explanation, console: Console) -> None:
 
 def _channels(explanation: Explanation) -> RenderableType:
     table = Table(
-        title=f"rows by channel with {explanation.routing.partitioner}, skew {explanation.skew:.2f}",
+        title=f"rows by channel with {explanation.routing.partitioner}, skew {explanation.skew:.2f}, store "
+        f"{explanation.store}",
         title_justify="left",
         box=None,
     )

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import EpochKind
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.extend import Planned, extend_plan
+from airflow_parallel_apply.pipeline.store.feed import feed_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,9 @@ def plan(config: PipelineConfig, target: Endpoint) -> PlanReport:
                 log_id=log.identity.log_id,
                 routing=routing_of(config, writing.target.colocation(config.tables)),
             )
-            return _report(extend_plan(log, writing, config, generation=None), left_to_open=False)
+            planned = extend_plan(log, writing, config, generation=None)
+            feed_store(config, log, writing)
+            return _report(planned, left_to_open=False)
         except LeaseBusy:
             return _report(Planned(planned_seqno=writing.planned_seqno(), epochs=()), left_to_open=True)
 

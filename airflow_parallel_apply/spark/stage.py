@@ -64,7 +64,9 @@ class SparkStage:
                         tables = self._run(session, tag, unit, job, log)
                         break
                     except LogError:
-                        # A job, or Spark's retry of its task, may come later than the files of merged segments stay.
+                        # A job, or Spark's retry of its task, may come later than the files of merged segments stay;
+                        # and what a store held may be gone, or less than the log has.
+                        store.doubt(unit)
                         listed, branch = branch, store.branch(unit, parts=parts)
                         if branch == listed:
                             raise

@@ -1,8 +1,10 @@
-"""What every store promises; one line admits another."""
+"""What every store promises; `StoreName` admits another."""
 
 from __future__ import annotations
 
 import sqlite3
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +15,18 @@ from airflow_parallel_apply.pipeline.config import StoreName
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, Unit, UnitKind
-from airflow_parallel_apply.pipeline.store.open import open_store
+from airflow_parallel_apply.pipeline.model.position import Position
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.store.channel_log.feeder import LEFT_SECONDS
+from airflow_parallel_apply.pipeline.store.feed import feed_stretch
+from airflow_parallel_apply.pipeline.store.open import open_feeder, open_store
+from airflow_parallel_apply.pipeline.store.protocol import Feeder, FileBranch, Stretch
 from tests.support.written_log import Change, append, make_log
 
 LAST = 49
+CHANNELS = 4
+ROUTING = Routing(channels=CHANNELS)
+WHOLE = Stretch(-1, LAST)
 
 
 @pytest.fixture
@@ -38,7 +48,7 @@ def unit(kind: UnitKind, after_seqno: int, last_seqno: int) -> Unit:
         pipeline="p",
         generation=1,
         kind=kind,
-        channels=4,
+        channels=CHANNELS,
         token="t",
         after_seqno=after_seqno,
         last_seqno=last_seqno,
@@ -46,20 +56,134 @@ def unit(kind: UnitKind, after_seqno: int, last_seqno: int) -> Unit:
     )
 
 
-def test_the_channels_branches_hold_each_row_once(name: StoreName, log: LogReader) -> None:
-    found = []
-    for channel in range(4):
-        asked = unit(Branch(channel), 9, 29)
-        branch = open_store(name, log, asked).branch(asked)
-        assert branch.condition is not None
-        database = sqlite3.connect(":memory:")
-        database.execute("CREATE TABLE log (seqno, bucket)")
-        rows = pq.read_table(list(branch.files), columns=["seqno", "bucket"]).to_pylist()
-        database.executemany("INSERT INTO log VALUES (:seqno, :bucket)", rows)
-        bounds = [branch.after_seqno, branch.last_seqno]
-        chosen = f"SELECT seqno FROM log WHERE seqno > ? AND seqno <= ? AND ({branch.condition})"
-        found += [seqno for (seqno,) in database.execute(chosen, bounds)]
-    assert sorted(found) == list(range(10, 30))
+def feed(name: StoreName, log: LogReader, *stretches: Stretch) -> Feeder | None:
+    feeder = open_feeder(name, log, "p", ROUTING)
+    if feeder is not None:
+        for stretch in stretches:
+            feed_stretch(log, ROUTING, feeder, stretch)
+    return feeder
+
+
+def nothing(name: StoreName, log: LogReader) -> None:
+    """Nobody has fed it."""
+
+
+def fed(name: StoreName, log: LogReader) -> None:
+    feed(name, log, WHOLE)
+
+
+def fed_in_pieces(name: StoreName, log: LogReader) -> None:
+    feed(name, log, Stretch(-1, 14), Stretch(14, 15), Stretch(15, LAST))
+
+
+def fed_in_part(name: StoreName, log: LogReader) -> None:
+    feed(name, log, Stretch(-1, 14), Stretch(20, LAST))
+
+
+def fed_twice(name: StoreName, log: LogReader) -> None:
+    for _ in range(2):
+        feed(name, log, WHOLE)
+
+
+def fed_with_an_overlap(name: StoreName, log: LogReader) -> None:
+    feed(name, log, Stretch(-1, 20), Stretch(12, LAST))
+
+
+def fed_by_one_that_died(name: StoreName, log: LogReader) -> None:
+    feeder = open_feeder(name, log, "p", ROUTING)
+    if feeder is not None:
+        feeder._buffer_bytes = 1  # type: ignore[attr-defined]
+        feeder.finish = lambda stretch: False  # type: ignore[method-assign]
+        feed_stretch(log, ROUTING, feeder, WHOLE)
+
+
+def trimmed(name: StoreName, log: LogReader) -> None:
+    feeder = feed(name, log, Stretch(-1, 14), Stretch(14, LAST))
+    if feeder is not None:
+        feeder.trim(positions(14, 14, LAST, 14))
+
+
+def lost(name: StoreName, log: LogReader) -> None:
+    feed(name, log, WHOLE)
+    for path in channel_files(log):
+        path.unlink()
+
+
+def torn(name: StoreName, log: LogReader) -> None:
+    feed(name, log, WHOLE)
+    for path in channel_files(log):
+        path.write_bytes(path.read_bytes()[:-9] + b"\0" * 9)
+
+
+def doubted(name: StoreName, log: LogReader) -> None:
+    feed(name, log, WHOLE)
+    asked = unit(Branch(0), 9, 29)
+    open_store(name, log, asked).doubt(asked)
+
+
+def index_torn(name: StoreName, log: LogReader) -> None:
+    feed(name, log, WHOLE)
+    for path in log.root.glob("channels/*/held/*.json"):
+        path.write_bytes(b"{}")
+
+
+WAYS: tuple[Callable[[StoreName, LogReader], None], ...] = (
+    nothing, fed, fed_in_pieces, fed_in_part, fed_twice, fed_with_an_overlap, fed_by_one_that_died,
+    trimmed, lost, torn, doubted, index_torn,
+)  # fmt: skip
+
+
+def positions(*seqnos: int) -> tuple[Position, ...]:
+    return tuple(
+        Position(channel=channel, seqno=seqno, generation=1, claim="t") for channel, seqno in enumerate(seqnos)
+    )
+
+
+def channel_files(log: LogReader) -> list[Path]:
+    return sorted(log.root.glob("channels/*/*/*.parquet"))
+
+
+def counted(asked: Unit) -> Unit:
+    """With the rows that the plan would count: each transaction is one row, in the channel of its key."""
+    return replace(asked, row_count=len(seqnos_of(asked)))
+
+
+def seqnos_of(asked: Unit) -> list[int]:
+    return [seqno for seqno in range(asked.after_seqno + 1, asked.last_seqno + 1) if CHANNEL_OF[seqno] == asked.channel]
+
+
+CHANNEL_OF: dict[int, int] = {}
+
+
+@pytest.fixture(autouse=True)
+def _channels(log: LogReader) -> None:
+    for batch in log.rows(-1, LAST, columns=["seqno", "bucket"]):
+        for seqno, bucket in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            CHANNEL_OF[seqno] = bucket * CHANNELS // 1024
+
+
+def read(branch: FileBranch) -> list[int]:
+    assert branch.condition is not None
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE log (seqno, bucket)")
+    rows = pq.read_table(list(branch.files), columns=["seqno", "bucket"]).to_pylist()
+    database.executemany("INSERT INTO log VALUES (:seqno, :bucket)", rows)
+    bounds = [branch.after_seqno, branch.last_seqno]
+    chosen = f"SELECT seqno FROM log WHERE seqno > ? AND seqno <= ? AND ({branch.condition})"
+    return sorted(seqno for (seqno,) in database.execute(chosen, bounds))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_the_channels_branches_hold_each_row_once_whatever_became_of_the_store(
+    name: StoreName, log: LogReader, way: Callable[[StoreName, LogReader], None]
+) -> None:
+    way(name, log)
+    for first, last in ((9, 29), (14, LAST), (14, 20), (-1, LAST), (29, 30)):
+        for channel in range(CHANNELS):
+            asked = counted(unit(Branch(channel), first, last))
+            if asked.row_count:
+                store = open_store(name, log, asked)
+                assert read(store.branch(asked)) == read(store.branch(asked)) == seqnos_of(asked)
 
 
 def test_a_channel_with_more_rows_than_others_is_divided_in_even_ranges_of_its_own(
@@ -75,5 +199,76 @@ def test_a_channel_with_more_rows_than_others_is_divided_in_even_ranges_of_its_o
 
 
 def test_a_serial_unit_takes_every_channels_rows(name: StoreName, log: LogReader) -> None:
+    feed(name, log, WHOLE)
     asked = unit(Serial(), 9, 10)
     assert open_store(name, log, asked).branch(asked).condition is None
+
+
+def test_a_store_that_holds_rows_serves_them_and_what_it_lacks_is_told(name: StoreName, log: LogReader) -> None:
+    feeder = feed(name, log, Stretch(9, 19))
+    if feeder is None:
+        pytest.skip("it holds no rows")
+    assert feeder.lacks(WHOLE) == (Stretch(-1, 9), Stretch(19, LAST))
+    asked = counted(unit(Branch(1), 9, 19))
+    served = open_store(name, log, asked).branch(asked)
+    assert not set(served.files) & set(log.row_files(-1, LAST))
+    assert sum(one.row_count for one in feeder.stats()) == 10
+    beyond = counted(unit(Branch(1), 9, 20))
+    assert set(open_store(name, log, beyond).branch(beyond).files) == set(log.row_files(-1, LAST))
+
+
+def test_what_is_trimmed_is_what_its_channel_has_passed_and_nothing_else(name: StoreName, log: LogReader) -> None:
+    feeder = feed(name, log, Stretch(-1, 14), Stretch(14, LAST))
+    if feeder is None:
+        pytest.skip("it holds no rows")
+    before = [one.row_count for one in feeder.stats()]
+    assert feeder.trim(positions(13, 14, LAST, LAST)) == 5
+    after = [one.row_count for one in feeder.stats()]
+    assert after[0] == before[0]
+    assert 0 < after[1] < before[1]
+    assert after[2:] == [0, 0]
+    assert feeder.lacks(WHOLE) == (), "what a channel still needs is held"
+    assert feeder.trim(positions(LAST, LAST, LAST, LAST)) == 3
+    assert feeder.lacks(WHOLE) == (WHOLE,)
+    assert channel_files(log) == []
+
+
+def test_a_large_put_goes_to_disk_and_no_reader_sees_it_before_it_is_finished(name: StoreName, log: LogReader) -> None:
+    feeder = open_feeder(name, log, "p", ROUTING)
+    if feeder is None:
+        pytest.skip("it holds no rows")
+    feeder._buffer_bytes = 1  # type: ignore[attr-defined]
+    for batch in log.rows(-1, LAST):
+        for number in range(batch.num_rows):
+            row = batch.slice(number, 1)
+            feeder.put(WHOLE, int(row.column("bucket")[0].as_py() * CHANNELS // 1024), [row])
+    assert len(channel_files(log)) == CHANNELS
+    assert feeder.lacks(WHOLE) == (WHOLE,)
+    assert feeder.finish(WHOLE)
+    assert sum(one.row_count for one in feeder.stats()) == LAST + 1
+    asked = counted(unit(Branch(2), -1, LAST))
+    assert read(open_store(name, log, asked).branch(asked)) == seqnos_of(asked)
+
+
+def test_of_two_feeders_one_holds_a_stretch_and_the_others_files_go(name: StoreName, log: LogReader) -> None:
+    first, second = (open_feeder(name, log, "p", ROUTING) for _ in range(2))
+    if first is None or second is None:
+        pytest.skip("it holds no rows")
+    feed_stretch(log, ROUTING, first, WHOLE)
+    files = channel_files(log)
+    feed_stretch(log, ROUTING, second, WHOLE)
+    assert channel_files(log) == files
+
+
+def test_what_a_crash_left_is_swept_later(name: StoreName, log: LogReader) -> None:
+    fed_by_one_that_died(name, log)
+    feeder = open_feeder(name, log, "p", ROUTING)
+    if feeder is None:
+        pytest.skip("it holds no rows")
+    feed_stretch(log, ROUTING, feeder, WHOLE)
+    assert len(channel_files(log)) == 2 * CHANNELS
+    feeder.trim(positions(-1, -1, -1, -1))
+    assert len(channel_files(log)) == 2 * CHANNELS, "it may be another's who is at work"
+    feeder._clock = lambda: time.time() + 2 * LEFT_SECONDS  # type: ignore[attr-defined]
+    feeder.trim(positions(-1, -1, -1, -1))
+    assert len(channel_files(log)) == CHANNELS

@@ -10,6 +10,7 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from airflow_parallel_apply.pipeline.config import Endpoint, StoreName
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError
@@ -18,6 +19,7 @@ from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.epoch import Serial, StagedTable, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.store.channel_log.store import ALL_ROWS
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.target.loading import LoadTask
 from airflow_parallel_apply.pipeline.target.open import target_connector
@@ -32,7 +34,10 @@ class LocalStage:
 
     ROWS_AT_ONCE: ClassVar[int] = 1000
 
-    def __init__(self, log_url: str, target: Endpoint) -> None:
+    def __init__(self, log_url: str, target: Endpoint, *, store: StoreName = StoreName.LOG) -> None:
+        self._store = store
+        self.served: list[bool] = []
+        """Of each unit of one channel, whether the store had it, and not only the log."""
         self._log = open_reader(log_url)
         self._target = target
         self._changed = threading.Condition()
@@ -72,9 +77,16 @@ class LocalStage:
 
     def attempt(self, unit: Unit, *, job: str, attempt: str) -> StagedUnit:
         """What one attempt of each task of a job stages, or prepares."""
-        branch = open_store(StoreName.LOG, self._log, unit).branch(unit)
-        batches = list(self._log.rows(unit.after_seqno, unit.last_seqno))
-        rows = pa.Table.from_batches(batches, schema=ROWS)
+        branch = open_store(self._store, self._log, unit).branch(unit)
+        is_held = branch.condition == ALL_ROWS
+        if unit.channel is not None:
+            self.served.append(is_held)
+        if is_held:
+            wanted = (pc.field("seqno") > unit.after_seqno) & (pc.field("seqno") <= unit.last_seqno)
+            rows = pq.read_table(list(branch.files), filters=wanted).cast(ROWS)
+        else:
+            batches = list(self._log.rows(unit.after_seqno, unit.last_seqno))
+            rows = pa.Table.from_batches(batches, schema=ROWS)
         rows = rows.filter(pc.is_in(rows.column("operation"), pa.array(["I", "U", "D", "K", "X"])))
         channel = self._channels(rows, unit)
         # By row: the seqno that its channel has committed before the unit.

@@ -150,7 +150,9 @@ class Rig:
         stop_requested: Callable[[], bool] = lambda: False,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> run.LaneReport:
-        stage = self.stage(opened) if self.stage else LocalStage(self.config.log_url, self.target)
+        stage = (
+            self.stage(opened) if self.stage else LocalStage(self.config.log_url, self.target, store=self.config.store)
+        )
         try:
             return run.apply(
                 opened,

@@ -137,7 +137,7 @@ def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]
 
 def _stage(order: Order, config: PipelineConfig, target: Endpoint, stack: ExitStack) -> Stage:
     if order.session_id is None:
-        return LocalStage(config.log_url, target)
+        return LocalStage(config.log_url, target, store=config.store)
     url = lambda: stack.enter_context(connect_server()).url  # noqa: E731
     stage = SparkStage(access=ConnectAccess(url=url, session_id=order.session_id), config=config, target=target)
     stack.callback(stage.close)

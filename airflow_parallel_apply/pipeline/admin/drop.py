@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import reader_entry
 from airflow_parallel_apply.pipeline.source.open import source_connector
+from airflow_parallel_apply.pipeline.store.open import remove_held
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
@@ -54,6 +55,8 @@ def drop_pipeline(
         return removal + _left("the log's directory, if there is one: --log-url says where")
     if not log_exists(log_url):
         return removal + _drop_source(stream, source, force=force)
+    if not is_away:
+        removal += _drop_held(log_url, pipeline)
     others = _other_readers(pipeline, log_url, is_away=is_away)
     if others:
         readers = ", ".join(f"pipeline {entry.pipeline} at {entry.place}" for entry in others)
@@ -122,6 +125,15 @@ def _drop_source(stream: str, source: Endpoint, *, force: bool) -> Removal:
         return connector.drop(source, stream, force=force)
     except ParallelApplyError as error:
         return _unreachable(Side.SOURCE, error, connector.drop_commands(stream))
+
+
+def _drop_held(log_url: str, pipeline: str) -> Removal:
+    root = LogDirectory.from_url(log_url).root
+    try:
+        removed = remove_held(root, pipeline)
+    except LogError as error:
+        return _left(error.message)
+    return Removal(done=(f"removed what its store made from the log at {root}",) if removed else ())
 
 
 def _drop_log(stream: str, log_url: str, *, with_log: bool) -> Removal:

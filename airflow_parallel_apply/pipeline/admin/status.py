@@ -34,6 +34,8 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
+from airflow_parallel_apply.pipeline.store.open import store_status
+from airflow_parallel_apply.pipeline.store.protocol import StoreStatus
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.queue.model import QueueUnavailable, Task
 from airflow_parallel_apply.queue.protocol import Queue
@@ -68,6 +70,8 @@ class PipelineStatus:
     """How the present run's groups become visible; None where there are none."""
     commit: str | None = None
     """Under epoch consistency: what changes the target next, and what it waits for."""
+    store: StoreStatus | None = None
+    """What the store holds beside the log; None without the log, and for a store that holds nothing."""
     copy: CopyProgress | None = None
     """The initial copy, where there was one. While it goes on there is nothing else to tell."""
 
@@ -108,7 +112,7 @@ def read_status(
         rows = reading.ledger.channel_rows(positions)
         seen, warnings = _look(reading.target, target, queue, state)
         low, high = low_watermark(positions), max((position.seqno for position in positions), default=-1)
-        captured, captured_time, oldest_time, log_bytes = planned, None, None, None
+        captured, captured_time, oldest_time, log_bytes, store = planned, None, None, None, None
         stream = default_slot(pipeline)
         warnings += torn_warnings(low, high, is_owned=state.is_owned)
         warnings += pending_warnings(reading.target.pending(), is_owned=state.is_owned)
@@ -119,6 +123,7 @@ def read_status(
             log_bytes = sum(segment.file_bytes for segment in log.segments)
             if log.purged_seqno <= low < captured:
                 oldest_time = reader.transactions(low, low + 1).column("commit_time")[0].as_py()
+            store = store_status(reader, pipeline, reading.ledger.routing())
             warnings += disk_warnings(log_url, log_bytes)
         if source is not None:
             warnings += stream_warnings(source, stream, much_retained_bytes=much_retained_bytes)
@@ -140,6 +145,7 @@ def read_status(
             commit=commit_under_way(seen.serial),
             oldest_time=oldest_time,
             log_bytes=log_bytes,
+            store=store,
             warnings=tuple(warnings),
             conflicts=reading.ledger.conflicts(),
             channels=tuple(

@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.plan.bounds import last_seqno_of_run
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
+from airflow_parallel_apply.pipeline.store.feed import feed_store
 from airflow_parallel_apply.queue.model import Change, DependencyError, Task
 
 _logger = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class CaptureTurns:
         self._report = report
         self._ended = threading.Event()
         self._failure: ParallelApplyError | None = None
+        self._is_first_step = True
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -133,7 +135,7 @@ class CaptureTurns:
     def _read(self) -> None:
         if self._capture is None:
             self._capture = self._open_capture()
-        is_done = False
+        is_done, self._is_first_step = False, True
         steps = self._capture.capture(
             self._bounds.until_offset,
             max_changes=READ_CHANGES,
@@ -169,6 +171,10 @@ class CaptureTurns:
             generation=self._coordinator.names.generation,
             last_seqno=captured if until is None else None,
         )
+        # Before the lanes get their tasks. What the target has on disk is asked for once a turn, since it waits for it.
+        fed = feed_store(self._config, self._log, self._session, trims=self._is_first_step)
+        self._is_first_step = False
+        self._report.seconds["feed"] = self._report.seconds.get("feed", 0.0) + fed.seconds
         return until is not None
 
     def _delete(self, task: Task) -> None:

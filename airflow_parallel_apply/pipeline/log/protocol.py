@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -231,6 +232,11 @@ class LogReader(RowReader, Protocol):
 
     @property
     def identity(self) -> LogIdentity: ...
+
+    @property
+    def root(self) -> Path:
+        """The log's directory, in which a store may keep what it makes from the log."""
+        ...
 
     def verify(self, segments: Sequence[Segment]) -> None:
         """Compare the files' checksums; `LogError` naming the corrupt one. A segment is verified once a process,

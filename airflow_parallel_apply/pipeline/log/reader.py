@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -39,6 +40,10 @@ class DirectoryLogReader:
     @property
     def identity(self) -> LogIdentity:
         return self._identity
+
+    @property
+    def root(self) -> Path:
+        return self._directory.root
 
     def state(self) -> LogState:
         self._view = view = catch_up(self._directory, self._view)

@@ -7,6 +7,7 @@ new and empty one; and it can be taken up again.
 from __future__ import annotations
 
 import contextlib
+import shutil
 from pathlib import Path
 
 from airflow_parallel_apply.pipeline.errors import LogError
@@ -26,6 +27,9 @@ def remove_log(url: str, *, stream: str) -> bool:
             f"{directory.root} is the log of stream {identity.stream}, not of {stream}; it stays",
             hint="Give the log_url of this pipeline's log.",
         )
+    with file_errors(directory.channels):
+        if directory.channels.exists():
+            shutil.rmtree(directory.channels)
     for folder in (directory.segments, directory.manifests, directory.readers):
         _empty(folder)
     with file_errors(directory.identity_path):

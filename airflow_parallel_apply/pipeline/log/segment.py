@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -152,23 +152,28 @@ def values_bytes(rows: pa.Table | pa.RecordBatch) -> int:
     return pc.sum(pc.binary_length(rows.column("values"))).as_py() or 0
 
 
+def rows_writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    """A writer of rows, encoded as the log's. `schema`: `ROWS` or `STORED`."""
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression=_COMPRESSION,
+        compression_level=_COMPRESSION_LEVEL,
+        use_dictionary=list(_WITH_DICTIONARY),
+        column_encoding={name: encoding for name, encoding in _ENCODINGS.items() if name in schema.names},
+        write_statistics=["seqno", "bucket"],
+        write_page_index=True,
+        max_rows_per_page=_ROWS_PER_PAGE,
+    )
+
+
 def _encode_rows(rows: pa.Table, groups: tuple[RowGroup, ...], order: npt.NDArray[np.intp]) -> pa.Buffer:
     previous_seqno, next_seqno = link(rows)
     linked = rows.append_column("previous_seqno", pa.array(previous_seqno))
     linked = linked.append_column("next_seqno", pa.array(next_seqno)).select(ROWS.names)
     linked = linked.append_column(STORED.field(WIDTH), pc.binary_length(linked.column("values")))
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink,
-        STORED,
-        compression=_COMPRESSION,
-        compression_level=_COMPRESSION_LEVEL,
-        use_dictionary=list(_WITH_DICTIONARY),
-        column_encoding=_ENCODINGS,
-        write_statistics=["seqno", "bucket"],
-        write_page_index=True,
-        max_rows_per_page=_ROWS_PER_PAGE,
-    ) as writer:
+    with rows_writer(sink, STORED) as writer:
         start = 0
         for group in groups:
             # A group at a time: gathered into memory that is still in the cache, and used again for the next one.

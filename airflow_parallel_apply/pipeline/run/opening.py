@@ -34,6 +34,7 @@ from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, OWNER_P
 from airflow_parallel_apply.pipeline.run.shared_session import keep_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.open import source_connector
+from airflow_parallel_apply.pipeline.store.feed import feed_store
 from airflow_parallel_apply.queue.protocol import Queue
 
 _logger = logging.getLogger(__name__)
@@ -203,6 +204,7 @@ def _seed(
     log.state().require_kept(low)
     until = bounds.until_seqno
     extend_plan(log, session, config, generation=generation, last_seqno=captured if until is None else None)
+    feed_store(config, log, session)
     state = seeded_state(session, config, until)
     nothing_to_do = until is not None and low >= until
     if not nothing_to_do:

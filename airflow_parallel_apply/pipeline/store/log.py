@@ -49,6 +49,9 @@ class LogStore:
             ranges=self._ranges(unit, parts, segments) if parts > 1 else (),
         )
 
+    def doubt(self, unit: Unit) -> None:
+        """Nothing: there is no other place for its rows."""
+
     def _ranges(self, unit: Unit, parts: int, segments: Sequence[Segment]) -> tuple[tuple[int, int], ...]:
         """A channel's rows are divided where they are more than those of others, which lie in the same files."""
         first, last = 0, BUCKET_COUNT - 1

@@ -3,14 +3,21 @@
 It holds rows or, as the store `log` does, only knows where they are. It decides nothing: serialization points, stops
 and restarts are the coordinator's, whatever the store (law 9). The log is always complete, so a store serves the units
 of one channel; serial units, merge points and replays read the log.
+
+A store that holds rows has a feeder. What it lacks, or has lost, is answered with the log's branch: that makes it
+slower, never wrong. Its rows are a pure function of the log: whoever asks again gets the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import pyarrow as pa
+
 from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.position import Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,81 @@ class Store(Protocol):
     def branch(self, unit: Unit, *, parts: int = 1) -> FileBranch:
         """Say where a unit's rows are. Whoever asks again is told of the same rows: a retry, or the next claimant.
         `parts`: into how many they may be divided; a channel's are where it has more than others. Errors: `LogError`
-        for what it cannot read or does not have.
+        for what neither it nor the log can read or has.
         """
+        ...
+
+    def doubt(self, unit: Unit) -> None:
+        """Forget what is held of a unit: what was read of it is not what the plan counts, or could not be read. The log
+        serves it from now on, unless it is fed anew. Nothing where the log served it.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stretch:
+    """The seqnos of (after_seqno, last_seqno], all of parallel epochs, whole ones: what is fed at a time."""
+
+    after_seqno: int
+    last_seqno: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStats:
+    """What a store holds of a channel."""
+
+    channel: int
+    row_count: int
+    file_bytes: int
+    file_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatus:
+    """What a store holds for a pipeline beside the log, of all channels. `held_seqno`: up to where."""
+
+    name: str
+    held_seqno: int
+    row_count: int
+    file_bytes: int
+    file_count: int
+
+    def __str__(self) -> str:
+        return (
+            f"store {self.name}: {self.row_count:,} rows up to seqno {self.held_seqno} in {self.file_count:,} files, "
+            f"{self.file_bytes / 2**20:,.1f} MB"
+        )
+
+
+class Feeder(Protocol):
+    """Fills a store. Routing alone calls it (`store.feed`); one instance, one thread. Several may feed at once."""
+
+    def lacks(self, stretch: Stretch) -> tuple[Stretch, ...]:
+        """Those parts of a stretch that the store does not hold, in order."""
+        ...
+
+    def put(self, stretch: Stretch, channel: int, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add `ROWS` of a stretch in one channel, in any order. Nobody reads them before `finish`. Memory is bounded,
+        however many channels there are. Errors: `LogError`.
+        """
+        ...
+
+    def finish(self, stretch: Stretch) -> bool:
+        """Hold the stretch: every row of every channel was put. False where another feeder was faster; then what was
+        put is gone. Errors: `LogError`.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Forget what was put and not finished."""
+        ...
+
+    def trim(self, positions: Sequence[Position]) -> int:
+        """Let go of what every one of these positions has passed in its channel, and of nothing else; returns how many
+        files went. The target has these positions on disk. Errors: `LogError`.
+        """
+        ...
+
+    def stats(self) -> tuple[StoreStats, ...]:
+        """By channel."""
         ...

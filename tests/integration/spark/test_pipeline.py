@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, StoreName, TablePatterns
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 from airflow_parallel_apply.pipeline.run import OpenedRun
+from airflow_parallel_apply.pipeline.store.channel_log.store import ALL_ROWS, ChannelLogStore
+from airflow_parallel_apply.pipeline.store.protocol import FileBranch
 from airflow_parallel_apply.router.explain import explain
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
@@ -94,6 +98,58 @@ def test_a_run_cleared_and_rerun_changes_nothing_while_the_source_goes_on_writin
         writing.join()
     assert (again.rows, again.stop_seqno) == (0, closed.stop_seqno)
     assert rig.run("next").stop_seqno == closed.stop_seqno + 300
+    assert rig.comparison().equal
+
+
+@pytest.mark.timeout(600)
+def test_channels_read_their_own_logs_and_the_log_where_these_are_lost(
+    rig: Rig,
+    pgbench: Callable[..., None],
+    spark_server: ServerLease,
+    spark_session_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = rig.having(
+        store=StoreName.CHANNEL_LOG,
+        partitioner="shard",
+        shard_by=(("*", "tid % 7"),),
+        channels=3,
+        tables=TablePatterns(include=("public.pgbench_tellers", "public.pgbench_history")),
+        pipeline=f"{rig.config.pipeline}_own",
+        log_url=f"{rig.config.log_url}_own",
+    )
+    access = ConnectAccess(url=spark_server.url, session_id=spark_session_id)
+    rig = replace(rig, stage=lambda opened: SparkStage(access=access, config=rig.config, target=rig.target))
+    rig.prepare()
+    found: list[FileBranch] = []
+    lost: list[str] = []
+    is_losing = False
+    branch = ChannelLogStore.branch
+
+    def seen(self: ChannelLogStore, unit: Unit, *, parts: int = 1) -> FileBranch:
+        found.append(branch(self, unit, parts=parts))
+        if is_losing and found[-1].condition == ALL_ROWS:
+            lost.extend(found[-1].files)
+            for path in found[-1].files:
+                Path(path).unlink()
+        return found[-1]
+
+    monkeypatch.setattr(ChannelLogStore, "branch", seen)
+    pgbench("-i", "-I", "g", "--quiet")
+    rig.run("load")
+    found.clear()
+    pgbench("-n", "-t", "300")
+    rig.run("served")
+    assert found
+    assert all(one.condition == ALL_ROWS for one in found)
+    assert rig.comparison().equal
+
+    is_losing = True
+    found.clear()
+    pgbench("-n", "-t", "300")
+    rig.run("lost")
+    assert lost
+    assert found[-1].condition != ALL_ROWS
     assert rig.comparison().equal
 
 

@@ -1,0 +1,1 @@
+"""The store `channel_log`: a log for each channel, beside the log that it is made from."""

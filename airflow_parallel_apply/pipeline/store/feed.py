@@ -1,0 +1,130 @@
+"""Feeds a pipeline's store from its log, along the plan: one reading of the log, however many channels there are.
+
+Whoever has planned calls it: the task `route`, `open`, and the lanes' capture turns; no process stays for it. It owns
+nothing and needs no lease: what is fed is a function of the log and the plan's routing. Where it fails, the log serves
+what is missing, so a failure is told and nothing ends by it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig
+from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
+from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind
+from airflow_parallel_apply.pipeline.model.position import low_watermark
+from airflow_parallel_apply.pipeline.partition.open import open_partitioner
+from airflow_parallel_apply.pipeline.partition.protocol import Partitioner
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.store.open import holds_rows, open_feeder
+from airflow_parallel_apply.pipeline.store.protocol import Feeder, Stretch
+
+_logger = logging.getLogger(__name__)
+
+STRETCH_ROWS: Final = 2_000_000
+"""Rows that are fed at a time: what a crash costs, and how soon the first of them are there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fed:
+    """The outcome of one call. `failure`: why the log serves what was to be fed."""
+
+    stretches: int = 0
+    rows: int = 0
+    trimmed_files: int = 0
+    seconds: float = 0.0
+    failure: str = ""
+
+
+def feed_store(config: PipelineConfig, log: LogReader, session: PipelineSession, *, trims: bool = True) -> Fed:
+    """Feed what is planned above the positions and not held yet. `trims`: let go of what the target has on disk.
+    Nothing for a store that holds no rows. Errors: those of the session.
+    """
+    if not holds_rows(config.store):
+        return Fed()
+    routing = session.ledger.routing()
+    feeder = open_feeder(config.store, log, config.pipeline, routing)
+    # A group's one job reads the rows of all channels, and no store serves those.
+    if feeder is None or (config.consistency is Consistency.EPOCH and routing.channels > 1):
+        return Fed()
+    started = time.monotonic()
+    positions = session.target.positions(durable=trims)
+    epochs = session.ledger.epochs(above_seqno=low_watermark(positions))
+    stretches = rows = trimmed = 0
+    try:
+        trimmed = feeder.trim(positions) if trims else 0
+        for stretch in stretches_of(epochs):
+            for lacking in feeder.lacks(stretch):
+                rows += feed_stretch(log, routing, feeder, lacking)
+                stretches += 1
+    except (LogError, OSError, pa.ArrowException) as error:
+        feeder.abandon()
+        _logger.warning("the store %s was not fed, the log serves its channels: %s", config.store, error)
+        return Fed(failure=str(error), seconds=time.monotonic() - started)
+    except BaseException:
+        feeder.abandon()
+        raise
+    return Fed(stretches=stretches, rows=rows, trimmed_files=trimmed, seconds=time.monotonic() - started)
+
+
+def stretches_of(epochs: Sequence[Epoch]) -> Iterator[Stretch]:
+    """Parallel epochs that follow one another, about `STRETCH_ROWS` together; serial ones are read from the log."""
+    near: list[Epoch] = []
+    for epoch in epochs:
+        is_parallel = epoch.kind is EpochKind.PARALLEL
+        follows = not near or epoch.first_seqno == near[-1].last_seqno + 1
+        if near and not (is_parallel and follows and sum(one.row_count for one in near) < STRETCH_ROWS):
+            yield Stretch(near[0].first_seqno - 1, near[-1].last_seqno)
+            near = []
+        if is_parallel:
+            near.append(epoch)
+    if near:
+        yield Stretch(near[0].first_seqno - 1, near[-1].last_seqno)
+
+
+def feed_stretch(log: LogReader, routing: Routing, feeder: Feeder, stretch: Stretch) -> int:
+    """Read a stretch once and put its rows; returns how many. Nothing where an older rule ordered its keys: that the
+    log's branch tells the job, and a file of ours could not.
+    """
+    state = log.state()
+    if any(
+        segment.order_version != KEY_ORDER_VERSION
+        for segment in state.segments
+        if segment.last_seqno > stretch.after_seqno and segment.first_seqno <= stretch.last_seqno
+    ):
+        return 0
+    partitioner = open_partitioner(routing)
+    relations = {relation.relation_id: relation for relation in state.relations}
+    rows = 0
+    for batch in log.rows(stretch.after_seqno, stretch.last_seqno):
+        for channel, found in by_channel(partitioner, routing.channels, batch, relations):
+            feeder.put(stretch, channel, [found])
+            rows += found.num_rows
+    feeder.finish(stretch)
+    return rows
+
+
+def by_channel(
+    partitioner: Partitioner, channels: int, batch: pa.RecordBatch, relations: Mapping[int, Relation]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each channel, in the order in which they came: gathered once, and then slices of that."""
+    if not batch.num_rows:
+        return
+    placed: Any = partitioner.place(batch, relations).channels.astype(np.int16)
+    order = np.argsort(placed, kind="stable")
+    bounds = np.searchsorted(placed[order], np.arange(channels + 1))
+    gathered = batch.take(pa.array(order))
+    for channel in range(channels):
+        count = int(bounds[channel + 1] - bounds[channel])
+        if count:
+            yield channel, gathered.slice(int(bounds[channel]), count)
