@@ -22,7 +22,7 @@ PAGES = [path for path in TRACKED if path.suffix == ".md"]
 CODE = [path for path in TRACKED if path.suffix in {".py", ".sql", ".toml", ".yaml", ".in"} or path.name == "Makefile"]
 SITE = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
 FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"(?<![\w/.-])((?:[a-z_]+/)*[A-Za-z_-]+\.md)(?:#([\w-]+))?")
+NAMED = re.compile(r"(?<![\w/.-])((?:[a-z_]+/)*[A-Za-z_-]+\.md\b)(?:#([\w-]+))?")
 
 
 def _anchors(page: Path) -> set[str]:
