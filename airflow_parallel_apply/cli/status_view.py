@@ -85,6 +85,9 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
         notes.append(
             f"conflicts between channels: {found.count:,} {found.reason}{where}, last up to seqno {found.last_seqno}"
         )
+    for work in status.rework:
+        where = "" if work.table is None else f" on {work.table}"
+        notes.append(f"{work.kind}: {work.count:,} {work.reason}{where}, last up to seqno {work.last_seqno}")
     if status.store is not None:
         notes.append(str(status.store))
     if status.failure is not None:

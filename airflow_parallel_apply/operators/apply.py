@@ -12,6 +12,7 @@ from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_parallel_apply.operators.coordinator import OPENED_KEY, STOP_KEY, Action
 from airflow_parallel_apply.operators.links import SPARK_LINK_KEY, SparkLink
+from airflow_parallel_apply.operators.metrics import LaneMetrics
 from airflow_parallel_apply.operators.spark import LaneRunner, lane_runner
 from airflow_parallel_apply.operators.stop import StopMarker
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
@@ -87,10 +88,16 @@ class SparkApplyOperator(PipelineTask):
                 hint=f"Clear {self.open_task_id} with everything downstream of it.",
             )
         opened = OpenedRun.from_json(value)
+        metrics = LaneMetrics(settings.config.pipeline)
+
+        def tell(report: LaneReport) -> None:
+            metrics.publish(report)
+            self._log_report(report)
+
         signals = LaneSignals(
             stop_requested=StopMarker(stop_marker).requested,
             cancelled=lambda: self.killed,
-            report=self._log_report,
+            report=tell,
         )
 
         def show_ui(url: str) -> None:
@@ -99,6 +106,7 @@ class SparkApplyOperator(PipelineTask):
 
         self._runner = lane_runner(settings, opened, int(self.lane))
         report = self._runner.run(signals, show_ui)
+        metrics.publish(report)
         self.log.info("%s, every channel is stopped", _line(report))
         if report.stop_asked:
             self._show_stop(context, {"stop": True, "seqno": report.stop_seqno})

@@ -33,6 +33,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.model.position import low_watermark
+from airflow_parallel_apply.pipeline.model.rework import ReworkCount
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.store.open import store_status
 from airflow_parallel_apply.pipeline.store.protocol import StoreStatus
@@ -58,6 +59,9 @@ class PipelineStatus:
     torn_to: int | None
     failure: str | None
     conflicts: tuple[ConflictCount, ...] = ()
+    """The merge points, and groups that were refused as one."""
+    rework: tuple[ReworkCount, ...] = ()
+    """What else was done in vain."""
     oldest_time: datetime | None = None
     """Commit time of the first transaction that some channel lacks; None without the log, or when there is none."""
     log_bytes: int | None = None
@@ -148,6 +152,7 @@ def read_status(
             store=store,
             warnings=tuple(warnings),
             conflicts=reading.ledger.conflicts(),
+            rework=reading.ledger.rework(),
             channels=tuple(
                 channel_status(seen, position, counts, captured, planned, stopped=state.clean_stop_seqno is not None)
                 # A routing that changed between the two reads may leave one of them longer.

@@ -27,6 +27,7 @@ from airflow_parallel_apply.pipeline.log.held import HeldRows
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
+from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkKind
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from airflow_parallel_apply.queue.model import Task
 
@@ -136,9 +137,10 @@ class Barriers:
         with self._context.report.time("commit"):
             try:
                 self._context.commit(unit, steps)
-            except TargetError:
+            except TargetError as error:
                 if not any(isinstance(step, Merge) for step in steps):
                     raise
+                self._context.note_after(ReworkKind.REPLAY, error, seqno=unit.last_seqno)
                 # All channels stand at one seqno, so an exact replay is right whatever the target checks.
                 self._context.target.discard(unit.token)
                 self._context.commit(unit, steps_of(exactly=True))
@@ -178,6 +180,7 @@ class Barriers:
             self._merges.bring(positions, last_seqno, token)
             self._context.target.leave()
         self._context.ledger.count_conflict(reason=point.reason, table=point.table, seqno=last_seqno)
+        self._context.report.note(Rework(kind=ReworkKind.MERGE_POINT, reason=point.reason, table=point.table))
         return last_seqno
 
     # --- both ---

@@ -20,9 +20,16 @@ from airflow_parallel_apply.pipeline.apply.committer.group import staged_parts
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.merges import Merges
 from airflow_parallel_apply.pipeline.coordinate.tasks import OrderedWork, SerialWork
-from airflow_parallel_apply.pipeline.errors import Conflict, OwnershipLost, StagingLost, TargetError
+from airflow_parallel_apply.pipeline.errors import (
+    Conflict,
+    OwnershipLost,
+    ParallelApplyError,
+    StagingLost,
+    TargetError,
+)
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, Merging, Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.position import all_equal
+from airflow_parallel_apply.pipeline.model.rework import INCOMPLETE, TAKEN_OVER, Rework, ReworkKind
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay
 
 _logger = logging.getLogger(__name__)
@@ -72,36 +79,40 @@ class GroupCommits:
         try:
             if row_count != work.rows:
                 self._context.coordinator.groups.refused()
-                staged = self._restaged(unit)
+                staged = self._restaged(unit, INCOMPLETE)
             try:
                 self._run(unit, Merge(staged))
                 self._context.report.prepared_groups += any(table.is_prepared for table in staged.tables)
             except StagingLost as error:
                 _logger.warning("staging the group again: %s", error)
                 self._context.coordinator.groups.refused()
-                self._run(unit, Merge(self._restaged(unit)))
+                self._run(unit, Merge(self._restaged(unit, error)))
         except TargetError as error:
             _logger.warning("the group was refused as one, going on epoch by epoch: %s", error)
             if isinstance(error, Conflict):
                 self._context.ledger.count_conflict(reason=error.reason, table=error.table, seqno=work.last_seqno)
             self._context.target.discard(token)
-            self._one_by_one(work, work.first_seqno - 1, token)
+            self._one_by_one(work, work.first_seqno - 1, token, error)
 
-    def _one_by_one(self, work: SerialWork, after_seqno: int, token: str) -> None:
-        """Epoch by epoch behind a seqno: as a set where that goes, unless that was tried."""
+    def _one_by_one(self, work: SerialWork, after_seqno: int, token: str, refused: TargetError | None = None) -> None:
+        """Epoch by epoch behind a seqno: as a set where that goes, unless that was tried. `refused`: the group's error,
+        None where a former claimant met it.
+        """
         for epoch in self._epochs(after_seqno, work.last_seqno):
             unit = self._unit(
                 epoch.first_seqno - 1, epoch.last_seqno, rows=epoch.row_count, epoch=epoch.number, token=token
             )
+            cause: TargetError | str = refused or TAKEN_OVER
             was_tried = epoch.first_seqno == work.first_seqno and epoch.number == work.epoch
             if epoch.row_count > _REPLAY_ROWS and not was_tried:
                 try:
-                    self._run(unit, Merge(self._restaged(unit)))
+                    self._run(unit, Merge(self._restaged(unit, cause)))
                     continue
                 except TargetError as error:
+                    cause = error
                     _logger.warning("epoch %d was refused as one, going on change by change: %s", epoch.number, error)
                     self._context.target.discard(token)
-            self._replay(unit, epoch)
+            self._replay(unit, epoch, cause)
 
     def _epochs(self, after_seqno: int, last_seqno: int) -> Iterator[Epoch]:
         """Planned ones of (after_seqno, last_seqno], in order."""
@@ -112,8 +123,9 @@ class GroupCommits:
                 yield epoch
             after_seqno = found[-1].last_seqno
 
-    def _replay(self, unit: Unit, epoch: Epoch) -> None:
+    def _replay(self, unit: Unit, epoch: Epoch, cause: TargetError | str) -> None:
         log = self._context.log
+        self._note(ReworkKind.REPLAY, cause, unit)
         self._run(unit, Replay(lambda: log.rows(epoch.first_seqno - 1, epoch.last_seqno, in_order=True)))
         self._context.report.replayed_units += 1
 
@@ -122,11 +134,18 @@ class GroupCommits:
             self._context.commit(unit, [step])
         self._context.report.rows += unit.row_count
 
-    def _restaged(self, unit: Unit) -> StagedUnit:
+    def _restaged(self, unit: Unit, cause: ParallelApplyError | str) -> StagedUnit:
         """All channels' rows by one job, under the claim of this commit."""
+        self._note(ReworkKind.RESTAGING, cause, unit)
         self._context.report.restaged_groups += 1
         with self._context.report.time("stage"):
             return self._context.stage.stage(replace(unit, kind=Merging((unit.after_seqno,) * unit.channels)))
+
+    def _note(self, kind: ReworkKind, cause: ParallelApplyError | str, unit: Unit) -> None:
+        if isinstance(cause, str):
+            self._context.note(Rework(kind=kind, reason=cause, table=None), seqno=unit.last_seqno)
+        else:
+            self._context.note_after(kind, cause, seqno=unit.last_seqno)
 
     def _unit(self, after_seqno: int, last_seqno: int, *, rows: int, epoch: int, token: str) -> Unit:
         return self._context.unit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
+from airflow_parallel_apply.pipeline.errors import Deadlock, FatalError, ParallelApplyError, StagingLost
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
@@ -22,6 +24,7 @@ from airflow_parallel_apply.pipeline.model.epoch import Unit, UnitKind
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.model.position import Position
+from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkKind
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.pipeline.target.steps import Step
@@ -115,8 +118,12 @@ class LaneContext:
         return self.target.take_part(unit)
 
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
-        """As `PipelineSession.commit`, with the unit's origin."""
-        self.session.commit(self.with_origin(unit), steps)
+        """As `PipelineSession.commit`, with the unit's origin; what comes to nothing is counted."""
+        try:
+            self.session.commit(self.with_origin(unit), steps)
+        except ParallelApplyError as error:
+            self.note_after(ReworkKind.ROLLBACK, error, seqno=unit.last_seqno)
+            raise
 
     def with_origin(self, unit: Unit) -> Unit:
         """The unit with the origin of its last transaction; one that only moves positions has none."""
@@ -124,6 +131,20 @@ class LaneContext:
             return unit
         (last,) = self.log.transactions(unit.last_seqno - 1, unit.last_seqno).to_pylist()
         return replace(unit, origin=CommitOrigin(offset=last["end_offset"], commit_time=last["commit_time"]))
+
+    def note_after(self, kind: ReworkKind, error: ParallelApplyError, *, seqno: int) -> None:
+        """Count the rework that an error caused: in the report, and for `status`. Not there where a former claimant
+        would write, or the target is away: the error is worth more than its count.
+        """
+        is_told = isinstance(error, FatalError | Deadlock | StagingLost)
+        self.note(Rework.after(kind, error), seqno=seqno, is_told=is_told)
+
+    def note(self, rework: Rework, *, seqno: int, is_told: bool = True) -> None:
+        """The same of any rework. `is_told`: for `status`, too."""
+        self.report.note(rework)
+        if is_told:
+            with suppress(ParallelApplyError):
+                self.ledger.count_rework(rework, seqno=seqno)
 
     def _renewed(self, task: Task) -> Task:
         return self.queue.renew(task, claimant=self.claimant, lease=self.config.lease)

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.model.epoch import EpochKind, Merging, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal
+from airflow_parallel_apply.pipeline.model.rework import ReworkKind
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Step
 
 _logger = logging.getLogger(__name__)
@@ -43,6 +44,9 @@ class Merges:
             if highest == last_seqno and not self._context.routing.colocation:
                 raise
             _logger.warning("the merge was refused, replaying what may be: %s", error)
+            self._context.note_after(ReworkKind.REPLAY, error, seqno=last_seqno)
+            if not all_equal(positions):
+                self._context.note_after(ReworkKind.RESTAGING, error, seqno=last_seqno)
             self._context.target.discard(token)
             self._commit(unit, self._replaying(unit, positions, highest))
             self._context.target.discard(token)

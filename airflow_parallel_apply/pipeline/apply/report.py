@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from airflow_parallel_apply.pipeline.model.rework import Rework
+
 
 @dataclass(slots=True, kw_only=True)
 class LaneReport:
@@ -29,6 +31,8 @@ class LaneReport:
     replayed_units: int = 0
     captured_rows: int = 0
     retries: int = 0
+    rework: dict[Rework, int] = field(default_factory=dict)
+    """What was done in vain, and how often."""
     stop_seqno: int | None = None
     stop_asked: bool = False
     """Somebody asked for the stop; the run's end did not bring it."""
@@ -42,6 +46,10 @@ class LaneReport:
             yield
         finally:
             self.seconds[phase] = self.seconds.get(phase, 0.0) + monotonic() - began
+
+    def note(self, rework: Rework) -> None:
+        """Count it."""
+        self.rework[rework] = self.rework.get(rework, 0) + 1
 
     def to_json(self) -> dict[str, Any]:
         """As the lane's XCom carries it."""
@@ -59,6 +67,10 @@ class LaneReport:
             "replayed_units": self.replayed_units,
             "captured_rows": self.captured_rows,
             "retries": self.retries,
+            "rework": [
+                {"kind": found.kind, "reason": found.reason, "table": found.table, "count": count}
+                for found, count in self.rework.items()
+            ],
             "stop_seqno": self.stop_seqno,
             "stop_asked": self.stop_asked,
             "seconds": {phase: round(spent, 3) for phase, spent in self.seconds.items()},

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.model.removal import Removal
+from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkCount
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
@@ -238,6 +239,14 @@ class Ledger(Protocol):
 
     def conflicts(self) -> tuple[ConflictCount, ...]:
         """The merge points of this pipeline, most frequent first."""
+        ...
+
+    def count_rework(self, rework: Rework, *, seqno: int) -> None:
+        """Count work in vain that ended at a seqno; merge points are counted by `count_conflict`."""
+        ...
+
+    def rework(self) -> tuple[ReworkCount, ...]:
+        """What this pipeline did in vain, by kind, most frequent first."""
         ...
 
     def close(self) -> None: ...

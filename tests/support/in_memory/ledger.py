@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Unit
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.model.removal import Removal
+from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkCount
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
@@ -28,9 +29,12 @@ class LedgerData:
     runs: dict[str, RunBounds] = field(default_factory=dict)
     plan: list[Epoch] = field(default_factory=list)
     conflicts: dict[tuple[str, str | None], ConflictCount] = field(default_factory=dict)
+    rework: dict[Rework, ReworkCount] = field(default_factory=dict)
 
     def copy(self) -> LedgerData:
-        return replace(self, runs=dict(self.runs), plan=list(self.plan), conflicts=dict(self.conflicts))
+        return replace(
+            self, runs=dict(self.runs), plan=list(self.plan), conflicts=dict(self.conflicts), rework=dict(self.rework)
+        )
 
 
 class MemoryLedger:
@@ -225,6 +229,20 @@ class MemoryLedger:
 
     def conflicts(self) -> tuple[ConflictCount, ...]:
         return tuple(sorted(self._data.conflicts.values(), key=lambda found: -found.count))
+
+    def count_rework(self, rework: Rework, *, seqno: int) -> None:
+        before = self._data.rework.get(rework)
+        self._data.rework[rework] = ReworkCount(
+            kind=rework.kind,
+            reason=rework.reason,
+            table=rework.table,
+            count=1 if before is None else before.count + 1,
+            last_seqno=seqno,
+            last_time=self._clock(),
+        )
+
+    def rework(self) -> tuple[ReworkCount, ...]:
+        return tuple(self._data.rework.values())
 
     def close(self) -> None:
         """Holds nothing."""

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
 from airflow_parallel_apply.pipeline.errors import Conflict, ConflictReason, Deadlock, FatalError, TargetError
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
+from airflow_parallel_apply.pipeline.model.rework import ReworkKind
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay
 from airflow_parallel_apply.queue.model import Task
 
@@ -100,11 +101,12 @@ class ChannelCommitter:
                     raise
                 self._deadlocks = 0
                 raise Conflict(str(error), reason=ConflictReason.DEADLOCK, table=error.table) from error
-            except TargetError:
+            except TargetError as error:
                 # With one channel an exact replay is always right, and where it fails too it names the seqno. With
                 # several it is for foreign keys that are checked here, which tie their tables to one channel.
                 if staged.unit.channels > 1 and not self._context.routing.colocation:
                     raise
+                self._context.note_after(ReworkKind.REPLAY, error, seqno=staged.unit.last_seqno)
                 rows = partial(channel_rows, self._context.log, staged.unit)
                 self._context.commit(staged.unit, [Replay(rows)])
                 self._context.report.replayed_units += 1

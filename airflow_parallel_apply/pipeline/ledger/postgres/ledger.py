@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.ledger.postgres.drop import drop_ledger
 from airflow_parallel_apply.pipeline.ledger.postgres.lease import Lease
 from airflow_parallel_apply.pipeline.ledger.postgres.plan import PlanTable
 from airflow_parallel_apply.pipeline.ledger.postgres.recopied import hold_recopy
+from airflow_parallel_apply.pipeline.ledger.postgres.rework import count_rework, read_rework
 from airflow_parallel_apply.pipeline.ledger.postgres.runs import Runs
 from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, PipelineState, RoutedPositions, RunBounds
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
@@ -18,6 +19,7 @@ from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.model.removal import Removal
+from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkCount
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
@@ -141,6 +143,12 @@ class PostgresLedger:
 
     def conflicts(self) -> tuple[ConflictCount, ...]:
         return read_conflicts(self._session)
+
+    def count_rework(self, rework: Rework, *, seqno: int) -> None:
+        count_rework(self._session, rework, seqno=seqno)
+
+    def rework(self) -> tuple[ReworkCount, ...]:
+        return read_rework(self._session)
 
     def close(self) -> None:
         self._session.close()

@@ -8,7 +8,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailab
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.protocol import TargetIdentity
 
-VERSION: Final = 12
+VERSION: Final = 13
 """Version of the tables in the schema; each version has a statement `upgrade_<version>`."""
 
 

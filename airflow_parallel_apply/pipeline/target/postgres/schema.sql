@@ -264,3 +264,17 @@ CREATE TABLE {schema}.told_rename (
     table_name text NOT NULL,
     PRIMARY KEY (pipeline, oid)
 );
+
+-- name: upgrade_13
+-- Work that was done in vain; merge points are conflicts.
+CREATE TABLE {schema}.rework (
+    pipeline text NOT NULL REFERENCES {schema}.pipeline ON DELETE CASCADE,
+    kind text NOT NULL,
+    reason text NOT NULL,
+    -- Empty where it is not one table's, or the server did not say.
+    table_name text NOT NULL,
+    count bigint NOT NULL,
+    last_seqno bigint NOT NULL,
+    last_time timestamptz NOT NULL,
+    PRIMARY KEY (pipeline, kind, reason, table_name)
+);
