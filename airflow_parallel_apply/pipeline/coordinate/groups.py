@@ -58,9 +58,16 @@ class Groups:
                 self._queue.modify(claimant=self._claimant, delete=[task.ref])
                 raise OwnershipLost(f"nothing waits for what channel {work.channel} has of group {work.epoch}")
             ordered = OrderedWork.of_task(found[0])
-            if work.kind is not Kind.BARRIER and work.channel in ordered.arrived:
-                # It was handed out twice, since a target went back; what came first is as good.
-                self._queue.modify(claimant=self._claimant, delete=[task.ref])
+            is_marker = work.kind is Kind.BARRIER
+            parked = Change(ref=task.ref, value=task.value, at=PARKED, claimed=False)
+            if work.channel in ordered.arrived:
+                # It was handed out twice, since a target went back; what came first is as good. Whoever holds what
+                # waits for it judges that by the positions.
+                self._queue.modify(
+                    claimant=self._claimant,
+                    change=[parked] if is_marker else [],
+                    delete=[] if is_marker else [task.ref],
+                )
                 return
             ordered = ordered.arrive(work.channel, result)
             waiting = Change(
@@ -69,8 +76,6 @@ class Groups:
                 at=None if ordered.is_complete else PARKED,
                 claimed=False,
             )
-            is_marker = work.kind is Kind.BARRIER
-            parked = Change(ref=task.ref, value=task.value, at=PARKED, claimed=False)
             try:
                 self._queue.modify(
                     claimant=self._claimant,

@@ -171,6 +171,11 @@ class MemoryPipeline:
     def seqnos(self) -> list[int]:
         return [at.seqno for at in self.target.positions]
 
+    @property
+    def serial_queue(self) -> str:
+        """Of the last generation."""
+        return self._names(self.generation).serial
+
     def next_keys(self, channel: int) -> list[int]:
         """Those that the log changes in a channel behind its position, in order."""
         positions = self.target.positions
