@@ -47,6 +47,12 @@ def one_lane(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     return make_rig(source_dsn, target_dsn, tmp_path, lanes=1)
 
 
+@pytest.fixture(params=[Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=pytest.mark.long)])
+def by_one_lane(one_lane: Rig, request: pytest.FixtureRequest) -> Rig:
+    """The same, under both consistencies."""
+    return one_lane.having(consistency=request.param)
+
+
 def test_rows_deleted_and_inserted_with_the_same_secondary_value_in_parallel(rig: Rig) -> None:
     rig.both(UNIQUE)
 
@@ -86,35 +92,45 @@ def test_a_row_deleted_and_inserted_again_in_one_batch_stays_and_one_inserted_an
     assert rig.rows("SELECT v, count(*) FROM t GROUP BY v ORDER BY v") == [("a", 20), ("again", 20)]
 
 
-def test_an_insert_that_meets_another_rows_unique_value_never_changes_that_row(one_lane: Rig) -> None:
+def test_an_insert_that_meets_another_rows_unique_value_never_changes_that_row(by_one_lane: Rig) -> None:
     """What an upsert does to the wrong row."""
-    one_lane.both(UNIQUE)
-    one_lane.prepare()
-    one_lane.write("INSERT INTO t VALUES (1, 1, 'mine')")
-    one_lane.run()
-    execute(one_lane.target_dsn, "INSERT INTO t VALUES (500, 5, 'somebody else''s')")
-    one_lane.write("INSERT INTO t SELECT i, i, 'new' FROM generate_series(2, 9) i")
+    by_one_lane.both(UNIQUE)
+    by_one_lane.prepare()
+    by_one_lane.write("INSERT INTO t VALUES (1, 1, 'mine')")
+    by_one_lane.run()
+    execute(by_one_lane.target_dsn, "INSERT INTO t VALUES (500, 5, 'somebody else''s')")
+    by_one_lane.write("INSERT INTO t SELECT i, i, 'new' FROM generate_series(2, 9) i")
     with pytest.raises(TargetError, match=r"\(u\) already exists"):
-        one_lane.run()
-    assert one_lane.rows("SELECT id, u, v FROM t WHERE u = 5") == [(500, 5, "somebody else's")]
-    execute(one_lane.target_dsn, "DELETE FROM t WHERE id = 500")
-    one_lane.run()
-    require_equal(one_lane)
+        by_one_lane.run()
+    assert by_one_lane.rows("SELECT id, u, v FROM t WHERE u = 5") == [(500, 5, "somebody else's")]
+    execute(by_one_lane.target_dsn, "DELETE FROM t WHERE id = 500")
+    by_one_lane.run()
+    require_equal(by_one_lane)
 
 
 def test_a_unique_value_handed_over_between_channels_opens_a_merge_point(one_lane: Rig) -> None:
+    hand_over(one_lane)
+    assert conflicts(one_lane)[("unique", "public.t")] >= 1
+
+
+@pytest.mark.long
+def test_a_unique_value_handed_over_between_channels_is_no_conflict_inside_groups(one_lane: Rig) -> None:
+    hand_over(one_lane.having(consistency=Consistency.EPOCH))
+    assert conflicts(one_lane) == {}
+
+
+def hand_over(rig: Rig) -> None:
     """Every key takes its neighbour's value; a channel that is ahead meets the row of one that is behind."""
-    one_lane.both(UNIQUE)
-    one_lane.prepare()
-    one_lane.write("INSERT INTO t SELECT i, i, 'first' FROM generate_series(1, 60) i")
-    one_lane.run()
+    rig.both(UNIQUE)
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, i, 'first' FROM generate_series(1, 60) i")
+    rig.run()
     for key in range(1, 60):
-        one_lane.transaction(
+        rig.transaction(
             f"UPDATE t SET u = NULL WHERE u = {key}", f"UPDATE t SET u = {key}, v = 'next' WHERE u = {key + 1}"
         )
-    one_lane.run()
-    require_equal(one_lane)
-    assert conflicts(one_lane)[("unique", "public.t")] >= 1
+    rig.run()
+    require_equal(rig)
 
 
 def test_unique_values_handed_over_inside_a_transaction(rig: Rig) -> None:
@@ -192,9 +208,9 @@ ACTIONS = ("NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT")
 
 
 @pytest.mark.parametrize("action", variants(ACTIONS, seldom=["NO ACTION", "SET NULL", "SET DEFAULT"]))
-def test_foreign_keys_of_every_action_to_a_primary_and_another_unique_key(one_lane: Rig, action: str) -> None:
+def test_foreign_keys_of_every_action_to_a_primary_and_another_unique_key(by_one_lane: Rig, action: str) -> None:
     """What the source's actions did arrives as changes, and the target's own do nothing."""
-    rig = one_lane
+    rig = by_one_lane
     rig.both(
         "CREATE TABLE parent (id integer PRIMARY KEY, code integer UNIQUE)",
         "CREATE TABLE child (id integer PRIMARY KEY,"

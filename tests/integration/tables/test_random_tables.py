@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig, TablePatterns
 from tests.support.examples import examples
 from tests.support.rig import Rig, execute
 
@@ -94,19 +94,26 @@ def tables(draw: st.DrawFn) -> tuple[list[str], int, str]:
     max_examples=examples(20), deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
-@given(table=tables(), data=st.data())
+@given(table=tables(), consistency=st.sampled_from(Consistency), data=st.data())
 def test_random_values_of_random_tables_have_the_same_text_on_both_sides(
     source_server: PostgresServer,
     target_server: PostgresServer,
     tmp_path: Path,
     table: tuple[list[str], int, str],
+    consistency: Consistency,
     data: st.DataObject,
 ) -> None:
     name = f"random_{uuid.uuid4().hex[:12]}"
     for server in (source_server, target_server):
         server.create_database(name)
     config = PipelineConfig(
-        pipeline=name, log_url=str(tmp_path / name), channels=3, lanes=2, tables=TablePatterns(), epoch_max_changes=15
+        pipeline=name,
+        log_url=str(tmp_path / name),
+        channels=3,
+        lanes=2,
+        tables=TablePatterns(),
+        epoch_max_changes=15,
+        consistency=consistency,
     )
     rig = Rig(config=config, source_dsn=source_server.dsn(name), target_dsn=target_server.dsn(name))
     try:
