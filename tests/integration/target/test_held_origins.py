@@ -25,7 +25,9 @@ _MARKED = "SELECT (remote_lsn - '0/0')::int FROM pg_replication_origin_status WH
 def holding(scene: Scene, name: str) -> Iterator[psycopg.Connection]:
     with psycopg.connect(scene.dsn, autocommit=True, application_name=name) as connection:
         connection.execute(_HOLD)
+        pid = connection.info.backend_pid
         yield connection
+    scene.run(f"SELECT pg_terminate_backend({pid}, 60000)")
 
 
 def staged(scene: Scene, last: int) -> StagedUnit:
@@ -48,8 +50,10 @@ def test_a_session_of_somebody_else_is_named_and_nothing_is_applied(scene: Scene
     scene.start()
     scene.target.take(0, generation=scene.generation, token="claim1")
     unit = staged(scene, 5)
-    with holding(scene, "somebody else") as other, pytest.raises(Unavailable, match=str(other.info.backend_pid)):
-        scene.commit(unit)
+    with holding(scene, "somebody else") as other:
+        pid = other.info.backend_pid
+        with pytest.raises(Unavailable, match=str(pid)):
+            scene.commit(unit)
     assert scene.seqnos() == [-1]
     scene.commit(unit)
     assert scene.seqnos() == [5]
