@@ -350,7 +350,8 @@ def test_a_pipeline_that_is_dropped_leaves_nothing_prepared(generation: Generati
 
 def test_status_warns_of_what_hangs_and_recover_ends_it(generation: Generation, target_dsn: str) -> None:
     staged = prepare(generation)
-    assert read_status(generation.endpoint, "p").warnings == ()
+    status = read_status(generation.endpoint, "p")
+    assert (status.epoch_protocol, status.warnings) == ("two_phase", ())
     with pytest.raises(LeaseBusy):
         recover_pipeline(generation.endpoint, "p")
     generation.ledger.release(generation.names.generation, clean_stop_seqno=None)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Consistency, TablePatterns
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from tests.crash.history import TABLES, AwkwardHistory, EverydayHistory, History
 from tests.crash.scene import Scene, spark_processes
@@ -183,26 +183,48 @@ class Moments:
         self._scene.require_equal()
 
 
+WAYS = [
+    (Consistency.CHANNEL, EpochProtocol.AUTO),
+    (Consistency.EPOCH, EpochProtocol.LEADER_MERGE),
+    (Consistency.EPOCH, EpochProtocol.TWO_PHASE),
+]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("consistency", Consistency)
+@pytest.mark.parametrize(("consistency", "protocol"), WAYS)
 def test_random_moments(
-    spark_scene: Scene, source_dsn: str, say: Callable[[str], None], consistency: Consistency
+    spark_scene: Scene,
+    source_dsn: str,
+    say: Callable[[str], None],
+    consistency: Consistency,
+    protocol: EpochProtocol,
 ) -> None:
     # Each unit is a Spark job; a moment's few thousand changes need not be dozens of them.
-    spark_scene.rig = spark_scene.rig.having(epoch_max_changes=800, unit_max_bytes=2**20, consistency=consistency)
+    spark_scene.rig = spark_scene.rig.having(
+        epoch_max_changes=800, unit_max_bytes=2**20, consistency=consistency, epoch_protocol=protocol
+    )
     spark_scene.rig.both(*TABLES)
     play(spark_scene, EverydayHistory(source_dsn, SEED), MOMENTS, say)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("consistency", Consistency)
+@pytest.mark.parametrize(("consistency", "protocol"), WAYS)
 def test_random_moments_of_tables_of_every_awkward_kind(
-    spark_scene: Scene, source_dsn: str, say: Callable[[str], None], consistency: Consistency
+    spark_scene: Scene,
+    source_dsn: str,
+    say: Callable[[str], None],
+    consistency: Consistency,
+    protocol: EpochProtocol,
 ) -> None:
     spark_scene.rig = spark_scene.rig.having(
-        channels=8, lanes=2, epoch_max_changes=800, tables=TablePatterns(include=("*.*",)), consistency=consistency
+        channels=8,
+        lanes=2,
+        epoch_max_changes=800,
+        tables=TablePatterns(include=("*.*",)),
+        consistency=consistency,
+        epoch_protocol=protocol,
     )
     make_tables(spark_scene.rig)
     play(spark_scene, AwkwardHistory(source_dsn, SEED), AWKWARD_MOMENTS, say)

@@ -29,6 +29,8 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
     # With dice of its own: what else a seed says stays.
     consistency = random.Random(f"hunt consistency {seed}").choice(("channel", "channel", "epoch"))
     parameters = {**_parameters(dice), "consistency": consistency}
+    if consistency == "epoch":
+        parameters["epoch_protocol"] = random.Random(f"hunt protocol {seed}").choice(("leader_merge", "two_phase"))
     tables = [KINDS[kind](dice, f"t{number}") for number, kind in enumerate(dice.sample(sorted(KINDS), 3))]
     steps = [Step(do="both" if parameters["start"] != "copy" else "source", sql=TYPES)]
     for table in tables:

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.config import (
     Consistency,
     DdlPolicy,
+    EpochProtocol,
     PipelineConfig,
     QueueEndpoint,
     Start,
@@ -172,6 +173,7 @@ class Player:
             create_tables=start is Start.COPY,
             ddl=DdlPolicy(given.get("ddl", "refuse")),
             consistency=Consistency(given.get("consistency", "channel")),
+            epoch_protocol=EpochProtocol(given.get("epoch_protocol", "auto")),
             lanes=2,
             **limits,
         )

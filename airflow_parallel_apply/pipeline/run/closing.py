@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_parallel_apply.pipeline.apply.batch import new_token
 from airflow_parallel_apply.pipeline.apply.lane import generation_over
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, EpochProtocol, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError, TargetError
@@ -106,7 +106,7 @@ def _judge(
         raise
     if state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions):
         return positions[0].seqno, _is_early(positions[0].seqno, session.ledger, opened)
-    if state.prepares:
+    if state.protocol is EpochProtocol.TWO_PHASE:
         _settle(session, opened.generation)
     session.ledger.release(opened.generation, clean_stop_seqno=None)
     if state.phase is Phase.DRAINED and state.stop_seqno is not None and low_watermark(positions) < state.stop_seqno:

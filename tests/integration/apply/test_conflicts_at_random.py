@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol, PipelineConfig, Start, TablePatterns
 from tests.support.rig import Rig
 
 TABLES = (
@@ -75,17 +75,25 @@ def swap(connection: psycopg.Connection, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "lanes", "consistency"),
+    ("seed", "lanes", "consistency", "protocol"),
     [
-        pytest.param(1, 4, Consistency.CHANNEL, marks=pytest.mark.long),
-        pytest.param(2, 1, Consistency.CHANNEL, marks=pytest.mark.long),
-        pytest.param(3, 8, Consistency.CHANNEL, marks=pytest.mark.long),
-        pytest.param(4, 1, Consistency.EPOCH, marks=pytest.mark.long),
-        (5, 3, Consistency.EPOCH),
+        pytest.param(1, 4, Consistency.CHANNEL, EpochProtocol.AUTO, marks=pytest.mark.long),
+        pytest.param(2, 1, Consistency.CHANNEL, EpochProtocol.AUTO, marks=pytest.mark.long),
+        pytest.param(3, 8, Consistency.CHANNEL, EpochProtocol.AUTO, marks=pytest.mark.long),
+        pytest.param(4, 1, Consistency.EPOCH, EpochProtocol.LEADER_MERGE, marks=pytest.mark.long),
+        (5, 3, Consistency.EPOCH, EpochProtocol.LEADER_MERGE),
+        pytest.param(6, 1, Consistency.EPOCH, EpochProtocol.TWO_PHASE, marks=pytest.mark.long),
+        pytest.param(7, 3, Consistency.EPOCH, EpochProtocol.TWO_PHASE, marks=pytest.mark.long),
     ],
 )
 def test_both_sides_are_equal_after_random_conflicts(
-    source_dsn: str, target_dsn: str, tmp_path: Path, seed: int, lanes: int, consistency: Consistency
+    source_dsn: str,
+    target_dsn: str,
+    tmp_path: Path,
+    seed: int,
+    lanes: int,
+    consistency: Consistency,
+    protocol: EpochProtocol,
 ) -> None:
     config = PipelineConfig(
         pipeline="p",
@@ -96,6 +104,7 @@ def test_both_sides_are_equal_after_random_conflicts(
         tables=TablePatterns(include=("public.*",)),
         epoch_max_changes=40,
         consistency=consistency,
+        epoch_protocol=protocol,
     )
     rig = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
     rig.both(*TABLES)

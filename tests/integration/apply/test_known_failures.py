@@ -6,14 +6,14 @@ A recreated slot is in `../run/test_errors.py`, recovery in `tests/crash/test_kn
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -33,12 +33,14 @@ from tests.support.variants import variants
         pytest.param((1, Consistency.CHANNEL), marks=pytest.mark.long),
         pytest.param((8, Consistency.CHANNEL), marks=pytest.mark.long),
         pytest.param((8, Consistency.EPOCH), marks=pytest.mark.long),
+        pytest.param((8, Consistency.EPOCH, EpochProtocol.TWO_PHASE), marks=pytest.mark.long),
     ],
-    ids=["3 lanes", "1 lane", "8 lanes", "8 lanes, in groups"],
+    ids=["3 lanes", "1 lane", "8 lanes", "8 lanes, in groups", "8 lanes, in two phases"],
 )
 def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    lanes, consistency = request.param
-    return make_rig(source_dsn, target_dsn, tmp_path, lanes=lanes).having(consistency=consistency)
+    lanes, consistency, *protocol = request.param
+    rig = make_rig(source_dsn, target_dsn, tmp_path, lanes=lanes)
+    return rig.having(consistency=consistency, epoch_protocol=(*protocol, EpochProtocol.AUTO)[0])
 
 
 @pytest.fixture
@@ -284,15 +286,18 @@ def test_a_transaction_that_is_retried_after_a_deadlock_keeps_its_position(
     rig.prepare()
     rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 200) i")
     rig.write("INSERT INTO entry SELECT generate_series(1, 100)", "UPDATE t SET v = 'b'")
-    move = target_module.move
     deadlock = Once()
 
-    def move_after_a_deadlock(*arguments: Any) -> None:
-        if deadlock.now():
-            raise psycopg.errors.DeadlockDetected("deadlock detected")
-        move(*arguments)
+    def after_a_deadlock(step: Callable[..., None]) -> Callable[..., None]:
+        def run(*arguments: Any) -> None:
+            if deadlock.now():
+                raise psycopg.errors.DeadlockDetected("deadlock detected")
+            step(*arguments)
 
-    monkeypatch.setattr(target_module, "move", move_after_a_deadlock)
+        return run
+
+    for name in ("move", "record"):
+        monkeypatch.setattr(target_module, name, after_a_deadlock(getattr(target_module, name)))
     closed = rig.run("first")
     assert deadlock.happened
     require_equal(rig)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, TablePatterns
+from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, EpochProtocol, PipelineConfig, TablePatterns
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
@@ -22,6 +22,7 @@ from tests.support.ddl_messages import install
 from tests.support.rig import Rig
 
 SEEDS = [int(seed) for seed in os.environ.get("AWKWARD_SEEDS", "1 2").split()]
+PROTOCOLS = [EpochProtocol.LEADER_MERGE, EpochProtocol.TWO_PHASE]
 
 
 @pytest.fixture
@@ -57,21 +58,35 @@ def test_awkward_tables_are_equal_to_the_last_byte_after_random_transactions(
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("barriers", [True, False], ids=["with barriers", "without"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_they_are_in_groups_of_epochs_as_well(rig: Rig, seed: int, barriers: bool) -> None:
-    grouped = rig.having(lanes=1 + seed % 2 * 2, consistency=Consistency.EPOCH)
+def test_they_are_in_groups_of_epochs_as_well(rig: Rig, seed: int, barriers: bool, protocol: EpochProtocol) -> None:
+    grouped = rig.having(lanes=1 + seed % 2 * 2, consistency=Consistency.EPOCH, epoch_protocol=protocol)
     require_equal_after(grouped, seed, runs=3, barriers=barriers)
+    assert rig.rows("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()") == []
     assert rig.rows("SELECT count(*) FROM pg_class WHERE relname ~ '^s_' AND relkind = 'r'") == [(0,)]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("consistency", [pytest.param(Consistency.CHANNEL, marks=pytest.mark.long), Consistency.EPOCH])
+@pytest.mark.parametrize(
+    ("consistency", "protocol"),
+    [
+        pytest.param(Consistency.CHANNEL, EpochProtocol.AUTO, marks=pytest.mark.long),
+        (Consistency.EPOCH, EpochProtocol.LEADER_MERGE),
+        pytest.param(Consistency.EPOCH, EpochProtocol.TWO_PHASE, marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("seed", SEEDS[:1])
 def test_they_are_through_spark_as_well(
-    rig: Rig, seed: int, consistency: Consistency, spark_server: ServerLease, spark_session_id: str
+    rig: Rig,
+    seed: int,
+    consistency: Consistency,
+    protocol: EpochProtocol,
+    spark_server: ServerLease,
+    spark_session_id: str,
 ) -> None:
     through_spark = replace(
-        rig.having(lanes=2, consistency=consistency),
+        rig.having(lanes=2, consistency=consistency, epoch_protocol=protocol),
         stage=lambda opened: SparkStage(
             access=ConnectAccess(url=spark_server.url, session_id=spark_session_id),
             config=rig.config,

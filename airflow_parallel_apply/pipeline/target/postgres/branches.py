@@ -30,7 +30,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, StagingLost, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable, Unit
-from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.target.postgres.naming import (
     branch_prefix,
@@ -64,11 +64,14 @@ class Series:
 def branch_findings(session: Session, branches: int) -> tuple[Finding, ...]:
     """See `Target.branch_findings`."""
     with session.errors("check"):
-        row = (
-            session.connection()
-            .execute(session.sql("branches", "room"), {"prefix": branch_prefix(session.pipeline)})
-            .fetchone()
-        )
+        connection = session.connection()
+        row = connection.execute(
+            session.sql("branches", "room"), {"prefix": branch_prefix(session.pipeline)}
+        ).fetchone()
+        is_replica = connection.execute(session.sql("tables", "may_be_replica")).fetchone() == (True,)
+    if not is_replica:
+        what = "without the right to set session_replication_role nothing is prepared: two_phase works as leader_merge"
+        return (new_finding(Side.TARGET, "role", what, severity=Severity.WARNING),)
     allowed, taken = row or (0, 0)
     needed = branches + taken + _SPARE
     if allowed >= needed:
@@ -159,6 +162,8 @@ def settle(connection: Connection, session: Session, *, from_group: int | None =
     positions were moved. The caller has just become the owner of all positions, on this connection. Errors: those of
     `finish`.
     """
+    if not has_branches(connection, session):
+        return False
     found = _series(connection, session)
     if found is not None:
         finish(connection, session, found)

@@ -182,7 +182,7 @@ def own(session: Session, generation: int) -> None:
                     channels = _owned(connection, session, generation)
             except psycopg.errors.LockNotAvailable:
                 continue
-            if is_owner and has_branches(connection, session):
+            if is_owner:
                 session.end_holders(None, but_token="")
                 settle(connection, session)
             session.rest()
