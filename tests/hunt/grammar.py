@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from tests.hunt.events import EVENTS
-from tests.hunt.migrations import RECIPES, ROWS, Recipe
+from tests.hunt.loads import LOADS
+from tests.hunt.migrations import RECIPES, ROWS, RUN, Recipe
+from tests.hunt.partitioning import NEED_RANGES, PARTITIONING
+from tests.hunt.rebuilds import REBUILDS
 from tests.hunt.runs import RUNS, killed_first_run, meanwhile
 from tests.hunt.servers import SERVERS
+from tests.hunt.shadows import SHADOWS
 from tests.hunt.step import Step, Trial
-from tests.hunt.tables import KINDS, Table
+from tests.hunt.tables import KINDS, Table, ranged
+from tests.hunt.type_changes import TYPE_CHANGES
 from tests.hunt.values import TYPES
 from tests.hunt.whole_tables import WHOLE_TABLES
 from tests.support.ddl_messages import ddl
 
 _ROOMS: Final = (RECIPES, WHOLE_TABLES, EVENTS, SERVERS, RUNS)
 _WEIGHTS: Final = (4, 3, 2, 2, 3)
+TOOLS: Final = REBUILDS | PARTITIONING | SHADOWS | TYPE_CHANGES
+"""What tools do, in steps that belong together."""
+_OF_TOOLS: Final = 0.4
+"""How many trials have tools in them; an exotic thing of these is a tool's in half of the cases."""
+_WITHOUT_EVENT_TRIGGER: Final = (
+    "DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_ddl",
+    "DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_rewrite",
+)
 _FIRST: Final = ("meanwhile", "first run killed")
 _MEANWHILE: Final = 0.2
 """How many of the exotic things are done while a run or a copy is at some place."""
@@ -32,16 +45,19 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
     if consistency == "epoch":
         parameters["epoch_protocol"] = random.Random(f"hunt protocol {seed}").choice(("leader_merge", "two_phase"))
     tables = [KINDS[kind](dice, f"t{number}") for number, kind in enumerate(dice.sample(sorted(KINDS), 3))]
+    tools = _tools(random.Random(f"hunt tools {seed}"), tables, only)
     steps = [Step(do="both" if parameters["start"] != "copy" else "source", sql=TYPES)]
     for table in tables:
         steps += [Step(do=steps[0].do, sql=tuple(table.create))]
     if parameters["start"] == "copy":
         steps += [Step(do="source", sql=(table.insert(dice, 6),)) for table in tables]
+    steps += [Step(do="source", sql=_WITHOUT_EVENT_TRIGGER, options={"superuser": True})] if next(tools, "") else []
     steps += _first(dice, tables, parameters, only)
     steps += [Step(do="source", sql=tuple(table.more)) for table in tables if table.more]
     for _ in range(dice.choice((1, 1, 1, 2, 2, 3))):
         steps += _ordinary(dice, tables, dice.randint(0, 2))
-        steps += _exotic(dice, tables, parameters, only)
+        tool = next(tools, "")
+        steps += _of_tool(dice, tool, tables, parameters) if tool else _exotic(dice, tables, parameters, only)
         steps += _ordinary(dice, tables, dice.randint(0, 2))
         if dice.random() < 0.5:
             steps += [Step(do="run")]
@@ -100,6 +116,28 @@ def _exotic(dice: random.Random, tables: list[Table], parameters: dict[str, Any]
     return steps
 
 
+def _tools(dice: random.Random, tables: list[Table], only: Collection[str]) -> Iterator[str]:
+    """Whether to do without the event trigger, then the tool of each exotic thing, empty where it is another thing.
+    With dice of its own: a trial without tools stays what it was.
+    """
+    kinds = sorted((TOOLS | LOADS).keys() & set(only or TOOLS | LOADS))
+    others = {kind for room in _ROOMS for kind in room} & set(only)
+    if not kinds or (dice.random() >= _OF_TOOLS and not only):
+        return iter(())
+    chosen = [dice.choice(kinds) if not dice.random() < (0.5 if others or not only else 0.0) else "" for _ in range(3)]
+    if set(chosen) & set(NEED_RANGES) and not any(table.leaves for table in tables):
+        tables[0] = ranged(dice, "t0", with_default=dice.random() < 0.5)
+    return iter(("without" if dice.random() < 0.3 else "", *chosen))
+
+
+def _of_tool(dice: random.Random, kind: str, tables: list[Table], parameters: dict[str, Any]) -> list[Step]:
+    live = [table for table in tables if table.schema == "public"] or tables
+    steps = (
+        _performed(dice, kind, TOOLS[kind](dice, live), live, parameters) if kind in TOOLS else LOADS[kind](dice, live)
+    )
+    return meanwhile(dice, steps, live) if dice.random() < _MEANWHILE else steps
+
+
 def _made(dice: random.Random, kind: str, tables: list[Table], parameters: dict[str, Any]) -> list[Step]:
     if kind in RECIPES:
         able = [table for table in tables if len(table.plain()) >= 2]
@@ -126,18 +164,28 @@ def _performed(
         if statement == ROWS:
             row = dice.choice(tables).insert(dice, 2) if dice.random() < 0.7 else tables[0].change(dice)
             groups.append((row, ""))
-        elif statement in recipe.by_hand and with_messages and not statement.startswith(("VACUUM", "CLUSTER")):
+        elif statement in recipe.by_hand and with_messages and not _is_untold(statement):
             groups.append((f"{statement}; {ddl(statement)}", statement))
         else:
             groups.append((statement, statement if statement in recipe.by_hand else ""))
     names = tuple(dict.fromkeys((*recipe.names, *(("message", "DDL") if with_messages else ()))))
     kind = f"{kind}{', told' if with_messages else ''}"
+    options = {"superuser": True} if recipe.superuser else {}
     if together:
-        sql = tuple(statement for statement, _ in groups)
+        sql = tuple(statement for statement, _ in groups if statement != RUN)
         return [Step(do="transaction", sql=sql, kind=kind, names=names, by_hand=tuple(recipe.by_hand))]
     steps = []
     for statement, done in groups:
-        steps.append(Step(do="source", sql=(statement,), kind=kind, names=names, by_hand=(done,) if done else ()))
+        if statement == RUN:
+            steps.append(Step(do="run"))
+            continue
+        by_hand = (done,) if done else ()
+        steps.append(Step(do="source", sql=(statement,), kind=kind, names=names, by_hand=by_hand, options=options))
         if dice.random() < 0.15:
             steps.append(Step(do="run"))
     return steps
+
+
+def _is_untold(statement: str) -> bool:
+    """It cannot stand with its message in one transaction."""
+    return statement.startswith(("VACUUM", "CLUSTER")) or "CONCURRENTLY" in statement

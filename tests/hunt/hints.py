@@ -27,9 +27,12 @@ _COMMAND: Final = re.compile(
     r"parallel-apply (?:recopy|adopt-source|install-ddl-capture)(?: +(?:--[a-z-]+|[^\s`;,]+))*"
 )
 _TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip|ddl=skip, once")
+_SKIPS: Final = re.compile(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+)")
+_AS_IT_IS: Final = "Where it has what the statement makes already"
+"""Begins what helps only where the target is as if the statement had been run."""
 _AT_SOURCE: Final = re.compile(r"(?<!\. )\bat the source\b(?!')")
 _BY_HAND: Final = re.compile(
-    r"(?i)change the target|make the target|make it|create it there|by hand|on both sides|add the column|"
+    r"(?i)change the target|make the target|make it|create it there|by hand|on both sides|add the column|add it there|"
     r"the target has a|turns rows away"
 )
 
@@ -60,6 +63,9 @@ class Follower:
         if (times or "already exists" in told) and _TAKEN_AS_DONE.search(hint) and "until=" not in hint:
             self._player.configure({"ddl": DdlPolicy.SKIP})
             return "ddl=skip, for what was done by hand"
+        is_there = times or "already exists" in told or "does not exist" in told
+        if is_there and _AS_IT_IS in hint and (found := _SKIPS.search(hint)):
+            return self._skipped(found)
         if "then run with ddl=skip, once" in hint:
             self._player.configure({"ddl": DdlPolicy.SKIP})
         for way in (
@@ -86,6 +92,8 @@ class Follower:
         if found is None:
             return ""
         before = self._sql(error, hint[: found.start()])
+        if "the same ALTER TYPE" in hint[: found.start()]:
+            before = self._change(error, "by hand")
         return f"{before}; {self.command(found.group().rstrip('.:'))}"
 
     def command(self, text: str) -> str:
@@ -113,6 +121,10 @@ class Follower:
             raise Caught(MISSING, text)
         self.done.append(text)
         refused = " ".join(result.output.split())
+        if result.exit_code and "COMMIT PREPARED or ROLLBACK PREPARED" in refused:
+            how = player.end_sessions()
+            result = runner.invoke(app, words)
+            text = f"{text}, after {how}"
         if (
             result.exit_code
             and "Hint:" in refused
@@ -123,7 +135,9 @@ class Follower:
         return f"{text}: {result.exit_code} {result.output.strip()[-1000:]}"
 
     def _sql(self, error: Exception, hint: str) -> str:
-        statements = [found.strip() for found in _SQL.findall(hint) if "…" not in found and "<" not in found]
+        statements = [
+            found.strip() for found in _SQL.findall(hint) if not any(one in found for one in ("…", "...", "<"))
+        ]
         if not statements:
             return ""
         at_source = (
@@ -147,7 +161,7 @@ class Follower:
         """What `check` says, and behind it what the hint itself says."""
         if "run that first" not in hint:
             return ""
-        return f"{self._check(error, hint)}; {self._sql(error, hint)}"
+        return f"{self._check(error, hint)}; {self._shell(error, hint) or self._sql(error, hint)}"
 
     def _check(self, error: Exception, hint: str) -> str:
         """What `check` says, where it has commands."""
@@ -241,11 +255,14 @@ class Follower:
 
     def _passing_over(self, error: Exception, hint: str) -> str:
         """One run up to an LSN that passes over the DDL before it."""
+        found = _SKIPS.search(hint)
+        if found is None or _AS_IT_IS in hint[: found.start()]:
+            return ""
+        return self._skipped(found)
+
+    def _skipped(self, found: re.Match[str]) -> str:
         from tests.hunt.player import RED
 
-        found = re.search(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+)", hint)
-        if found is None:
-            return ""
         self.done.append(found.group(0))
         given = self._player.rig.config.ddl
         self._player.configure({"ddl": DdlPolicy.SKIP})

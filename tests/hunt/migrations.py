@@ -12,15 +12,20 @@ from tests.hunt.tables import Column, Table
 _DDL: Final = ("ALTER", "CREATE", "DROP", "VACUUM", "CLUSTER")
 ROWS: Final = "-- rows"
 """A place where rows are written under the definition of that moment."""
+RUN: Final = "-- run"
+"""A place where a run captures what was done so far."""
+BY_TOOL: Final = "/* tool */ "
+"""Begins what a tool does for itself: nobody repeats it at the target, or tells it."""
 
 
 @dataclass(kw_only=True)
 class Recipe:
-    """Statements in order. `alone`: they cannot run in one transaction."""
+    """Statements in order. `alone`: they cannot run in one transaction. `superuser`: who has to run them."""
 
     statements: list[str]
     names: list[str] = field(default_factory=list)
     alone: bool = False
+    superuser: bool = False
 
     @property
     def by_hand(self) -> list[str]:

@@ -32,7 +32,8 @@ from tests.support.rig import Rig, execute
 
 SCHEMAS: Final = ("public", "shop", "moved")
 RED: Final = (ParallelApplyError, QueueError)
-_TRIES: Final = 8
+_TRIES: Final = 14
+_LOCK_TIMEOUT: Final = "3s"
 
 
 class Caught(Exception):
@@ -201,12 +202,13 @@ class Player:
 
     def beside(self, step: Step) -> None:
         """A step at the source, while something else is under way; it waits longer for locks."""
-        patient = replace(step, sql=tuple(f"SET lock_timeout = '20s'; {one}" for one in step.sql))
-        (self._transaction if step.options["do"] == "transaction" else self._source)(patient)
+        (self._transaction if step.options["do"] == "transaction" else self._source)(step, lock_timeout="20s")
 
-    def _source(self, step: Step) -> None:
-        is_superuser = step.options.get("superuser")
-        run_each(self.world.servers["source"].dsn("hunt") if is_superuser else self.rig.source_dsn, step.sql)
+    def _source(self, step: Step, lock_timeout: str = _LOCK_TIMEOUT) -> None:
+        run_each(self._source_dsn(step), step.sql, lock_timeout)
+
+    def _source_dsn(self, step: Step) -> str:
+        return self.world.servers["source"].dsn("hunt") if step.options.get("superuser") else self.rig.source_dsn
 
     def _touch(self, step: Step) -> None:
         """A row of a table's last definition: from here on the pipeline can know it, if one was written."""
@@ -223,12 +225,12 @@ class Player:
         grant = "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA public TO plain"
         execute(self.rig_of_owner.target_dsn, grant)
 
-    def _transaction(self, step: Step) -> None:
+    def _transaction(self, step: Step, lock_timeout: str = _LOCK_TIMEOUT) -> None:
         """What one statement cannot do is undone alone; the others go on."""
-        with suppress(psycopg.Error), psycopg.connect(self.rig.source_dsn) as connection:
+        with suppress(psycopg.Error), psycopg.connect(self._source_dsn(step)) as connection:
             for statement in step.sql:
                 with suppress(psycopg.Error), connection.transaction():
-                    _patient(connection, statement)
+                    _patient(connection, statement, lock_timeout)
             if step.options.get("rollback"):
                 connection.rollback()
 
@@ -241,21 +243,21 @@ class Player:
                 _patient(self._sessions[name], statement)
 
 
-def run_each(dsn: str, statements: tuple[str, ...]) -> list[str]:
+def run_each(dsn: str, statements: tuple[str, ...], lock_timeout: str = _LOCK_TIMEOUT) -> list[str]:
     """Each by itself; what could not be done. A step that was left out may have made what a later one needs."""
     failed = []
     with psycopg.connect(dsn, autocommit=True) as connection:
         for statement in statements:
             try:
-                _patient(connection, statement)
+                _patient(connection, statement, lock_timeout)
             except psycopg.Error as error:
                 failed.append(f"{statement}: {error.diag.message_primary}")
     return failed
 
 
-def _patient(connection: psycopg.Connection[Any], statement: str) -> int:
+def _patient(connection: psycopg.Connection[Any], statement: str, lock_timeout: str = _LOCK_TIMEOUT) -> int:
     """But not for ever: a session that the trial itself holds open may be in the way. How many rows it wrote."""
-    connection.execute("SET lock_timeout = '3s'")
+    connection.execute(f"SET lock_timeout = '{lock_timeout}'")
     return connection.execute(statement).rowcount
 
 

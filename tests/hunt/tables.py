@@ -158,6 +158,15 @@ def partitioned(dice: random.Random, name: str) -> Table:
     return _made(name, columns, *after, identity=", PRIMARY KEY (id)", tail=tail, leaves=leaves)
 
 
+def ranged(dice: random.Random, name: str, *, with_default: bool) -> Table:
+    """By ranges of its key, as a partition manager keeps it: the last one takes what is ahead, or the default does."""
+    leaf = f"CREATE TABLE public.{name}_{{}} PARTITION OF public.{name} "
+    after = [leaf.format(n) + f"FOR VALUES FROM ({n * 1000}) TO ({(n + 1) * 1000})" for n in range(2)]
+    after.append(leaf.format("rest") + ("DEFAULT" if with_default else "FOR VALUES FROM (10000) TO (MAXVALUE)"))
+    tail, leaves = " PARTITION BY RANGE (id)", [f"{name}_0", f"{name}_1"]
+    return _made(name, [_id(), *_columns(dice, 2)], *after, identity=", PRIMARY KEY (id)", tail=tail, leaves=leaves)
+
+
 def inherited(dice: random.Random, name: str) -> Table:
     child = f"CREATE TABLE public.{name}_child (PRIMARY KEY (id), extra text) INHERITS (public.{name})"
     rows = f"INSERT INTO public.{name}_child (id, extra) SELECT i, 'x' FROM generate_series(90001, 90009) i"

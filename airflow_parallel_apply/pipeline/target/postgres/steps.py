@@ -38,8 +38,9 @@ _NOT_IN_TRANSACTION: Final = (
 
 _LACKS_TABLE: Final = (
     "Make the table at the target: `parallel-apply check` prints a CREATE TABLE for each that is missing. Then run "
-    "again; where it has what the statement makes by then, run once with ddl=skip."
+    "again."
 )
+_READY: Final = "Make the target ready for the statement, then run again."
 _SHOWN_LETTERS: Final = 200
 
 
@@ -179,8 +180,8 @@ def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
         hint = _LACKS_TABLE if error.sqlstate == sqlstate.UNDEFINED_TABLE else found.hint
         return TargetError(
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
-            hint=hint
-            or "Make the target ready for the statement, then run again. Where it has what the statement makes "
-            "already, as a table that was copied anew does, run once with ddl=skip.",
+            hint=f"{hint or _READY} Where it has what the statement makes already, or not what it removes, as behind a "
+            f"table that was copied anew, run once with ddl=skip and until={step.shown_end}, which skips this "
+            "statement alone.",
         )
     return found

@@ -1,0 +1,38 @@
+"""What usual tools do to a live database: a trial of each kind, and the fixed seeds, which reach them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.hunt.grammar import TOOLS, trial
+from tests.hunt.hunter import Hunter
+from tests.hunt.loads import LOADS
+from tests.hunt.state import kinds
+
+KINDS: Final = sorted({**TOOLS, **LOADS})
+SEEDS: Final = (Path(__file__).parent / "seeds.txt").read_text(encoding="utf-8").split()
+NAMED_OTHERWISE: Final = {"sequences": "sequences restarted"}
+"""Kinds of loads whose steps say more than the kind."""
+
+
+@pytest.fixture(scope="module")
+def hunter() -> Iterator[Hunter]:
+    one = Hunter()
+    yield one
+    one.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_green_means_equal_whatever_a_tool_does(hunter: Hunter, kind: str) -> None:
+    outcome = hunter.play(trial(f"tool {kind}", (kind,)))
+    assert not outcome.kind, outcome.what
+
+
+def test_the_fixed_seeds_reach_every_tool() -> None:
+    reached = {one.removesuffix(", told") for seed in SEEDS for one in kinds(trial(seed))}
+    assert {NAMED_OTHERWISE.get(kind, kind) for kind in KINDS} <= reached

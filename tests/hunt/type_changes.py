@@ -1,0 +1,99 @@
+"""Types that change under the columns that have them: labels, domains, attributes of composite types, names."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tests.hunt.migrations import ROWS, RUN, Recipe
+from tests.hunt.tables import Column, Table
+
+
+def _with_column(dice: random.Random, tables: Sequence[Table], kind: str, value: str) -> tuple[Table, str, list[str]]:
+    """A table with a column of a type of its own, which nothing else has, and what makes it; some rows have a value."""
+    table, name = dice.choice(tables), f"n{dice.randrange(1000)}"
+    some = f"{table.key} % 2 = 0" if table.key else "true"
+    table.columns.append(Column(name=name, type_name=kind))
+    make = [
+        f"ALTER TABLE {table.path} ADD COLUMN {name} {kind}",
+        f"UPDATE {table.path} SET {name} = {value} WHERE {some}",
+    ]
+    return table, name, [*make, *dice.choice(([RUN], [RUN], [ROWS]))]
+
+
+def composite(dice: random.Random, tables: Sequence[Table]) -> Recipe:
+    """Attributes come, go, come again and are renamed: older values print otherwise, and no row is sent."""
+    kind = f"pair{dice.randrange(1000)}"
+    inside = dice.choice(("", "[]"))
+    value = f"ROW(1, 'x')::{kind}" if not inside else f"ARRAY[ROW(1, 'x')::{kind}]"
+    table, name, make = _with_column(dice, tables, f"{kind}{inside}", value)
+    alter = dice.choice(
+        (
+            ["ADD ATTRIBUTE more integer CASCADE"],
+            ["DROP ATTRIBUTE t CASCADE"],
+            ["DROP ATTRIBUTE t", "ADD ATTRIBUTE t text"],
+            ["RENAME ATTRIBUTE t TO u CASCADE"],
+            ["ADD ATTRIBUTE more integer, DROP ATTRIBUTE t"],
+        )
+    )
+    fresh = f"UPDATE {table.path} SET {name} = {name} WHERE {name} IS NOT NULL"
+    return Recipe(
+        statements=[
+            f"CREATE TYPE public.{kind} AS (n integer, t text)", *make,
+            *(f"ALTER TYPE public.{kind} {one}" for one in alter),
+            *dice.choice(([], [ROWS], [fresh])),
+        ],
+        names=[table.name, name, kind], alone=True,
+    )  # fmt: skip
+
+
+def labels(dice: random.Random, tables: Sequence[Table]) -> Recipe:
+    """Of an enum: added before others, renamed, swapped; or the type itself renamed."""
+    kind = f"mood{dice.randrange(1000)}"
+    table, name, make = _with_column(dice, tables, kind, "'one'")
+    alter = dice.choice(
+        (
+            ["ADD VALUE 'zero' BEFORE 'one'"],
+            ["RENAME VALUE 'one' TO 'uno'"],
+            ["RENAME VALUE 'one' TO 'x'", "RENAME VALUE 'two' TO 'one'", "RENAME VALUE 'x' TO 'two'"],
+            [f"RENAME TO {kind}_b"],
+        )
+    )
+    used = "'zero'" if "ADD" in alter[0] else name
+    return Recipe(
+        statements=[
+            f"CREATE TYPE public.{kind} AS ENUM ('one', 'two')", *make,
+            *(f"ALTER TYPE public.{kind} {one}" for one in alter),
+            *dice.choice(([], [ROWS], [f"UPDATE {table.path} SET {name} = {used}"])),
+        ],
+        names=[table.name, name, kind], alone=True,
+    )  # fmt: skip
+
+
+def domain(dice: random.Random, tables: Sequence[Table]) -> Recipe:
+    """Constraints come and go, a default is set, the domain is renamed or moved: values stay."""
+    kind = f"small{dice.randrange(1000)}"
+    table, name, make = _with_column(dice, tables, kind, "5")
+    alter = dice.choice(
+        (
+            ["DROP CONSTRAINT low"],
+            ["ADD CONSTRAINT high CHECK (VALUE > 0) NOT VALID", "VALIDATE CONSTRAINT high"],
+            ["SET DEFAULT 7"],
+            [f"RENAME TO {kind}_b"],
+        )
+    )
+    used = "50" if "DROP" in alter[0] else "6"
+    return Recipe(
+        statements=[
+            f"CREATE DOMAIN public.{kind} AS integer CONSTRAINT low CHECK (VALUE < 10)", *make,
+            *(f"ALTER DOMAIN public.{kind} {one}" for one in alter),
+            *dice.choice(([ROWS], [f"UPDATE {table.path} SET {name} = {used} WHERE {name} IS NOT NULL"])),
+        ],
+        names=[table.name, name, kind],
+    )  # fmt: skip
+
+
+TYPE_CHANGES: Final[dict[str, Callable[[random.Random, Sequence[Table]], Recipe]]] = {
+    "composite type altered": composite, "labels altered": labels, "domain altered": domain,
+}  # fmt: skip
