@@ -18,6 +18,7 @@ export DEMO_TRANSACTIONS ?= 50000
 export DEMO_CHANNELS ?= 4
 export DEMO_SCALE ?= 1
 export DEMO_CONSISTENCY ?= channel
+export DEMO_EPOCH_PROTOCOL ?= auto
 export DEMO_KEEP ?= 0
 
 .PHONY: help

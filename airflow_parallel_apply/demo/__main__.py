@@ -36,7 +36,7 @@ def demo(context: typer.Context) -> None:
     """Replay a pgbench history from one PostgreSQL to another through Airflow and Spark, and compare both sides.
 
     Variables: DEMO_TRANSACTIONS (50000), DEMO_CHANNELS (4), DEMO_SCALE (1), DEMO_CONSISTENCY (channel),
-    DEMO_KEEP=1 (leave the servers up).
+    DEMO_EPOCH_PROTOCOL (auto), DEMO_KEEP=1 (leave the servers up).
     Exit code 0 only if the run is green and all tables are equal.
     """
     if context.invoked_subcommand is None:

@@ -72,7 +72,9 @@ def stage(settings: DemoSettings) -> Iterator[Stage]:
     shutil.rmtree(settings.run, ignore_errors=True)
     settings.run.mkdir(parents=True)
     source = PostgresServer(settings.run / "source" / "data")
-    target = PostgresServer(settings.run / "target" / "data")
+    target = PostgresServer(
+        settings.run / "target" / "data", settings={"max_prepared_transactions": str(settings.channels + 2)}
+    )
     airflow = AirflowServices(
         AirflowOptions(
             home=settings.run / "airflow",
@@ -212,6 +214,7 @@ def _conf(settings: DemoSettings) -> dict[str, Any]:
         "start": "empty",
         "channels": settings.channels,
         "consistency": settings.consistency,
+        "epoch_protocol": settings.epoch_protocol,
     }
 
 
@@ -223,6 +226,7 @@ def _config(settings: DemoSettings) -> PipelineConfig:
         tables=TablePatterns(include=(TABLES,)),
         channels=settings.channels,
         consistency=settings.consistency,
+        epoch_protocol=settings.epoch_protocol,
     )
 
 

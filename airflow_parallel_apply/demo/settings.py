@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from airflow_parallel_apply.pipeline.config import MAX_CHANNELS, Consistency
+from airflow_parallel_apply.pipeline.config import MAX_CHANNELS, Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
 DIRECTORY: Final = ".demo"
@@ -19,6 +19,8 @@ TARGET_CONNECTION: Final = "parallel_apply_target"
 
 _MAX_TRANSACTIONS: Final = 100_000_000
 _MAX_SCALE: Final = 1_000
+
+_Choice = TypeVar("_Choice", Consistency, EpochProtocol)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class DemoSettings:
     channels: int = 4
     scale: int = 1
     consistency: Consistency = Consistency.CHANNEL
+    epoch_protocol: EpochProtocol = EpochProtocol.AUTO
     keep: bool = False
     """Leave the servers up at the end."""
 
@@ -55,7 +58,8 @@ class DemoSettings:
             transactions=_number(environment, "DEMO_TRANSACTIONS", 50_000),
             channels=_number(environment, "DEMO_CHANNELS", 4),
             scale=_number(environment, "DEMO_SCALE", 1),
-            consistency=_consistency(environment, "DEMO_CONSISTENCY"),
+            consistency=_choice(environment, "DEMO_CONSISTENCY", Consistency.CHANNEL),
+            epoch_protocol=_choice(environment, "DEMO_EPOCH_PROTOCOL", EpochProtocol.AUTO),
             keep=_switch(environment, "DEMO_KEEP"),
         )
 
@@ -84,12 +88,12 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _consistency(environment: Mapping[str, str], name: str) -> Consistency:
+def _choice(environment: Mapping[str, str], name: str, default: _Choice) -> _Choice:
     text = environment.get(name, "").strip().lower()
     try:
-        return Consistency(text or Consistency.CHANNEL)
+        return type(default)(text or default)
     except ValueError:
-        raise _wrong(name, text, " or ".join(Consistency)) from None
+        raise _wrong(name, text, " or ".join(type(default))) from None
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool:

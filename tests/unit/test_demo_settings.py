@@ -37,6 +37,7 @@ def test_all_variables_are_read() -> None:
         ("DEMO_SCALE", "0"),
         ("DEMO_KEEP", "maybe"),
         ("DEMO_CONSISTENCY", "both"),
+        ("DEMO_EPOCH_PROTOCOL", "three_phase"),
     ],
 )
 def test_an_unusable_value_is_an_error_that_names_the_variable_and_what_it_takes(name: str, value: str) -> None:

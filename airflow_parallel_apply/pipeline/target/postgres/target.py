@@ -199,7 +199,9 @@ class PostgresTarget:
             if self._settled(unit):
                 return
             raise StagingLost(
-                f"the group's branches were rolled back: {error.message}", hint="The group is staged again."
+                f"the group's branches were rolled back: {error.message}",
+                table=error.table,
+                hint="The group is staged again.",
             ) from error
         self._settled(unit)
 
