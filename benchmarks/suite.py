@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from uuid import uuid4
 
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig
 from airflow_parallel_apply.spark.server import connect_server
 from airflow_parallel_apply.spark.session import close_session, open_session, release_session, warm_up
 from benchmarks.histories import History, tpcb
@@ -123,7 +123,7 @@ def _measure(world: World, settings: BenchSettings, spark: SparkAccess, say: Cal
                 partial(measure_from_log, world, channels=channels, spark=spark, consistency=Consistency.EPOCH),
             )
         turn.measure(in_python, partial(measure_from_log, world, channels=best, spark=spark, kind=StageKind.PYTHON))
-        turn.measure(with_capture, partial(measure_with_capture, world, fresh=fresh, channels=best, spark=spark))
+        turn.measure(with_capture, partial(measure_with_capture, world, fresh=fresh, channels=best, spark=spark), fresh)
         replace(turn, check=False).measure(limit, partial(measure_copy, tables=tables))
     yield from (native, *from_log.values(), *in_epochs.values(), new, with_capture, in_python, limit)
 
@@ -136,9 +136,11 @@ class Turn:
     say: Callable[[str], None]
     check: bool
 
-    def measure(self, kind: Kind, measure: Callable[[Database], LanesRun | float]) -> None:
-        """Once, in a fresh database."""
-        with self.world.database() as database:
+    def measure(
+        self, kind: Kind, measure: Callable[[Database], LanesRun | float], config: PipelineConfig | None = None
+    ) -> None:
+        """Once, in a fresh database that is prepared for this pipeline."""
+        with self.world.database(config) as database:
             found = measure(database)
             if self.check:
                 self.world.require_equal(database)

@@ -108,7 +108,7 @@ def _measure(world: World, spark: SparkAccess, say: Callable[[str], None], *, is
                 in_this = partial(measure_from_log, consistency=Consistency.EPOCH, protocol=protocol)
                 turn.measure(kind, partial(in_this, world, channels=CHANNELS, spark=spark))
             turn.measure(
-                with_capture, partial(measure_with_capture, world, fresh=fresh, channels=CHANNELS, spark=spark)
+                with_capture, partial(measure_with_capture, world, fresh=fresh, channels=CHANNELS, spark=spark), fresh
             )
         if is_far_too:
             turn.measure(near, partial(measure_from_log, world, channels=1, spark=spark))

@@ -81,16 +81,12 @@ class World:
         return Endpoint(conn_id="source", url=self.source_server.dsn(_DATABASE))
 
     @contextmanager
-    def database(self) -> Iterator[Database]:
-        """A fresh copy of the target as it was when the history began; gone afterwards."""
+    def database(self, config: PipelineConfig | None = None) -> Iterator[Database]:
+        """A fresh copy of the target as it was when the history began; gone afterwards. `config`: the pipeline that it
+        is prepared for; None: that of `log`.
+        """
         name = f"measured_{next(self._numbers)}"
-        with _administer(self.target_server) as connection:
-            connection.execute(
-                sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
-                    sql.Identifier(name), sql.Identifier(_DATABASE)
-                )
-            )
-            connection.execute("CHECKPOINT")
+        _copy_database(self.target_server, _template(config or self.log), name)
         try:
             yield Database(name=name, dsn=self.target_server.dsn(name))
         finally:
@@ -135,14 +131,30 @@ def build_world(directory: Path, history: History, *, repeats: int) -> Iterator[
             fresh=[_pipeline(directory, f"bench_capture_{number}") for number in range(repeats)],
             slots=[f"native_{number}" for number in range(repeats)],
         )
-        template = Database(name=_DATABASE, dsn=target.dsn(_DATABASE))
         for config in (world.log, *world.fresh):
+            # Of its own: no two pipelines apply the same tables to one target.
+            template = Database(name=_template(config), dsn=target.dsn(_template(config)))
+            _copy_database(target, _DATABASE, template.name)
             run.prepare(config, world.source, template.endpoint)
         _make_slots(world)
         history.write(source, _DATABASE)
         _capture(world)
         world.end_offset = _end_offset(world)
         yield world
+
+
+def _template(config: PipelineConfig) -> str:
+    return f"template_{config.pipeline}"
+
+
+def _copy_database(server: PostgresServer, template: str, name: str) -> None:
+    with _administer(server) as connection:
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+        connection.execute("CHECKPOINT")
 
 
 def _pipeline(directory: Path, name: str) -> PipelineConfig:

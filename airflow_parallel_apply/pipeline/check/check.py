@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.check.beginning import beginning_findings
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target, unbegun_at_target
 from airflow_parallel_apply.pipeline.check.history import history_findings
-from airflow_parallel_apply.pipeline.check.loop import loop_findings
+from airflow_parallel_apply.pipeline.check.loop import meeting_findings
 from airflow_parallel_apply.pipeline.check.open import type_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
@@ -80,7 +80,7 @@ def check_pipeline(
     findings += _log_findings(config)
     try:
         findings += _target_findings(config, source, target, relations, references)
-        findings += loop_findings(source, target, relations)
+        findings += meeting_findings(config.pipeline, source, target, relations)
     except ParallelApplyError as error:
         findings.append(_unasked(Side.TARGET, target, error))
     findings += _queue_findings(queue)

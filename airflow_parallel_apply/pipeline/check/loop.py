@@ -1,4 +1,6 @@
-"""Two pipelines in a loop: each would apply what the other has applied, for ever."""
+"""Pipelines that meet in their tables: in a loop each would apply what the other has applied, for ever; into one target
+both would apply what their source did, each of them once.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,53 @@ from airflow_parallel_apply.pipeline.target.open import logs_applied_at
 _SHOWN: Final = 5
 
 
-def loop_findings(source: Endpoint, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+def meeting_findings(
+    pipeline: str, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+) -> tuple[Finding, ...]:
+    """Find other pipelines that apply these tables. Errors: those of a source and of a target."""
+    ours = {relation.name for relation in relations}
+    return (*_loops(source, target, ours), *_twice(pipeline, source, target, ours))
+
+
+def _loops(source: Endpoint, target: Endpoint, ours: set[str]) -> tuple[Finding, ...]:
     """Tables that another pipeline brings back: the target publishes them to a log that the source's database applies.
-    A loop through a third database is not seen. Errors: those of a source and of a target.
+    A loop through a third database is not seen.
     """
     followed = followed_at(target)
     applied = logs_applied_at(source) if followed else {}
-    ours = {relation.name for relation in relations}
     return tuple(
         new_finding(
             Side.TARGET,
             table,
-            f"pipeline {applied[log_id]} brings {', '.join(sorted(tables & ours)[:_SHOWN])} from the target back to "
-            "the source: each would apply again what the other applied, forever",
+            f"pipeline {other} brings {_listed(tables & ours)} from the target back to the source: each would apply "
+            "again what the other applied, forever",
             note="Follow a table in one direction only: exclude it from the patterns of one of the two pipelines.",
         )
-        for log_id, tables in followed.items()
-        if log_id in applied
+        for other, log_id in applied.items()
+        if (tables := followed.get(log_id))
         for table in sorted(tables & ours)[:1]
     )
+
+
+def _twice(pipeline: str, source: Endpoint, target: Endpoint, ours: set[str]) -> tuple[Finding, ...]:
+    """Tables that another pipeline brings here from the same database, from whichever log."""
+    others = {other: log_id for other, log_id in logs_applied_at(target).items() if other != pipeline}
+    followed = followed_at(source) if others else {}
+    return tuple(
+        new_finding(
+            Side.TARGET,
+            table,
+            f"pipeline {other} applies {_listed(tables & ours)} to this target, too, from the same source: what is "
+            "inserted there would be inserted twice",
+            note=f"Drop the one that is not needed any more (parallel-apply drop --pipeline {other}, with the slot and "
+            "the log_url that it has). Pipelines with logs of their own may both stay, if each table is in the "
+            "patterns of one alone.",
+        )
+        for other, log_id in others.items()
+        if (tables := followed.get(log_id))
+        for table in sorted(tables & ours)[:1]
+    )
+
+
+def _listed(tables: frozenset[str]) -> str:
+    return ", ".join(sorted(tables)[:_SHOWN])

@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.check.beginning import beginning_findings
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.check.history import require_history
-from airflow_parallel_apply.pipeline.check.loop import loop_findings
+from airflow_parallel_apply.pipeline.check.loop import meeting_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.open import open_first_copy
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, FirstCopy
@@ -104,7 +104,7 @@ def _try_to_prepare(
         state = writing.state()
         relations = at_source = reading.source.relations()
         refuse(
-            loop_findings(source, target, relations),
+            meeting_findings(config.pipeline, source, target, relations),
             place=f"the target {target.place}",
             op="prepare",
             pipeline=config.pipeline,

@@ -31,7 +31,7 @@ def open_target(endpoint: Endpoint, pipeline: str, *, log_url: str | None = None
 
 
 def logs_applied_at(endpoint: Endpoint) -> dict[str, str]:
-    """The pipelines that apply to a database, by the id of each one's log; none where it can be no target. Errors:
-    `Unavailable`, `ConfigurationError`.
+    """The id of the log of each pipeline that applies to a database, by the pipeline's name; none where it can be no
+    target. Errors: `Unavailable`, `ConfigurationError`.
     """
     return target_connector(endpoint).applied_logs(endpoint) if endpoint.scheme in TARGETS.known() else {}

@@ -233,5 +233,7 @@ class TargetConnector(Protocol):
         ...
 
     def applied_logs(self, endpoint: Endpoint) -> dict[str, str]:
-        """The pipelines that apply to a database, by the id of each one's log; none where the role may not look."""
+        """The id of the log of each pipeline that applies to a database, by the pipeline's name; none where the role
+        may not look.
+        """
         ...

@@ -10,15 +10,15 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Session
 
 
 def applied_logs(session: Session) -> dict[str, str]:
-    """The pipelines by the id of each one's log; none where the role may not look. Errors: psycopg's own."""
+    """The id of each pipeline's log; none where the role may not look. Errors: psycopg's own."""
     if not is_installed(session):
         return {}
     # Not by pipelines that have their ledger alone here; those of an earlier release have none elsewhere.
     query = sql.SQL(
-        "SELECT log_id, pipeline FROM {} found WHERE coalesce(to_jsonb(found) ->> 'target', '') = ''"
+        "SELECT pipeline, log_id FROM {} found WHERE coalesce(to_jsonb(found) ->> 'target', '') = ''"
     ).format(sql.Identifier(session.schema, "pipeline"))
     try:
         rows = session.connection().execute(query).fetchall()
     except psycopg.errors.InsufficientPrivilege:
         return {}
-    return {str(log_id): str(pipeline) for log_id, pipeline in rows}
+    return {str(pipeline): str(log_id) for pipeline, log_id in rows}
