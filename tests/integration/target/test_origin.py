@@ -61,9 +61,18 @@ def applying(rig: Rig) -> Rig:
     return rig
 
 
-@_BOTH
-def test_who_follows_the_target_is_sent_nothing_that_was_applied(applying: Rig, consistency: Consistency) -> None:
-    rig = applying.having(consistency=consistency)
+@pytest.mark.parametrize(
+    ("consistency", "protocol"),
+    [
+        (Consistency.CHANNEL, EpochProtocol.AUTO),
+        pytest.param(Consistency.EPOCH, EpochProtocol.LEADER_MERGE, marks=pytest.mark.long),
+        pytest.param(Consistency.EPOCH, EpochProtocol.TWO_PHASE, marks=pytest.mark.long),
+    ],
+)
+def test_who_follows_the_target_is_sent_nothing_that_was_applied(
+    applying: Rig, consistency: Consistency, protocol: EpochProtocol
+) -> None:
+    rig = applying.having(consistency=consistency, epoch_protocol=protocol)
     install(rig.source_dsn)
     follower = Follower(rig)
     rig.run("copies")
