@@ -94,12 +94,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs long in one process, and would come last by its name, comes first: else the others wait for it."""
+    """Put first what runs long in one process and would come last by its name: else the others wait for it."""
     items.sort(key=lambda item: _turn(item.nodeid.partition("::")[0]))
 
 
 def pytest_collection_finish() -> None:
-    """What collection made stays to the end: the collector need not look at it again and again."""
+    """Keep what collection made out of the collector's sight: it stays to the end."""
     gc.collect()
     gc.freeze()
 
@@ -177,7 +177,7 @@ def ledger_dsn(target_server: PostgresServer, target_databases: Databases) -> It
 
 @pytest.fixture(scope="session")
 def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the server; processes find it through `PARALLEL_APPLY_RUNTIME_DIR`."""
+    """The server's directory; processes find it through `PARALLEL_APPLY_RUNTIME_DIR`."""
     return tmp_path_factory.mktemp("spark")
 
 

@@ -1,4 +1,4 @@
-"""What the contract suites are parametrised by."""
+"""Parameters of the contract suites."""
 
 from __future__ import annotations
 

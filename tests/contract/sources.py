@@ -58,7 +58,7 @@ class World(ABC):
         return open_reader(self.config.log_url).state()
 
     def logged(self) -> Transactions:
-        """What the log has."""
+        """Read the log."""
         reader = open_reader(self.config.log_url)
         found: dict[int, list[Change]] = {}
         for batch in reader.rows(NO_SEQNO, reader.state().last_seqno, in_order=True):

@@ -35,7 +35,7 @@ class Admitted(Protocol):
         ...
 
     def keys(self) -> set[int]:
-        """Of the table's rows."""
+        """The keys of the table's rows."""
         ...
 
 

@@ -97,7 +97,7 @@ def prepare(generation: Generation, token: str = CLAIM) -> StagedUnit:
 
 
 def whole(staged: StagedUnit) -> Unit:
-    """What commits it."""
+    """Commit it."""
     return replace(staged.unit, kind=Serial(), token="the commit's")
 
 

@@ -1,4 +1,4 @@
-"""What every ledger and its target promise together, wherever each of them is."""
+"""Promises of every ledger together with its target, wherever each of them is."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_a_branch_without_rows_does_not_pass_over_what_was_lost(make: Make, targ
 def test_a_plan_that_is_lost_is_made_anew_and_nothing_rests_inside_it(
     make: Make, target_dsn: str, log_url: str
 ) -> None:
-    """What was fed is no longer planned: another plan's epochs end elsewhere."""
+    """The plan no longer has what was fed: another plan's epochs end elsewhere."""
     transactions, expected = history(60, 5, truncates=False)
     append(log_url, 0, transactions)
     generation = make(4)

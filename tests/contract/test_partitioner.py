@@ -1,4 +1,4 @@
-"""What every partitioner promises in Arrow; `tests/integration/spark/test_partitioner.py` asks Spark.
+"""Promises of every partitioner in Arrow; `tests/integration/spark/test_partitioner.py` asks Spark.
 
 A distribution with a partitioner of its own puts its routing into `partitioner_cases.ROUTINGS` and runs both.
 """

@@ -1,5 +1,5 @@
-"""What concurrent clients saw has an order: one in which each call did all that it did at one moment, between its start
-and its end.
+"""The observations of concurrent clients have an order, in which each call did all that it did at one moment,
+between its start and its end.
 
 Versions make it checkable: a call that consumed version v of a task stands behind the one that made v, and before the
 one that made v + 1; so does one that only depended on v, or was refused because of it. With the calls' real times these
@@ -40,7 +40,7 @@ CALLS = 60
 
 @dataclass(kw_only=True)
 class Call:
-    """What one call did to versions, and when it may have done it."""
+    """One call: its effect on versions, and when it may have had it."""
 
     started: float
     ended: float = 0.0

@@ -79,7 +79,7 @@ class Model:
         return task.at < datetime.now(UTC) + timedelta(hours=4)
 
     def claimable(self, queue: str) -> list[Task]:
-        """What a claim may give: the head of a strict queue, any that is free of a spread one."""
+        """Tasks that a claim may give: the head of a strict queue, any that is free of a spread one."""
         tasks = self.of(queue)
         candidates = tasks[:1] if tasks and tasks[0].sequence is not None else tasks
         return [task for task in candidates if self.free(task)]

@@ -1,4 +1,4 @@
-"""What every source promises, and what `pipeline/capture` makes of it: law 7 at each line."""
+"""Promises of every source, and what `pipeline/capture` makes of them: law 7 at each line."""
 
 from __future__ import annotations
 

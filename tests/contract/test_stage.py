@@ -1,4 +1,4 @@
-"""What every apply stage promises, from a real log into a real PostgreSQL."""
+"""Promises of every apply stage, from a real log into a real PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store promises; `StoreName` admits another."""
+"""Promises of every store; `StoreName` admits another."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class WarmSpark:
     session_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def url(self) -> str:
-        """Of the server that runs now, started where a test killed the former one."""
+        """The URL of the server that runs now, started where a test killed the former one."""
         return self.leases.enter_context(
             connect_server(settings=replace(ServerSettings.from_environment(), idle=timedelta(seconds=20)))
         ).url

@@ -48,7 +48,7 @@ class History(ABC):
 
     @abstractmethod
     def unsettle(self, dice: random.Random) -> None:
-        """What changes tables as a whole, by chance."""
+        """Change tables as a whole, by chance."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What other replicators shipped as bugs of recovery: each by what happened; kills are kill -9."""
+"""Bugs of recovery that other replicators shipped, each by what happened; kills are kill -9."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def put_all(queue: Queue) -> None:
 
 
 def in_the_end(call: Callable[[], Any]) -> Any:
-    """What the call gives once the service is there."""
+    """Return what the call gives once the service is there."""
     deadline = time.monotonic() + 60
     while True:
         try:

@@ -28,7 +28,7 @@ from tests.support.steps import StepProcess
 
 
 class Victim(StrEnum):
-    """Who dies, or sleeps."""
+    """The process that dies, or sleeps."""
 
     LANE = "a lane"
     LANES = "all lanes"

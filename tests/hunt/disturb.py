@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Disturbances:
-    """What they do may be red in any way: only the next undisturbed run is judged."""
+    """Disturbs runs, which may be red in any way: only the next undisturbed run is judged."""
 
     def __init__(self, player: Player) -> None:
         self._player = player

@@ -12,7 +12,7 @@ from tests.hunt.tables import Table
 
 
 def messages(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
-    """Of every kind; those that could be taken for DDL only where nothing must come of them."""
+    """Messages of every kind; those that could be taken for DDL only where nothing must come of them."""
     table = dice.choice(tables)
     emit = "SELECT pg_logical_emit_message({}, '{}', {})"
     one = emit.format(

@@ -41,7 +41,7 @@ MISSING: Final = "a hint names a command that is not there"
 
 
 class Follower:
-    """Of one run that is red until it is green. `done`: what was executed so far."""
+    """Follows the hints of one run until it is green. `done`: what was executed so far."""
 
     def __init__(self, player: Player) -> None:
         self._player = player
@@ -97,7 +97,7 @@ class Follower:
         return f"{before}; {self.command(found.group().rstrip('.:'))}"
 
     def command(self, text: str) -> str:
-        """Of `parallel-apply`, with the pipeline's options where it leaves them out."""
+        """A command of `parallel-apply`, with the pipeline's options where it leaves them out."""
         from airflow_parallel_apply.cli import app
         from tests.hunt.player import Caught
 
@@ -158,13 +158,13 @@ class Follower:
         return "; ".join(ran)
 
     def _check_first(self, error: Exception, hint: str) -> str:
-        """What `check` says, and behind it what the hint itself says."""
+        """Follow `check`, and behind it the hint itself."""
         if "run that first" not in hint:
             return ""
         return f"{self._check(error, hint)}; {self._shell(error, hint) or self._sql(error, hint)}"
 
     def _check(self, error: Exception, hint: str) -> str:
-        """What `check` says, where it has commands."""
+        """Follow `check`, where it has commands."""
         rig = self._player.rig
         checked = check_pipeline(rig.config, rig.source, rig.target, queue=rig.queue)
         done = [
@@ -300,7 +300,7 @@ class Follower:
 
 
 def named(name: str, told: str) -> bool:
-    """Whether a text has the name as a word."""
+    """True if a text has the name as a word."""
     return re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", told) is not None
 
 

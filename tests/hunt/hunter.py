@@ -37,7 +37,7 @@ class Hunter:
         self._pipe: Connection | None = None
 
     def play(self, trial: Trial, *, is_told: bool = False) -> Outcome:
-        """What came of it; a trial that does not end is a finding, too."""
+        """Play it and return the outcome; a trial that does not end is a finding, too."""
         if self._process is None:
             self._pipe, other = self._context.Pipe()
             # Not a daemon: it starts servers and processes of its own.

@@ -22,7 +22,7 @@ _LASTING: Final = ThreadPoolExecutor(max_workers=1)
 
 
 class Died(BaseException):
-    """What a process that is killed there would leave behind, nearly: its sessions end, its transactions with them."""
+    """Leaves behind nearly what a process would that is killed there: its sessions end, its transactions with them."""
 
 
 def found(place: str) -> tuple[Any, str]:

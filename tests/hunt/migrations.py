@@ -29,7 +29,7 @@ class Recipe:
 
     @property
     def by_hand(self) -> list[str]:
-        """What changes definitions."""
+        """Statements that change definitions."""
         return [one for one in self.statements if one.startswith(_DDL) and not one.startswith("ALTER PUBLICATION")]
 
 
@@ -167,7 +167,7 @@ def pass_name_on(dice: random.Random, table: Table) -> Recipe:
 
 
 def recompute(dice: random.Random, table: Table) -> Recipe:
-    """What a stored generated column is computed of."""
+    """Change the expression of a stored generated column."""
     name = next((one.name for one in table.columns if not one.is_sent and one.name.startswith("n")), None)
     if name is None or table.key is None:
         return make_generated(dice, table)
@@ -258,7 +258,7 @@ def make_generated(dice: random.Random, table: Table) -> Recipe:
 
 
 def drop_expression(dice: random.Random, table: Table) -> Recipe:
-    """What was computed on both sides is from now on given."""
+    """Give from now on what was computed on both sides."""
     column = next((one for one in table.columns if not one.is_sent and one.name != "id"), None)
     if column is None:
         return make_generated(dice, table)

@@ -1,4 +1,4 @@
-"""Whether two databases are equal, by a comparison of the hunt's own: columns, and the multiset of rows by their text.
+"""Tells whether two databases are equal, by a comparison of the hunt's own: columns, and rows as a multiset of texts.
 
 Deliberately not the product's `compare`: both are wrong together only where they make the same mistake twice.
 """

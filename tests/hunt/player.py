@@ -47,7 +47,7 @@ class Caught(Exception):
 
 @dataclass(kw_only=True)
 class Tally:
-    """What a trial went through."""
+    """Counts of what a trial went through."""
 
     green: int = 0
     red: list[str] = field(default_factory=list)
@@ -190,7 +190,7 @@ class Player:
         return Rig(config=config, source_dsn=source, target_dsn=target, queue=queue)
 
     def end_sessions(self) -> str:
-        """What the trial's own sessions hold open is rolled back, what they prepared committed; says how many."""
+        """Roll back what the trial's own sessions hold open, commit what they prepared; says how many."""
         ended = [connection for connection in self._sessions.values() if not connection.closed]
         for connection in ended:
             connection.close()
@@ -226,7 +226,7 @@ class Player:
         execute(self.rig_of_owner.target_dsn, grant)
 
     def _transaction(self, step: Step, lock_timeout: str = _LOCK_TIMEOUT) -> None:
-        """What one statement cannot do is undone alone; the others go on."""
+        """Run the statements; one that fails is undone alone, and the others go on."""
         with suppress(psycopg.Error), psycopg.connect(self._source_dsn(step)) as connection:
             for statement in step.sql:
                 with suppress(psycopg.Error), connection.transaction():

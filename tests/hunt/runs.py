@@ -159,7 +159,7 @@ def recopied(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
 
 
 def purged(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
-    """What is applied is removed from the log; what comes back behind it is refused."""
+    """Remove from the log what is applied; whoever comes back behind it is refused."""
     return [Step(do="purge", kind="log purged", names=("purged",))]
 
 

@@ -103,7 +103,7 @@ def rights(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
 
 
 def slot(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
-    """What the stream hangs on goes, or is moved; perhaps with changes that nobody has read."""
+    """Take away, or advance, what the stream hangs on; perhaps with changes that nobody has read."""
     rows = [Step(do="source", sql=(dice.choice(tables).insert(dice, 2),))] if dice.random() < 0.5 else []
     ours = "FROM pg_replication_slots WHERE slot_name = 'parallel_apply_p'"
     what = dice.choice(

@@ -1,4 +1,4 @@
-"""What a hunt has done, in a file: seeds and findings, so that it goes on where it was."""
+"""The record of a hunt, in a file: seeds and findings, so that it goes on where it was."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class State:
 
 
 def kinds(trial: Trial) -> set[str]:
-    """What it exercises, and at which places."""
+    """Kinds that it exercises, and the places."""
     during = {f"{step.options['of']}: {step.options['place']}" for step in trial.steps if "place" in step.options}
     return {step.kind for step in trial.steps} - {"rows"} | during
 

@@ -28,7 +28,7 @@ class Step:
 
     @property
     def is_exotic(self) -> bool:
-        """Whether a red run may be put down to it."""
+        """True if a red run may be put down to it."""
         return bool(self.names)
 
     def __str__(self) -> str:

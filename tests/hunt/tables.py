@@ -45,7 +45,7 @@ class Table:
         return next(column for column in self.columns if column.name == name)
 
     def plain(self) -> list[Column]:
-        """What a migration may touch: neither the key nor generated."""
+        """Columns that a migration may touch: neither the key nor generated ones."""
         return [column for column in self.columns if column.is_sent and column.name not in (self.key, "k")]
 
     def insert(self, dice: random.Random, count: int) -> str:

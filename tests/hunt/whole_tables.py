@@ -1,4 +1,4 @@
-"""What happens to whole tables: renamed, swapped, created again, attached, detached, published otherwise."""
+"""Events of whole tables: renamed, swapped, created again, attached, detached, published otherwise."""
 
 from __future__ import annotations
 

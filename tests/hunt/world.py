@@ -1,4 +1,4 @@
-"""What a trial runs on: two servers of its own, a database for each trial, copies of a server's directory."""
+"""The servers of a trial: two of its own, a database for each trial, copies of a server's directory."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def gap(since: datetime) -> GapAhead:
 
 
 def judge(monkeypatch: pytest.MonkeyPatch, before: list[Run], since: datetime, *, number: int = 5) -> None:
-    """What becomes of an hour's run with these runs before it; the first missing transaction was committed `since`."""
+    """Judge an hour's run with these runs before it; the first missing transaction was committed `since`."""
     own = hourly(number, "running")
 
     def previous(dag_id: str, logical_date: datetime) -> Run | None:

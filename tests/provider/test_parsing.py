@@ -1,4 +1,4 @@
-"""What parsing the DAG costs and shows: nothing heavy, the tasks by name, a form that refuses what cannot be."""
+"""Parsing the DAG: nothing heavy, the tasks by name, a form that refuses what cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README and docs/ promise is what the code has: DAGs load, parameters are those of the form, every option of a
+"""The code has what README and docs/ promise: DAGs load, parameters are those of the form, every option of a
 command exists.
 """
 

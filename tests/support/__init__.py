@@ -1,1 +1,1 @@
-"""What several tiers of tests share."""
+"""Support that several tiers of tests share."""

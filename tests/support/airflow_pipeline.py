@@ -40,7 +40,7 @@ class AirflowPipeline:
         self.conf: dict[str, Any] = {"pipeline": name, "log_url": log_url, "channels": 2, "start": "empty"}
 
     def prepare(self) -> None:
-        """What else the first run does, so that rows may be written before it."""
+        """Do what else the first run does, so that rows may be written before it."""
         config = PipelineConfig(
             pipeline=self.name, log_url=self.conf["log_url"], channels=self.conf["channels"], start=Start.EMPTY
         )

@@ -19,7 +19,7 @@ class ContendingWriter:
         self._random = generator
 
     def _run(self, text: LiteralString | str, *values: object) -> None:
-        """What a unique index refuses is undone alone, as an application would."""
+        """Run it; a statement that a unique index refuses is undone alone, as an application would."""
         with _tolerant(self._connection):
             self._connection.execute(text, values or None)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What tests of the initial copy share: awkward tables, and copies that are cut off."""
+"""Support of the tests of the initial copy: awkward tables, and copies that are cut off."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class LocalStage:
                 self._changed.wait_for(lambda: not doomed.keys() & self._running.keys(), _CANCEL_AGAIN_SECONDS)
 
     def attempt(self, unit: Unit, *, job: str, attempt: str) -> StagedUnit:
-        """What one attempt of each task of a job stages, or prepares."""
+        """Stage, or prepare, as one attempt of each task of a job does."""
         branch = open_store(self._store, self._log, unit).branch(unit)
         is_held = branch.condition == ALL_ROWS
         if unit.channel is not None:

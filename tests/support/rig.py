@@ -168,7 +168,7 @@ class Rig:
             stage.close()
 
     def comparison(self) -> Comparison:
-        """Of all followed tables."""
+        """Compare all followed tables."""
         return compare(self.source, self.target, self.config.tables)
 
     def rows(self, query: str, *, side: str = "target") -> list[tuple[Any, ...]]:

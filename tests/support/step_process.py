@@ -47,7 +47,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to do. `session_id` None: stage without Spark."""
+    """One step to be done. `session_id` None: stage without Spark."""
 
     step: Literal["lane", "capture", "open"]
     config: PipelineConfig
@@ -65,7 +65,7 @@ class Order:
 
 
 def peak_bytes(pid: int) -> int:
-    """What a process held at most in memory; 0 where it is gone."""
+    """The most that a process held in memory; 0 where it is gone."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -74,7 +74,7 @@ def peak_bytes(pid: int) -> int:
 
 
 def run_step(order: Order, environment: Mapping[str, str], log: Path, reports: Connection) -> None:
-    """What the process does: the step, then its report as JSON."""
+    """Do the step in this process, then send its report as JSON."""
     os.environ.clear()
     os.environ.update(environment)
     messages = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

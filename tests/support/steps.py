@@ -58,7 +58,7 @@ class StepProcess:
         return self._process.exitcode
 
     def report(self, timeout: float = _LONGEST_SECONDS) -> dict[str, Any] | None:
-        """What it says at its end; None where it failed or was killed."""
+        """Its report at its end; None where it failed or was killed."""
         if self.wait(timeout) != 0:
             return None
         found: dict[str, Any] = self._reports.recv()

@@ -1,4 +1,4 @@
-"""What may stand in a run's way: how to make each trouble, and what `check` says of it."""
+"""Troubles that may stand in a run's way: how to make each trouble, and what `check` says of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ORIGIN_FUNCTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """What makes it (in the order source, target), what is said, and how bad it is."""
+    """The statements that make it (in the order source, target), what is said, and how bad it is."""
 
     source: tuple[str, ...] = ()
     target: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What the demo shows and says, from made-up runs."""
+"""The demo's pages and words, from made-up runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make` does before there is an environment: packages from the configured index alone, Java found or named."""
+"""`make` before there is an environment: packages from the configured index alone, Java found or named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the queue may drag in: its words need no database driver, and nothing of it needs Airflow or Spark."""
+"""The queue drags in little: its words need no database driver, and nothing of it needs Airflow or Spark."""
 
 from __future__ import annotations
 

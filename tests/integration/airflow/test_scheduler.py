@@ -36,7 +36,7 @@ _TASK_PROCESS: Final = re.compile(r"airflow worker -- [0-9a-f]{8}-[0-9a-f-]{27}"
 
 
 class Victim(StrEnum):
-    """Who is killed."""
+    """The process that is killed."""
 
     TASK = "a task's process"
     SCHEDULER = "the scheduler"
@@ -47,7 +47,7 @@ class Victim(StrEnum):
 
 @pytest.fixture(scope="module")
 def own_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Of a Spark server that lanes start when they need it, and that may be killed."""
+    """The directory of a Spark server that lanes start when they need it, and that may be killed."""
     directory = tmp_path_factory.mktemp("spark")
     yield directory
     stop_server(directory=directory)
@@ -191,7 +191,7 @@ def _kill(victim: Victim, airflow: AirflowServices, target: PostgresServer, spar
 
 
 def _tasks(airflow: AirflowServices) -> list[int]:
-    """Of the tasks that run now, whatever they do; none between two tasks."""
+    """The processes of the tasks that run now, whatever they do; none between two tasks."""
     return sorted(process.pid for process in airflow.processes() if _TASK_PROCESS.search(process.command))
 
 

@@ -1,4 +1,4 @@
-"""What other replicators shipped as bugs, and users lost data by: each by what happened, with eight channels.
+"""Bugs that other replicators shipped, and users lost data by: each by what happened, with eight channels.
 
 A recreated slot is in `../run/test_errors.py`, recovery in `tests/crash/test_known_failures_of_recovery.py`.
 """
@@ -95,7 +95,7 @@ def test_a_row_deleted_and_inserted_again_in_one_batch_stays_and_one_inserted_an
 
 
 def test_an_insert_that_meets_another_rows_unique_value_never_changes_that_row(by_one_lane: Rig) -> None:
-    """What an upsert does to the wrong row."""
+    """An upsert would change the wrong row."""
     by_one_lane.both(UNIQUE)
     by_one_lane.prepare()
     by_one_lane.write("INSERT INTO t VALUES (1, 1, 'mine')")

@@ -1,4 +1,4 @@
-"""What a copy that was cut off leaves, and how the next one begins anew."""
+"""A copy that was cut off leaves something behind, and the next one begins anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not proven of a column at the moment of a change stops a run: its values, and which column it is."""
+"""A run stops where a column is not proven at the moment of a change: its values, and which column it is."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_change_of_a_parent_is_followed_or_its_statement_is_named(
 
 
 def stopped(rig: Rig) -> str | None:
-    """What a run says that is red."""
+    """Run it, and return what the red run says."""
     try:
         rig.run()
     except FatalError as error:

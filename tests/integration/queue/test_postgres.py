@@ -1,4 +1,4 @@
-"""What the PostgreSQL backend adds to the queue's contract: its locks and its connections."""
+"""The PostgreSQL backend beyond the queue's contract: its locks and its connections."""
 
 from __future__ import annotations
 

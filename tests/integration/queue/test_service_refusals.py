@@ -1,4 +1,4 @@
-"""What callers that are not ours may send the queue's service, and what it has no room for: a clear answer."""
+"""The queue's service answers clearly whatever foreign callers send, and where it has no room."""
 
 from __future__ import annotations
 

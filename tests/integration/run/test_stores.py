@@ -100,7 +100,7 @@ def write(rig: Rig, transactions: int = TRANSACTIONS, *, seed: int = 3) -> None:
 
 
 def told(rig: Rig) -> dict[str, Any]:
-    """What must be the same, whatever the store. Where parallel epochs end depends on what was captured by then."""
+    """Read what must be the same, whatever the store. Where parallel epochs end depends on what was captured."""
     with closing(open_pipeline(rig.target, rig.config.pipeline)) as session:
         epochs = session.ledger.epochs()
         return {

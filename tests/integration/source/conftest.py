@@ -27,7 +27,7 @@ def never() -> bool:
 
 
 class Capturing(Capture):
-    """What captures in a scene; what it does not know itself is asked of its source."""
+    """Captures in a scene; asks its source for what it does not know itself."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.source, name)
@@ -95,7 +95,7 @@ class Scene:
         return open_reader(self.config.log_url).transactions(-1, self.state().last_seqno)
 
     def contents(self) -> dict[str, list[tuple[str | None, ...]]]:
-        """What a plain row-by-row replay of the log makes of each table: sorted texts."""
+        """Replay the log plainly, row by row, and return each table's sorted texts."""
         relations = {relation.relation_id: relation for relation in self.state().relations}
         tables: dict[str, dict[Any, list[str | None]]] = {}
         for row in self.rows():

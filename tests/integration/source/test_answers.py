@@ -1,4 +1,4 @@
-"""What is kept of the catalog's answers is what asking again would bring, whatever was done to the tables meanwhile."""
+"""The kept answers of the catalog are those that asking again would bring, whatever the tables went through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the source committed is in the log: every value exactly, every transaction once, whatever happens meanwhile."""
+"""The log has what the source committed: every value exactly, every transaction once, whatever happens meanwhile."""
 
 from __future__ import annotations
 

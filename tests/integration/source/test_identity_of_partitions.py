@@ -51,7 +51,7 @@ def test_a_partitioned_table_whose_rows_were_sent_in_part_is_copied_anew(rig: Ri
 
 
 def follow(rig: Rig, told: str) -> None:
-    """What the hint says, word by word."""
+    """Follow the hint, word by word."""
     found = re.search(r"Run (ALTER TABLE .*?) at the source", told)
     if found is not None:
         execute(rig.source_dsn, *found[1].split("; "))

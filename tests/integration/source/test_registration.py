@@ -1,4 +1,4 @@
-"""What a slot does not send of a followed table stops a capture, whatever was undone meanwhile."""
+"""A capture stops at what a slot does not send of a followed table, whatever was undone meanwhile."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def committed(rig: Rig) -> int:
 
 
 def everything_said(pages: list[str]) -> str:
-    """What the pages of the applications tell, as their REST interface says it."""
+    """Read what the applications' pages tell, as their REST interface says it."""
     told = []
     for page in pages:
         applications = json.loads(_read(f"{page}/api/v1/applications"))
@@ -174,12 +174,12 @@ def _read(url: str) -> str:
 
 
 def arguments() -> str:
-    """Of all processes of this machine."""
+    """The arguments of all processes of this machine."""
     return "\n".join(command_line(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit())
 
 
 def environments() -> str:
-    """Of the drivers, which know the connections of no other pipeline."""
+    """The environments of the drivers, which know the connections of no other pipeline."""
     told = [
         path.parent
         for path in Path("/proc").glob("[0-9]*/cmdline")

@@ -1,4 +1,4 @@
-"""What Spark makes of a unit: filters in Parquet, no exchange, and as little read as a channel needs."""
+"""Spark's plan of a unit: filters in Parquet, no exchange, and as little read as a channel needs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def run(session: Any, found: Any) -> tuple[int, int | None]:
 
 
 def told(server: ServerLease, path: str = "") -> Any:
-    """What its REST API says of its applications."""
+    """Read what its REST API says of its applications."""
     with urllib.request.urlopen(f"{server.ui_url}/api/v1/applications{path}") as answer:  # noqa: S310  # loopback
         return json.load(answer)
 

@@ -1,4 +1,4 @@
-"""What Spark's executors do not see, reach or have is told before a run starts."""
+"""A run is told before it starts what Spark's executors do not see, reach or have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline asks of its servers does not grow with the number of its tables."""
+"""A pipeline's questions to its servers do not grow with the number of its tables."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def _make(rig: Rig, types: list[str], key_count: int, identity: str) -> None:
 
 
 def _change(connection: psycopg.Connection[Any], types: list[str], key_count: int, data: st.DataObject) -> None:
-    """What an index or a type refuses is undone alone."""
+    """Make a change; one that an index or a type refuses is undone alone."""
     number = data.draw(st.integers(0, len(types) - 1))
     match data.draw(st.sampled_from(["insert", "insert", "insert", "again", "update", "delete"])):
         case "insert":

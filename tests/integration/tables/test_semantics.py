@@ -1,4 +1,4 @@
-"""What a table may hold and a transaction may do: after a run, both sides are equal to the last byte."""
+"""Both sides are equal to the last byte after a run, whatever a table holds and a transaction does."""
 
 from __future__ import annotations
 

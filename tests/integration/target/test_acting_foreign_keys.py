@@ -1,4 +1,4 @@
-"""What the target's own foreign keys do, where the role may not switch them off, is neither missed nor done twice."""
+"""The target's own foreign keys act where the role may not switch them off: nothing is missed or done twice."""
 
 from __future__ import annotations
 

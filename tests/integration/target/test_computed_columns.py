@@ -99,7 +99,7 @@ def test_an_expression_that_reads_what_differs_between_servers_is_refused(rig: R
 
 
 def test_an_expression_is_the_same_in_any_words_of_its_server(target_dsn: str) -> None:
-    """Of servers of other versions."""
+    """Servers of other versions have other words."""
     execute(
         target_dsn,
         "CREATE SCHEMA x",

@@ -1,4 +1,4 @@
-"""What `fit` says of two types is what a server does with values that are at the edge."""
+"""A server does with values at the edge what `fit` says of two types."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_blanks_at_the_end_are_never_cut_to_the_targets_narrower_type(rig: Rig, 
 
 @pytest.mark.parametrize("way", ["merge", pytest.param("replay", marks=pytest.mark.long)])
 def test_a_trigger_that_truncates_a_followed_table_is_named(rig: Rig, way: str) -> None:
-    """Of rows that go with a table's file the server counts none."""
+    """The server counts no rows that go with a table's file."""
     rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE beside (id int PRIMARY KEY)", OTHER)
     rig.prepare()
     rig.write("INSERT INTO beside SELECT generate_series(1, 3)")

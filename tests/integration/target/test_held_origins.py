@@ -1,4 +1,4 @@
-"""Who holds a replication origin when a commit needs it: a former holder is ended, somebody else is named."""
+"""A commit needs a replication origin that somebody holds: a former holder is ended, somebody else is named."""
 
 from __future__ import annotations
 

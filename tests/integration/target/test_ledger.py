@@ -1,4 +1,4 @@
-"""What a ledger in PostgreSQL does beside what every ledger promises (`contract/test_ledger.py`)."""
+"""A ledger in PostgreSQL, beyond what every ledger promises (`contract/test_ledger.py`)."""
 
 from __future__ import annotations
 

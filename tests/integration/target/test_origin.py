@@ -28,7 +28,7 @@ _ORIGINS = (
 
 
 class Follower:
-    """Who follows the target's tables: two slots, one that is sent everything, and one that is sent local changes."""
+    """Followers of the target's tables: two slots, one that is sent everything, and one that is sent local changes."""
 
     def __init__(self, rig: Rig, *, two_phase: bool = False) -> None:
         """`two_phase`: it is told of what is prepared when it is prepared."""

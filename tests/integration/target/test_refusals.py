@@ -1,4 +1,4 @@
-"""What the target refuses is told as what it is, without the row's values; the hint that is followed leads to equal."""
+"""A refusal of the target is told as what it is, without the row's values; the hint that is followed leads to equal."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class History:
 
     @cached_property
     def states(self) -> tuple[Rows, ...]:
-        """What the table holds behind each transaction; the last entry, which -1 means: nothing."""
+        """The table's rows behind each transaction; the last entry, which -1 means: nothing."""
         found: list[Rows] = []
         rows: Rows = {}
         for changes in self.transactions:
@@ -77,7 +77,7 @@ class History:
         return (*found, {})
 
     def rows_at(self, seqnos: Sequence[int]) -> Rows:
-        """What a target holds whose channels stand at these seqnos."""
+        """The rows of a target whose channels stand at these seqnos."""
         return {
             key: value
             for channel, seqno in enumerate(seqnos)
@@ -108,7 +108,7 @@ def make_history(directory: Path, seed: int, *, transactions: int = 14) -> Histo
 
 
 def _changes(choose: random.Random, rows: Rows, *, is_unique: bool) -> tuple[Change, ...]:
-    """Of one to three keys; tried again until the table's rows are as `is_unique` says, behind each of them."""
+    """Changes of one to three keys; tried again until the table's rows are as `is_unique` says, behind each of them."""
     while True:
         changes: list[Change] = []
         after = rows

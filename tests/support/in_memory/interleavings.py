@@ -119,7 +119,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 3), place=st.sampled_from(_PLACES), times=st.integers(1, 4))
     def go_to(self, choice: int, place: str, times: int) -> None:
-        """What the others do next, they do while this one is there."""
+        """Let one actor go to a place: whatever the others do next, they do while it is there."""
         if actor := self.some(choice):
             for _ in range(_MANY_TURNS):
                 self.turn(actor)

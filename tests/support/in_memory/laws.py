@@ -1,4 +1,4 @@
-"""What is true of a pipeline in memory at every moment, and of each of its commits: laws 2, 3, 4 and 11."""
+"""The laws of a pipeline in memory, at every moment and for each of its commits: 2, 3, 4 and 11."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.in_memory.target import REFUSED, TargetData
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """What a lane saw when it claimed the first task of a unit, or could have seen."""
+    """A lane's view when it claimed the first task of a unit, or a view that it could have had."""
 
     state: CoordinatorState | None
     failed_seqno: int | None
@@ -25,7 +25,7 @@ class Begun:
 
 @dataclass(kw_only=True)
 class _Seen:
-    """Of one generation, while its tasks are there."""
+    """The observations of one generation, while its tasks are there."""
 
     is_stop_asked: bool = False
     merging: MergePoint | None = None
@@ -33,7 +33,7 @@ class _Seen:
 
 
 class Laws:
-    """Of one pipeline over a finished history. Each method raises `AssertionError` with the law."""
+    """The laws of one pipeline over a finished history. Each method raises `AssertionError` with the law."""
 
     def __init__(self, history: History, target: TargetData, ledger: LedgerData) -> None:
         self._history = history
@@ -57,7 +57,7 @@ class Laws:
         self._seen.pop(generation or 0, None)
 
     def require(self, generation: int, state: CoordinatorState | None, *, bound: int) -> None:
-        """Of every moment. `state`: the generation's, the last one's. `bound`: no run so far was to apply more."""
+        """Require the laws of every moment. `state`: the last generation's. `bound`: no run was to apply more."""
         seqnos = [at.seqno for at in self._target.positions]
         assert self._target.rows == self._history.rows_at(seqnos), "rows are not those of the positions (law 3)"
         for channel, seqno in enumerate(seqnos):
@@ -75,7 +75,7 @@ class Laws:
     def require_of_commit(
         self, unit: Unit, begun: Begun, now: CoordinatorState | None, heads: Sequence[Task], *, in_groups: bool
     ) -> None:
-        """Of a unit that was committed. `heads`: of the channels' queues. `in_groups`: under consistency `epoch`."""
+        """Require the laws of a commit. `heads`: of the channels' queues. `in_groups`: under consistency `epoch`."""
         if in_groups:
             seqnos = [at.seqno for at in self._target.positions]
             assert len(set(seqnos)) == 1, "a transaction of the source is visible in part (law 4, epoch)"

@@ -22,7 +22,7 @@ Clock = Callable[[], datetime]
 
 @dataclass
 class LedgerData:
-    """What a ledger holds of one pipeline: the part that outlives its sessions."""
+    """The content of a ledger for one pipeline: the part that outlives its sessions."""
 
     state: PipelineState | None = None
     routing: Routing | None = None

@@ -164,7 +164,7 @@ class MemoryPipeline:
         self.laws.forget_states()
 
     def state(self) -> CoordinatorState | None:
-        """Of the last generation; None where its tasks are gone."""
+        """The state of the last generation; None where its tasks are gone."""
         return self._state_of(self.generation)
 
     @property

@@ -29,7 +29,7 @@ class LogRow:
 
 @dataclass(frozen=True)
 class Net:
-    """What a unit does to a key: how it begins, and whether and with which value the row is there at its end."""
+    """A unit's effect on a key: how it begins, and whether and with which value the row is there at its end."""
 
     begins: str
     is_there: bool

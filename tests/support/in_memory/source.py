@@ -89,7 +89,7 @@ class SourceData:
             self.kept.append(Kept(self.committed, begin, self.end, datetime.now(UTC), changes))
 
     def forget(self) -> None:
-        """What no place needs any more is gone."""
+        """Forget what no place needs any more."""
         lowest = min((place.released for place in self.places.values()), default=self.end)
         self.kept = [one for one in self.kept if one.end > lowest]
 

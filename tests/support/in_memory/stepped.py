@@ -25,7 +25,7 @@ from tests.support.in_memory.turns import pause
 
 
 class Claims:
-    """What an actor claims: what there was to be seen when it did so last, and when it proved that it is still its own.
+    """An actor's claims: what there was to be seen when it did so last, and when it proved that it is still its own.
     A task that is held after another one is claimed.
     """
 

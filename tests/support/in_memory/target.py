@@ -52,7 +52,7 @@ class Staged:
 
 @dataclass
 class TargetData:
-    """What a target holds: the part that outlives its sessions. `unique`: whether no two rows may have one value.
+    """The content of a target: the part that outlives its sessions. `unique`: whether no two rows may have one value.
     `poison`: keys whose changes are refused.
     """
 
@@ -222,7 +222,7 @@ class MemoryTarget:
     # --- apply ---
 
     def stage(self, unit: Unit, rows: Sequence[LogRow]) -> StagedUnit:
-        """What Spark does for a unit, of whose range `rows` are: leave its own, and load their net changes."""
+        """Do Spark's part for a unit, of whose range `rows` are: leave its own, and load their net changes."""
         self._require_session()
         mine = [row for row in rows if is_of(unit, row)]
         if len(mine) != unit.row_count:

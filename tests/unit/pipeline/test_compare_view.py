@@ -1,4 +1,4 @@
-"""What a comparison shows, however narrow the terminal is."""
+"""A comparison shows the same, however narrow the terminal is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `parallel-apply status` shows of errors."""
+"""`parallel-apply status` shows errors."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more_and_reads_go_on(
 
 
 def applied(queue: MemoryQueue) -> list[Task]:
-    """What is applied, durable or not."""
+    """Changes that are applied, durable or not."""
     return list(queue._engine.listing.tasks("q"))
 
 

@@ -1,4 +1,4 @@
-"""Who holds up whom in the memory backend: only those who want the same queue, and readers nobody for long."""
+"""Locks of the memory backend hold up only those who want the same queue, and readers hold up nobody for long."""
 
 from __future__ import annotations
 

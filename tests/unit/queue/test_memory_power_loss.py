@@ -22,7 +22,7 @@ SMALL = DataLimits(segment=SegmentLimits(max_items=3), snapshot_after_bytes=2**4
 
 
 class Platter:
-    """What is on the disk below the kernel's memory: each file as of its last sync, each name as of its directory's."""
+    """The disk below the kernel's memory: each file as of its last sync, each name as of its directory's."""
 
     def __init__(self) -> None:
         self.contents: dict[int, bytes] = {}
@@ -49,7 +49,7 @@ class Platter:
         return Disk(sync=self.sync, sync_names=self.sync_names)
 
     def lose_power(self, directory: Path, left: Path, *, chance: random.Random | None = None) -> Path:
-        """What is found afterwards, in `left`. With `chance`: the kernel had written some files and names by itself."""
+        """Lose power, and leave in `left` what is found then. `chance`: the kernel had written some files by itself."""
         left.mkdir()
         names = dict(self.names)
         for path in directory.iterdir():

@@ -1,4 +1,4 @@
-"""What is made quickly is made as the dataclass says."""
+"""Values that are made quickly are made as the dataclass says."""
 
 from __future__ import annotations
 

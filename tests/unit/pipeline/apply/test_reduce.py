@@ -108,7 +108,7 @@ def reduced(rows: list[Row], *, batch_rows: int) -> list[NetChanges]:
 
 
 def merged(before: Rows, changes: list[NetChanges]) -> Rows:
-    """What the SQL merge does, and what it refuses."""
+    """Do what the SQL merge does, and refuse what it refuses."""
     table = dict(before)
     seen: set[str | None] = set()
     for change in changes:

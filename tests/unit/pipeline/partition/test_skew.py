@@ -1,4 +1,4 @@
-"""What people are told of channels of uneven size."""
+"""People are told of channels of uneven size."""
 
 from __future__ import annotations
 

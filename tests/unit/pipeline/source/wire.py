@@ -74,7 +74,7 @@ def encoded(change: Change) -> bytes:
 
 
 def expected(transactions: list[Transaction], keys: dict[int, tuple[int, ...]]) -> Expected:
-    """What the log shall hold, row by row; `keys` are the indexes of each table's key columns."""
+    """The rows that the log shall hold; `keys` are the indexes of each table's key columns."""
     found = Expected()
     seqno = 0
     for transaction in transactions:
