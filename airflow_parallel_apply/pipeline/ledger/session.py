@@ -16,13 +16,13 @@ of its ledger: the same call, or another routing, finds it so and writes the res
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, PipelineState
 from airflow_parallel_apply.pipeline.model.epoch import Unit
-from airflow_parallel_apply.pipeline.model.position import low_watermark
+from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.protocol import Target
@@ -89,7 +89,15 @@ class PipelineSession:
         `generation` None: the caller owns nothing, so only a first registration or an idle pipeline may change, and a
         change raises the generation: no lane of before goes on. `LeaseBusy` while the pipeline has an owner, whose
         lease may be over: its lanes need not be.
+
+        What lies together by the target's foreign keys alone changes when all positions are equal: until then the
+        former routing stays, and rows that refer to those of another channel wait for a merge point.
         """
+        state = self.ledger.state()
+        if state is not None and state.channels and not all_equal(self.target.positions()):
+            former = self.ledger.routing()
+            if replace(routing, colocation=former.colocation) == former:
+                routing = former
         self.ledger.route(generation, log_id=log_id, routing=routing, positions=self.target)
 
     def drop(self, *, force: bool) -> Removal:

@@ -27,6 +27,7 @@ from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 class ActingKey:
     """A foreign key that changes the child's rows. `parent_name` and `operators`, which compare the parent's columns
     with the child's, are SQL. `child_root` and `parent_root`: the partitioned tables that either end belongs to.
+    `is_own`: no part of another key, of the table that this one's is a partition of.
     """
 
     name: str
@@ -35,6 +36,8 @@ class ActingKey:
     child_root: int
     parent_root: int
     parent_name: str
+    child_name: str
+    is_own: bool
     deferrable: bool
     columns: tuple[str, ...]
     referenced: tuple[str, ...]
@@ -109,6 +112,8 @@ def find_acting_keys(connection: psycopg.Connection[Any], *, schema: str) -> tup
             child_root=row["child_root"],
             parent_root=row["parent_root"],
             parent_name=row["parent_name"],
+            child_name=row["child_name"],
+            is_own=row["is_own"],
             deferrable=row["deferrable"],
             columns=tuple(row["columns"]),
             referenced=tuple(row["referenced"]),

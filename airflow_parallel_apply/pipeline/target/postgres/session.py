@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelA
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
+from airflow_parallel_apply.pipeline.target.postgres.rights import name_grant
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
@@ -79,21 +80,22 @@ class Session:
             yield
         except psycopg.Error as error:
             found = translate(error, op=op).at(pipeline=self.pipeline, channel=channel, seqno=seqno)
-            self._name_owner(found, error)
+            self._complete_hint(found, error)
             raise found from error
         except ParallelApplyError as error:
             error.op = error.op or op
             error.at(pipeline=self.pipeline, channel=channel, seqno=seqno)
-            self._name_owner(error, error.__cause__)
+            self._complete_hint(error, error.__cause__)
             raise
 
-    def _name_owner(self, error: ParallelApplyError, cause: BaseException | None) -> None:
+    def _complete_hint(self, error: ParallelApplyError, cause: BaseException | None) -> None:
         """Once what failed is rolled back; the error is worth more than what is found of it."""
         connection = self._connection
         if connection is None or connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
             return
         with suppress(psycopg.Error):
             name_owner(connection, error, cause, schema=self.schema)
+            name_grant(connection, error, cause)
 
     def become(self, channel: int | None, token: str, *, group: int | None = None) -> None:
         """Bear the name of a claim from now on. Errors: psycopg's own."""

@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 from airflow_parallel_apply.postgres.filled import filled
+from airflow_parallel_apply.postgres.quoting import quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,14 +219,17 @@ class SideWrites:
         if oid in self._acting and not self._seen:
             acting = self._acting[oid]
             names = ", ".join(sorted(acting))
-            parents = sorted({key.parent_name for key in acting.values()})
-            commands = "; ".join(f"ALTER TABLE {parent} DISABLE TRIGGER ALL" for parent in parents)
+            commands = "; ".join(
+                f"ALTER TABLE {key.child_name} DROP CONSTRAINT {quoted(key.name)}"
+                for key in acting.values()
+                if key.is_own
+            )
             return TargetError(
                 f"foreign keys of the target changed rows of {self._names[oid]} that the source did not change: "
                 f"{names}",
                 table=self._names[oid],
-                hint=f"As a superuser run {commands}; then run again. After that drop the keys that the source does "
-                "not have, and enable the triggers.",
+                hint=f"Run {commands} at the target, as the table's owner; then run again. What the source's own keys "
+                "do is sent.",
             )
         return changed_others(
             self._connection,

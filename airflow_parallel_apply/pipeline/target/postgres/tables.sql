@@ -175,6 +175,9 @@ SELECT k.conname::text AS name, k.conrelid::bigint AS child, k.confrelid::bigint
        coalesce(pg_partition_root(k.conrelid), k.conrelid)::bigint AS child_root,
        coalesce(pg_partition_root(k.confrelid), k.confrelid)::bigint AS parent_root,
        format('%I.%I', n.nspname, p.relname) AS parent_name,
+       (SELECT format('%I.%I', hn.nspname, h.relname) FROM pg_class h JOIN pg_namespace hn ON hn.oid = h.relnamespace
+        WHERE h.oid = k.conrelid) AS child_name,
+       k.conparentid = 0 AS is_own,
        k.condeferrable AS deferrable,
        array_agg(a.attname::text ORDER BY c.ordinal) AS columns,
        array_agg(b.attname::text ORDER BY c.ordinal) AS referenced,
@@ -188,7 +191,7 @@ JOIN pg_attribute b ON b.attrelid = k.confrelid AND b.attnum = c.other
 JOIN pg_operator op ON op.oid = c.operator
 JOIN pg_namespace o ON o.oid = op.oprnamespace
 WHERE k.contype = 'f' AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
-GROUP BY k.oid, k.conrelid, k.confrelid, n.nspname, p.relname, k.condeferrable
+GROUP BY k.oid, k.conrelid, k.confrelid, n.nspname, p.relname, k.condeferrable, k.conparentid
 ORDER BY k.oid;
 
 -- name: missing_privileges

@@ -1,0 +1,57 @@
+"""Rights that the target's role lacks in the middle of a run: the GRANT, by name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.postgres import sqlstate
+from airflow_parallel_apply.postgres.quoting import quoted
+
+_DENIED: Final = re.compile(r"permission denied for (?P<kind>schema|table) (?P<name>.+)", re.DOTALL)
+_OF_SCHEMAS: Final = """
+SELECT current_user, ARRAY(
+    SELECT p FROM unnest(ARRAY['USAGE', 'CREATE']) p WHERE NOT has_schema_privilege(n.oid, p)
+), ARRAY[n.nspname::text]
+FROM pg_catalog.pg_namespace n
+WHERE n.nspname = %s
+"""
+_OF_TABLES: Final = """
+SELECT current_user, ARRAY(
+    SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) p
+    WHERE NOT has_table_privilege(c.oid, p)
+), ARRAY[n.nspname::text, c.relname::text]
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE %s::text IN (c.relname::text, format('%%s.%%s', n.nspname, c.relname))
+    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+"""
+
+
+def name_grant(connection: psycopg.Connection[Any], error: ParallelApplyError, cause: BaseException | None) -> None:
+    """Give an error of a right that is missing the statement that gives it, after the rollback, where the server's
+    message names one thing alone. Errors: psycopg's own.
+    """
+    if not isinstance(cause, psycopg.Error) or cause.sqlstate != sqlstate.INSUFFICIENT_PRIVILEGE:
+        return
+    denied = _DENIED.fullmatch(cause.diag.message_primary or "")
+    if denied is None:
+        return
+    is_schema, name = denied["kind"] == "schema", denied["name"]
+    if not is_schema and error.table is not None:
+        name = error.table
+    found = connection.execute(_OF_SCHEMAS if is_schema else _OF_TABLES, [name]).fetchall()
+    lacking = [(role, rights, path) for role, rights, path in found if rights]
+    if len(lacking) != 1:
+        return
+    ((role, rights, path),) = lacking
+    # Of a schema that the role may use what is missing is to make tables in it.
+    granted = ", ".join(rights[:1] if is_schema else rights)
+    kind = "SCHEMA" if is_schema else "TABLE"
+    error.hint = (
+        f"Run GRANT {granted} ON {kind} {quoted(*path)} TO {quoted(role)} at the target, as its owner; then run "
+    )
+    error.hint += "again."
