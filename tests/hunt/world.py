@@ -48,6 +48,9 @@ class World:
                     connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
                     connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
                 for role, rights in (("plain", ""), ("reader", "REPLICATION")):
+                    # What a hint granted beside the databases, such as the right to set a parameter.
+                    with suppress(psycopg.errors.UndefinedObject):
+                        connection.execute(f"DROP OWNED BY {role}")
                     connection.execute(f"DROP ROLE IF EXISTS {role}")
                     connection.execute(f"CREATE ROLE {role} LOGIN {rights}")
         for side, role in (("target", "plain"), ("source", "reader")):

@@ -7,6 +7,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.protocol import TargetIdentity
+from airflow_parallel_apply.postgres.quoting import quoted
 
 VERSION: Final = 13
 """Version of the tables in the schema; each version has a statement `upgrade_<version>`."""
@@ -41,7 +42,8 @@ def migrate(session: Session) -> tuple[str, ...]:
             if not may_create:
                 raise ConfigurationError(
                     f"role {role} may not create the schema {session.schema} in database {database}",
-                    hint=f"GRANT CREATE ON DATABASE {database} TO {role}, or create the schema with {role} as owner.",
+                    hint=f"Run GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)} at the target, or create "
+                    f"the schema with {role} as owner; then run again.",
                 )
             connection.execute(session.sql("schema", "create_schema"))
             made.append(f"schema {session.schema} in the target database {database}")
