@@ -6,6 +6,7 @@
     ├── RetryableError            the same call may succeed later: retry it, bounded
     │   ├── Unavailable           a database, Spark or a lock cannot be reached now
     │   │   └── StagingLost       what was staged is not there any more: stage it again
+    │   │       └── BranchesLost  what was prepared was rolled back, since something was in its way
     │   ├── Deadlock              sessions waited for each other's locks, and this one was rolled back
     │   └── LeaseBusy             another live run owns the pipeline, or goes first
     ├── OwnershipLost             somebody else goes on with this work: stop, change nothing
@@ -109,6 +110,12 @@ class Unavailable(RetryableError):
 class StagingLost(Unavailable):
     """Staged rows are not in the target any more, by its crash or since another holder dropped it: it is staged
     again.
+    """
+
+
+class BranchesLost(StagingLost):
+    """The branches of a group were rolled back, since the target refused one, or one was in the way of another: the
+    group is staged again, and not prepared.
     """
 
 

@@ -180,6 +180,10 @@ def test_what_waits_for_a_branch_rolls_all_back_and_those_behind_it_are_staged(
     assert report.restaged_groups == 1
     assert generation.coordinator.state().staged_count > 1
     assert series == [2]
+    assert {(found.kind, found.reason) for found in generation.ledger.rework()} == {
+        ("restaging", "branches rolled back"),
+        ("rollback", "branches rolled back"),
+    }
 
 
 @pytest.mark.parametrize("why", ["a role that is no replica", "a trigger that acts on a replica's rows"])

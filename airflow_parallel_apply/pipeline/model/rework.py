@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import (
+    BranchesLost,
     Conflict,
     Deadlock,
     OwnershipLost,
@@ -70,6 +71,8 @@ def _reason(error: ParallelApplyError) -> str:
             return error.reason
         case Deadlock():
             return "deadlock"
+        case BranchesLost():
+            return "branches rolled back"
         case StagingLost():
             return "staging lost"
         case OwnershipLost():

@@ -28,7 +28,7 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, StagingLost, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.errors import BranchesLost, ConfigurationError, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
@@ -100,7 +100,7 @@ def has_branches(connection: Connection, session: Session) -> bool:
 
 
 def without_branches(steps: Sequence[Step]) -> tuple[list[Step], tuple[str, ...]]:
-    """The steps with what is staged, and the names of the branches among them. Errors: `StagingLost` where nothing is
+    """The steps with what is staged, and the names of the branches among them. Errors: `BranchesLost` where nothing is
     left of a part.
     """
     left: list[Step] = []
@@ -109,7 +109,7 @@ def without_branches(steps: Sequence[Step]) -> tuple[list[Step], tuple[str, ...]
         if isinstance(step, Merge):
             places = [table.staging for table in step.staged.tables]
             if REFUSED in places:
-                raise StagingLost("a part of the group was refused", hint="The group is staged again.")
+                raise BranchesLost("a part of the group was refused", hint="The group is staged again.")
             names += [table.staging for table in step.staged.tables if table.is_prepared]
             staged = tuple(table for table in step.staged.tables if not table.is_prepared)
             left.append(Merge(replace(step.staged, tables=staged)))
@@ -138,12 +138,12 @@ def prepared_branches(connection: Connection, session: Session) -> tuple[str, ..
 
 
 def record(connection: Connection, session: Session, unit: Unit, names: Sequence[str]) -> None:
-    """Decide that these are committed; the caller holds the positions' locks. Errors: `StagingLost` where one is gone;
+    """Decide that these are committed; the caller holds the positions' locks. Errors: `BranchesLost` where one is gone;
     psycopg's own.
     """
     gone = connection.execute(session.sql("branches", "not_prepared"), {"names": list(names)}).fetchone()
     if gone is not None:
-        raise StagingLost(f"branch {gone[0]} is gone", hint="The group is staged again.")
+        raise BranchesLost(f"branch {gone[0]} is gone", hint="The group is staged again.")
     connection.execute(
         session.sql("branches", "record"),
         {

@@ -9,9 +9,9 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import (
+    BranchesLost,
     ParallelApplyError,
     RetryableError,
-    StagingLost,
     TargetError,
     Unavailable,
 )
@@ -183,7 +183,7 @@ class PostgresTarget:
 
     def _commit_branches(self, unit: Unit, steps: Sequence[Step], branches: Sequence[str]) -> None:
         """Merge what was staged only, and decide on the branches, in one transaction; then commit these. What waits for
-        a branch would wait for ever: then all are rolled back. Errors: `StagingLost` in that case, and where one is
+        a branch would wait for ever: then all are rolled back. Errors: `BranchesLost` in that case, and where one is
         gone; as `commit`.
         """
         self._clear_way(unit, branches)
@@ -198,7 +198,7 @@ class PostgresTarget:
         except (RetryableError, TargetError) as error:
             if self._settled(unit):
                 return
-            raise StagingLost(
+            raise BranchesLost(
                 f"the group's branches were rolled back: {error.message}",
                 table=error.table,
                 hint="The group is staged again.",
