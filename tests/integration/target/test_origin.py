@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, Epoch
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import Severity
+from airflow_parallel_apply.pipeline.target.open import target_connector
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
 
@@ -139,6 +140,9 @@ def test_origins_go_with_the_channels_and_with_the_pipeline(applying: Rig) -> No
     fewer.run("two")
     assert fewer.rows(_ORIGINS) == [(0,), (1,)]
     assert fewer.rows("SELECT FROM pg_replication_origin WHERE roname LIKE '%is gone%'") == []
+    execute(fewer.target_dsn, target_connector(fewer.target).drop_commands("p")[-1])
+    assert fewer.rows(_ORIGINS) == []
+    fewer.run("made again")
     dropped = drop_pipeline("p", fewer.source, fewer.target, log_url=fewer.config.log_url)
     assert "dropped 2 replication origins at the target" in str(dropped.to_json())
     assert fewer.rows(_ORIGINS) == []
