@@ -32,8 +32,8 @@ atexit.register(shutil.rmtree, _AIRFLOW_HOME, ignore_errors=True)
 os.environ["AIRFLOW_HOME"] = str(_AIRFLOW_HOME)
 # No Spark server of the user's own is touched.
 os.environ.setdefault(RUNTIME_DIR_VARIABLE, str(_AIRFLOW_HOME / "runtime"))
-# Each of many servers lives for a few small units: compile them quickly rather than well.
-os.environ.setdefault(JAVA_VARIABLE, "-XX:TieredStopAtLevel=1")
+# Each of many servers lives for a few small units: compile them quickly rather than well, and start few threads.
+os.environ.setdefault(JAVA_VARIABLE, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 (_AIRFLOW_HOME / "airflow.cfg").write_text(
     f"""\
 [core]
