@@ -5,10 +5,17 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from airflow_parallel_apply.pipeline.run import ClosedRun
 from tests.crash.scene import Scene
 from tests.support.step_process import Fault
+
+TARGET: Final = "airflow_parallel_apply.pipeline.target.postgres.target"
+COORDINATOR: Final = "airflow_parallel_apply.pipeline.coordinate.coordinator:Coordinator"
+WHILE_IT_STAGES: Final = Fault(
+    at="airflow_parallel_apply.pipeline.target.postgres.loader:_Staging.flush", when="after", call=3
+)
 
 
 def finish_after_kill(scene: Scene, fault: Fault) -> ClosedRun:

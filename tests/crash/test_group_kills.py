@@ -8,6 +8,9 @@ from airflow_parallel_apply.pipeline.config import Consistency
 from tests.crash.history import write_units
 from tests.crash.scene import Scene
 from tests.crash.struck_lane import (
+    COORDINATOR,
+    TARGET,
+    WHILE_IT_STAGES,
     committed,
     finish_after_kill,
     finish_while_asleep,
@@ -17,14 +20,11 @@ from tests.crash.struck_lane import (
 from tests.support.step_process import Fault
 from tests.support.variants import variants
 
-TARGET = "airflow_parallel_apply.pipeline.target.postgres.target"
-LOADER = "airflow_parallel_apply.pipeline.target.postgres.loader"
 GROUPS = "airflow_parallel_apply.pipeline.coordinate.groups:Groups"
-COORDINATOR = "airflow_parallel_apply.pipeline.coordinate.coordinator:Coordinator"
 
 PLACES = {
     "before it stages": Fault(at=f"{TARGET}:PostgresTarget.take_part", when="after", call=2),
-    "while it stages": Fault(at=f"{LOADER}:_Staging.flush", when="after", call=3),
+    "while it stages": WHILE_IT_STAGES,
     "before it arrives": Fault(at=f"{GROUPS}.arrive", when="before", call=4),
     "after it arrived": Fault(at=f"{GROUPS}.arrive", when="after", call=4),
     "before the commit's claim of the channels": Fault(at=f"{TARGET}:PostgresTarget.take", when="before", call=2),

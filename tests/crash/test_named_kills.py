@@ -15,6 +15,9 @@ from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from tests.crash.history import write_units
 from tests.crash.scene import Scene, spark_processes, wait_until
 from tests.crash.struck_lane import (
+    COORDINATOR,
+    TARGET,
+    WHILE_IT_STAGES,
     committed,
     finish_after_kill,
     finish_while_asleep,
@@ -24,12 +27,8 @@ from tests.crash.struck_lane import (
 from tests.support.step_process import Fault
 from tests.support.variants import variants
 
-TARGET = "airflow_parallel_apply.pipeline.target.postgres.target"
-LOADER = "airflow_parallel_apply.pipeline.target.postgres.loader"
-COORDINATOR = "airflow_parallel_apply.pipeline.coordinate.coordinator:Coordinator"
-
 PLACES = {
-    "while it stages": Fault(at=f"{LOADER}:_Staging.flush", when="after", call=3),
+    "while it stages": WHILE_IT_STAGES,
     "between staging and commit": Fault(at=f"{TARGET}:PostgresTarget.commit", when="before", call=2),
     "inside the target's transaction": Fault(at=f"{TARGET}:move", when="before", call=2),
     "between commit and finish": Fault(at=f"{TARGET}:PostgresTarget.commit", when="after", call=2),
