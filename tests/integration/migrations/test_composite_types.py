@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
@@ -72,5 +73,18 @@ def test_one_run_takes_the_word_of_somebody_who_did_it_at_the_target(rig: Rig) -
 @pytest.mark.long
 def test_another_name_of_an_attribute_changes_nothing(rig: Rig) -> None:
     rig.write("ALTER TYPE pair RENAME ATTRIBUTE t TO s CASCADE", "UPDATE t SET p.s = 'z'")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_another_name_of_a_type_is_told_by_check_and_followed_by_hand(rig: Rig) -> None:
+    rig.write("ALTER TYPE pair RENAME TO couple", "UPDATE t SET p.t = 'z' WHERE id = 1")
+    with pytest.raises(FatalError, match=r"became public\.couple(?s:.*)parallel-apply check"):
+        rig.run()
+    found = [one for one in check_pipeline(rig.config, rig.source, rig.target).findings if "pair" in one.what]
+    assert [one.what for one in found] == [
+        "the source has no type public.pair any more, which it calls public.couple now"
+    ]
+    execute(rig.target_dsn, *found[0].fix)
     rig.run()
     assert_equal(rig)

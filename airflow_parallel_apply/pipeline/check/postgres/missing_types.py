@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -15,6 +15,14 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.session import Session as TargetSession
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
 from airflow_parallel_apply.postgres.quoting import quoted
+
+_MADE = """
+SELECT a.attrelid::bigint, a.attname::text, n.nspname::text, t.typname::text
+FROM pg_attribute a
+JOIN pg_type t ON t.oid = a.atttypid AND t.typtype IN ('c', 'd', 'e', 'r')
+JOIN pg_namespace n ON n.oid = t.typnamespace
+WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND t.oid >= 16384
+"""
 
 
 def type_findings(
@@ -36,14 +44,15 @@ def type_findings(
             for relation, table in zip(relations, found, strict=True)
             if relation.columns and (table is None or table.missing_columns)
         ]
+        renamed = tuple(_renamed(config, source, connection, found))
         if not wanted:
-            return ()
+            return renamed
         kinds = dict.fromkeys(_types(config, source, wanted))
         missing = {kind: _finding(connection, kind) for kind in kinds if not _is_there(connection, kind)}
         needed = {relation.name for relation in expected}
         now = [pair for pair in wanted if pair[0].name in needed]
         due = set(_types(config, source, now)) if missing and len(now) < len(wanted) else set(kinds)
-        return tuple(finding if kind in due else _later(finding) for kind, finding in missing.items())
+        return (*renamed, *(finding if kind in due else _later(finding) for kind, finding in missing.items()))
 
 
 def _types(
@@ -67,13 +76,41 @@ def _types(
         return kinds
 
 
+def _renamed(
+    config: PipelineConfig, source: Endpoint, connection: Connection, found: Sequence[TargetTable | None]
+) -> Iterator[Finding]:
+    """Find types of columns that the source calls otherwise by now: neither side has a type of the other's name."""
+    tables = {table.oid: table for table in found if table is not None}
+    there: dict[tuple[str, str], tuple[str, str]] = {}
+    for oid, column, its_schema, its_name in connection.execute(_MADE, [list(tables)]).fetchall():
+        names = {one.name: one.type_name for one in tables[oid].relation.columns}
+        schema, _, name = (names.get(column) or "").partition(".")
+        if name.isidentifier() and schema.isidentifier() and (schema, name) != (its_schema, its_name):
+            there[its_schema, its_name] = (schema, name)
+    lacking = {old: new for old, new in there.items() if not _exists(connection, *new)}
+    if not lacking:
+        return
+    application = f"parallel_apply {config.pipeline} check"
+    with closing(SourceSession(source, application_name=application)) as session, session.errors("check"):
+        gone = {old: new for old, new in lacking.items() if not _exists(session.catalog(), *old)}
+    for old, new in gone.items():
+        fix = [] if old[0] == new[0] else [f"ALTER TYPE {quoted(*old)} SET SCHEMA {quoted(new[0])}"]
+        fix += [] if old[1] == new[1] else [f"ALTER TYPE {quoted(new[0], old[1])} RENAME TO {quoted(new[1])}"]
+        what = f"the source has no type {'.'.join(old)} any more, which it calls {'.'.join(new)} now"
+        yield new_finding(Side.TARGET, f"type {'.'.join(old)}", what, *fix, severity=Severity.WARNING)
+
+
 def _is_there(connection: Connection, kind: TypeDefinition) -> bool:
+    return _exists(connection, kind.schema, kind.name)
+
+
+def _exists(connection: Connection, schema: str, name: str) -> bool:
     """Asks the catalog: to_regtype() refuses a role that may not use the schema."""
     query = (
         "SELECT EXISTS (SELECT FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace "
         "WHERE n.nspname = %s AND t.typname = %s)"
     )
-    row = connection.execute(query, [kind.schema, kind.name]).fetchone()
+    row = connection.execute(query, [schema, name]).fetchone()
     return row is not None and bool(row[0])
 
 
