@@ -10,10 +10,11 @@ SELECT ARRAY(
              AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
            ORDER BY 1
        ) AS functions,
-       (SELECT s.name FROM pg_catalog.pg_settings s
-        WHERE s.name IN ('max_active_replication_origins', 'max_replication_slots') ORDER BY 1 LIMIT 1) AS setting,
-       (SELECT s.setting::int FROM pg_catalog.pg_settings s
-        WHERE s.name IN ('max_active_replication_origins', 'max_replication_slots') ORDER BY s.name LIMIT 1) AS room,
+       -- By name: the view of all settings is made whole for each look.
+       CASE WHEN current_setting('max_active_replication_origins', true) IS NULL
+           THEN 'max_replication_slots' ELSE 'max_active_replication_origins' END AS setting,
+       coalesce(current_setting('max_active_replication_origins', true),
+                current_setting('max_replication_slots'))::int AS room,
        (SELECT count(*)::int FROM pg_catalog.pg_replication_origin o
         WHERE NOT starts_with(o.roname, {prefix}) AND NOT {is_orphan}) AS others;
 
