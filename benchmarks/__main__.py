@@ -89,7 +89,7 @@ def tables(
 
 @app.command()
 def stores() -> None:
-    """What feeding the store channel_log costs with 2 to 64 channels, by key and by shard. BENCH_TRANSACTIONS, …"""
+    """The price of feeding the store channel_log with 2 to 64 channels, by key and by shard. BENCH_TRANSACTIONS, …"""
     from benchmarks.settings import BenchSettings
     from benchmarks.stores import measure_stores, print_stores
 

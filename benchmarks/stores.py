@@ -1,4 +1,4 @@
-"""What feeding the store `channel_log` costs, for growing numbers of channels, and what reading from either store does.
+"""Measures what feeding the store `channel_log` costs with growing numbers of channels, and reading from either store.
 
 One TPC-B-like log. Each line feeds all of it: read the log once, split by channel, write a log for each. Beside it the
 same without writing, which is the limit. Bytes read are those of the row groups that a scan cannot skip, of all

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig
+from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader
@@ -26,7 +26,7 @@ from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.protocol import Partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.store.open import holds_rows, open_feeder
+from airflow_parallel_apply.pipeline.store.open import holds_rows, open_feeder, remove_held
 from airflow_parallel_apply.pipeline.store.protocol import Feeder, Stretch
 
 _logger = logging.getLogger(__name__)
@@ -50,12 +50,14 @@ def feed_store(config: PipelineConfig, log: LogReader, session: PipelineSession,
     """Feed what is planned above the positions and not held yet. `trims`: let go of what the target has on disk.
     Nothing for a store that holds no rows. Errors: those of the session.
     """
-    if not holds_rows(config.store):
+    # A group's one job reads the rows of all channels, and no store serves those.
+    if not holds_rows(config.store) or config.commits_in_groups:
+        if trims:
+            _let_go(log, config.pipeline)
         return Fed()
     routing = session.ledger.routing()
     feeder = open_feeder(config.store, log, config.pipeline, routing)
-    # A group's one job reads the rows of all channels, and no store serves those.
-    if feeder is None or (config.consistency is Consistency.EPOCH and routing.channels > 1):
+    if feeder is None:
         return Fed()
     started = time.monotonic()
     positions = session.target.positions(durable=trims)
@@ -75,6 +77,14 @@ def feed_store(config: PipelineConfig, log: LogReader, session: PipelineSession,
         feeder.abandon()
         raise
     return Fed(stretches=stretches, rows=rows, trimmed_files=trimmed, seconds=time.monotonic() - started)
+
+
+def _let_go(log: LogReader, pipeline: str) -> None:
+    """Remove what runs with another store, or consistency, have left."""
+    try:
+        remove_held(log.root, pipeline)
+    except (LogError, OSError) as error:
+        _logger.warning("what the former store held stays on the disk: %s", error)
 
 
 def stretches_of(epochs: Sequence[Epoch]) -> Iterator[Stretch]:

@@ -68,7 +68,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
-    """What a store holds of a channel."""
+    """The part of a channel that a store holds."""
 
     channel: int
     row_count: int
@@ -78,7 +78,7 @@ class StoreStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatus:
-    """What a store holds for a pipeline beside the log, of all channels. `held_seqno`: up to where."""
+    """The part of a pipeline that a store holds beside the log, of all channels. `held_seqno`: up to where."""
 
     name: str
     held_seqno: int

@@ -157,8 +157,8 @@ def test_a_history_ends_the_same_through_every_store(
         found[store] = told(rig)
         in_parallel = consistency is Consistency.CHANNEL or routing["channels"] == 1
         if store is StoreName.CHANNEL_LOG and in_parallel:
-            assert stages.served
-            assert all(stages.served), "every branch of a channel was read from its own log"
+            # Another lane may hand out what is planned a moment before it is fed: that is read from the log.
+            assert any(stages.served)
         else:
             assert not any(stages.served)
     assert found[StoreName.CHANNEL_LOG] == found[StoreName.LOG]
@@ -193,6 +193,14 @@ def test_what_a_store_has_lost_is_read_from_the_log_and_it_goes_when_it_is_appli
     assert status.store.file_count > 0
     applied(rig, stages, "third")
     assert not list(folder.glob("*/*/*.parquet")), "the next run lets go of what the target has on disk"
+    write(source, 30, seed=5)
+    applied(rig, stages, "fourth")
+    assert list(folder.glob("*/*/*.parquet"))
+    applied(rig.having(store=StoreName.LOG), Stages(rig), "by the log")
+    assert not folder.exists(), "the store log leaves nothing of another one"
+    write(source, 30, seed=6)
+    applied(rig, stages, "fifth")
+    assert list(folder.glob("*/*/*.parquet"))
     purge_log(rig.config.log_url, [rig.target])
     drop_pipeline(rig.config.pipeline, rig.source, rig.target, slot="both", log_url=rig.config.log_url)
     assert not folder.exists()

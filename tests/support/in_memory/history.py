@@ -29,6 +29,7 @@ class CachedLog:
     def __init__(self, reader: LogReader) -> None:
         self._state = reader.state()
         self.identity = reader.identity
+        self.root = reader.root
         self.transactions = lru_cache(reader.transactions)
         self._rows = lru_cache(lambda after, last, names, **options: tuple(reader.rows(after, last, **options)))
         self._reader = reader

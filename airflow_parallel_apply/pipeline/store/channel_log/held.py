@@ -1,4 +1,4 @@
-"""What channel logs hold: looked at, and removed."""
+"""Looks at what channel logs hold, and removes it."""
 
 from __future__ import annotations
 
