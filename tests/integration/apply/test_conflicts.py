@@ -27,12 +27,6 @@ def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_pa
     return make_rig(source_dsn, target_dsn, tmp_path, lanes=request.param)
 
 
-@pytest.fixture
-def one_lane(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    """Serves channel after channel, so that they are apart for certain."""
-    return make_rig(source_dsn, target_dsn, tmp_path, lanes=1)
-
-
 def test_a_violation_that_no_channel_made_ends_with_one_error_and_no_position_moved_past_it(rig: Rig) -> None:
     rig.both(UNIQUE)
     rig.prepare()

@@ -43,12 +43,6 @@ def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_pa
     return rig.having(consistency=consistency, epoch_protocol=(*protocol, EpochProtocol.AUTO)[0])
 
 
-@pytest.fixture
-def one_lane(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    """Serves channel after channel, so that they are apart for certain."""
-    return make_rig(source_dsn, target_dsn, tmp_path, lanes=1)
-
-
 @pytest.fixture(params=[Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=pytest.mark.long)])
 def by_one_lane(one_lane: Rig, request: pytest.FixtureRequest) -> Rig:
     """The same, under both consistencies."""
