@@ -98,3 +98,27 @@ def test_a_target_that_lost_its_copy_is_refused(rig: Rig, monkeypatch: pytest.Mo
     execute(rig.target_dsn, "DROP SCHEMA parallel_apply CASCADE", "TRUNCATE t")
     with pytest.raises(ConfigurationError, match="does not hold"):
         rig.prepare()
+
+
+@pytest.mark.parametrize("creates", [True, False])
+def test_a_cut_copy_leaves_tables_alone_that_have_the_oids_of_its_own_in_a_restored_target(
+    rig: Rig, *, creates: bool
+) -> None:
+    made = "CREATE TABLE t (id integer PRIMARY KEY)"
+    rig = rig.having(create_tables=creates)
+    execute(rig.source_dsn, made, "INSERT INTO t SELECT generate_series(1, 10000)")
+    execute(rig.target_dsn, *([] if creates else [made]))
+    broken = replace(rig, copier=lambda rig: Breaking(source=rig.source, target=rig.target, threads=1, after=1))
+    with pytest.raises(OwnershipLost, match="cut"):
+        broken.prepare()
+    # A dump that is restored gives each table another oid, and this one to somebody else's.
+    execute(
+        rig.target_dsn,
+        "ALTER TABLE t RENAME TO precious",
+        *([] if creates else [made]),
+    )
+    kept = rig.rows("SELECT count(*) FROM precious")
+    assert kept != [(0,)]
+    rig.prepare()
+    assert rig.rows("SELECT count(*) FROM precious") == kept
+    assert rig.rows("SELECT count(*) FROM t") == [(10000,)]

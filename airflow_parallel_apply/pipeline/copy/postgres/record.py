@@ -125,12 +125,12 @@ class CopyRecord:
             empty_tables(connection, self._session, [table.rows for table in filled.values()])
             undone.append(f"emptied what a copy that was cut off had filled: {_named(filled.values())}")
         self._run("forget_parts")
-        self._run("set_made", copy_id=copy_id, made=Jsonb([]))
+        self._run("set_made", copy_id=copy_id, made=[])
         return tuple(undone)
 
     def set_made(self, copy_id: str, oids: Sequence[int]) -> None:
         """In the transaction in which these tables came into being."""
-        self._run("set_made", copy_id=copy_id, made=Jsonb(list(oids)))
+        self._run("set_made", copy_id=copy_id, made=list(oids))
 
     def add_parts(self, copy_id: str, parts: Sequence[CopyPart]) -> None:
         """Number them from 0."""

@@ -16,14 +16,29 @@ SELECT EXISTS (
 );
 
 -- name: lock
-SELECT copy_id, log_id, finished IS NOT NULL, CASE WHEN registered IS NULL THEN made ELSE '[]' END
+-- Of what was made only what still has its name: in a database that was restored from a dump, the oids are others'.
+SELECT copy_id, log_id, finished IS NOT NULL, coalesce(there.oids, '[]')
 FROM {schema}.copy
+CROSS JOIN LATERAL (
+    SELECT jsonb_agg(c.oid::bigint ORDER BY c.oid) AS oids
+    FROM jsonb_array_elements(made) AS one
+    JOIN pg_class c ON c.oid = (one ->> 0)::bigint::oid AND c.relname = one ->> 2
+    JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = one ->> 1
+    WHERE registered IS NULL
+) AS there
 WHERE pipeline = %(pipeline)s
-FOR UPDATE;
+FOR UPDATE OF copy;
 
 -- name: read
-SELECT copy_id, log_id, finished IS NOT NULL, CASE WHEN registered IS NULL THEN made ELSE '[]' END
+SELECT copy_id, log_id, finished IS NOT NULL, coalesce(there.oids, '[]')
 FROM {schema}.copy
+CROSS JOIN LATERAL (
+    SELECT jsonb_agg(c.oid::bigint ORDER BY c.oid) AS oids
+    FROM jsonb_array_elements(made) AS one
+    JOIN pg_class c ON c.oid = (one ->> 0)::bigint::oid AND c.relname = one ->> 2
+    JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = one ->> 1
+    WHERE registered IS NULL
+) AS there
 WHERE pipeline = %(pipeline)s;
 
 -- name: register
@@ -38,9 +53,12 @@ ON CONFLICT (pipeline) DO UPDATE
 SET copy_id = excluded.copy_id, log_id = excluded.log_id, began = now(), loaded = NULL, finished = NULL, failure = NULL;
 
 -- name: filled
+-- As with what was made, only what still has its name.
 SELECT p.target_oid::bigint
 FROM {schema}.copy_part p
 JOIN {schema}.copy c ON c.pipeline = p.pipeline AND c.registered IS NULL
+JOIN pg_class t ON t.oid = p.target_oid AND t.relname = p.task #>> '{{target,1}}'
+JOIN pg_namespace n ON n.oid = t.relnamespace AND n.nspname = p.task #>> '{{target,0}}'
 WHERE p.pipeline = %(pipeline)s AND p.rows > 0
 GROUP BY p.target_oid
 ORDER BY p.target_oid;
@@ -56,7 +74,14 @@ ORDER BY c.oid;
 DELETE FROM {schema}.copy_part WHERE pipeline = %(pipeline)s;
 
 -- name: set_made
-UPDATE {schema}.copy SET made = %(made)s WHERE pipeline = %(pipeline)s AND copy_id = %(copy_id)s;
+UPDATE {schema}.copy
+SET made = (
+    SELECT coalesce(jsonb_agg(jsonb_build_array(c.oid::bigint, n.nspname, c.relname) ORDER BY c.oid), '[]')
+    FROM pg_class c
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = ANY (%(made)s::bigint[]::oid[])
+)
+WHERE pipeline = %(pipeline)s AND copy_id = %(copy_id)s;
 
 -- name: add_part
 INSERT INTO {schema}.copy_part (copy_id, part, pipeline, target_oid, task, weight)
