@@ -49,7 +49,7 @@ from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, ma
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins, settle_origins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables, find_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables, find_tables
 
 _logger = logging.getLogger(__name__)
 
@@ -132,8 +132,9 @@ class InitialCopy:
             definitions = self._definitions(connection)
             made = make_tables(connection, definitions)
             self._record.set_made(copy_id, made)
-            require_that_empty(connection, describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA))
-            destinations = self._destinations(connection)
+            tables = describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
+            require_that_empty(connection, tables)
+            destinations = self._destinations(connection, tables)
         with self._reading.errors("copy"):
             stored = stored_tables(self._reading.catalog(), self._relations)
         parts = plan_parts(stored, destinations)
@@ -214,9 +215,8 @@ class InitialCopy:
         with self._reading.errors("copy"):
             return read_definitions(self._reading.catalog(), missing)
 
-    def _destinations(self, connection: Connection) -> list[Destination]:
+    def _destinations(self, connection: Connection, tables: Sequence[TargetTable]) -> list[Destination]:
         """Columns that the target computes itself are not sent."""
-        tables = describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
         as_replica = may_be_replica(connection, self._writing)
         return [
             Destination(
