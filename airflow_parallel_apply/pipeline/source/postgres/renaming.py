@@ -108,6 +108,16 @@ def renamed(
             break
         pairs.append((pairs[-1][1], taken))
         others.append(_logged(definitions, replace(other, schema=taken[0], table=taken[1], renaming=None)))
+    # Who took over a name that was given up belongs to it: else nothing tells the two apart once it is done.
+    takers = {
+        now[other.oid]: other
+        for other in by_name.values()
+        if other.oid in now and now[other.oid] != (other.schema, other.table)
+    }
+    while (taker := takers.pop(pairs[0][0], None)) is not None:
+        pairs.insert(0, ((taker.schema, taker.table), pairs[0][0]))
+        taken = pairs[0][1]
+        others.append(_logged(definitions, replace(taker, schema=taken[0], table=taken[1], renaming=None)))
     # With messages, the target may have been told already.
     is_certain = is_seen and not can_verify(ddl_objects(connection))
     return replace(relation, renaming=Renaming(pairs=tuple(pairs), is_certain=is_certain)), tuple(others)

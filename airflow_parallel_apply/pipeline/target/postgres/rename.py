@@ -61,7 +61,7 @@ def rename(
         return True
     is_possible = {*old} <= there and not taken & there
     if ddl is not DdlPolicy.APPLY or not is_possible or (is_exchange and not renaming.is_certain and is_done is None):
-        raise _left(connection, renaming, in_the_way=taken & there, missing={*old} - there)
+        raise _left(connection, newer, renaming, in_the_way=taken & there, missing={*old} - there)
     for statement in _statements(renaming):
         connection.execute(statement)
     return True
@@ -125,7 +125,9 @@ def _free_name(connection: Connection, name: Name) -> Name:
     return next((one for one in candidates if one not in taken), candidates[0])
 
 
-def _left(connection: Connection, renaming: Renaming, *, in_the_way: set[Name], missing: set[Name]) -> PlanError:
+def _left(
+    connection: Connection, newer: Relation, renaming: Renaming, *, in_the_way: set[Name], missing: set[Name]
+) -> PlanError:
     what = ", ".join(f"{'.'.join(old)} became {'.'.join(new)}" for old, new in renaming.pairs)
     if missing:
         # Of what is there: another one that has its name now is to be made.
@@ -146,7 +148,7 @@ def _left(connection: Connection, renaming: Renaming, *, in_the_way: set[Name], 
     return PlanError(
         f"tables were renamed at the source: {what}, which the target has not followed{trouble}"
         + (f", and it has other tables of these names: {others}" if others else ""),
-        table=".".join(renaming.pairs[0][1]),
+        table=newer.name,
         hint=f"Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply the "
         f"pipeline does it where it can tell that nobody has.{done}",
     )
