@@ -151,7 +151,12 @@ class Preparation:
         self._renamed.update(
             table.oid
             for table in registration.tables
-            if touched.get(table.oid, table.touched) != table.touched or logged.get(table.oid, table.name) != table.name
+            # The rows of a partition are sent as those of the table that it is in.
+            if not table.is_partition
+            and (
+                touched.get(table.oid, table.touched) != table.touched
+                or logged.get(table.oid, table.name) != table.name
+            )
         )
         if self._renamed and self._record is not None:
             with self.session.catalog().transaction():
