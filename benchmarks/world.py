@@ -37,6 +37,8 @@ SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "max_wal_size": "8GB",
     "checkpoint_timeout": "30min",
     "max_prepared_transactions": "20",
+    # Each database that is measured keeps an origin for each channel.
+    "max_active_replication_origins": "400",
 }
 """Settings of both servers. PostgreSQL's own apply worker commits with synchronous_commit=off whatever the server says,
 so ours does here: a crash of the target may cost either the last moments, and either applies them again.
