@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.source.postgres.partition_doubts import par
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair, altered_values
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.young_types import altered_young_types
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _SHOWN_TABLES: Final = 5
@@ -43,6 +44,9 @@ _TYPES_HINT: Final = (
 )
 
 _ATTRIBUTES_FIRST: Final = "Run the same ALTER TYPE … ATTRIBUTE at the target, if it has the type, and then go on: "
+
+
+_YOUNG_FIRST: Final = "Run the same ALTER TYPE at the target, if it has the type as it was made, and then go on: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,7 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
             *_value_doubts(connection, slot, publication, pairs, registration.horizon, now.horizon),
             *_label_doubts(connection, slot, publication, pairs),
             *_attribute_doubts(connection, slot, publication, pairs),
+            *_young_type_doubts(connection, slot, publication, pairs, registration.horizon),
         ):
             doubts.append(table_doubt)
             proven[table.oid] = table
@@ -207,6 +212,18 @@ def _attribute_doubts(
         )
         what += f"sent: {listed(types)}"
         yield Doubt(table=after.name, what=what, first=_ATTRIBUTES_FIRST, more=_TYPES_HINT), before
+
+
+def _young_type_doubts(
+    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Find tables that use types which may have been altered under their rows before they were ever registered, with
+    what was registered of them.
+    """
+    for (before, after), types in altered_young_types(connection, slot, publication, pairs, horizon):
+        what = f"types that {after.name} has not used before were altered at the source since they were made, of which "
+        what += f"no row is sent: {listed(types)}"
+        yield Doubt(table=after.name, what=what, first=_YOUNG_FIRST, more=_TYPES_HINT), before
 
 
 def _publication_doubts(
