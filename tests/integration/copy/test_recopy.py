@@ -55,9 +55,12 @@ def test_statements_and_definitions_below_the_copy_are_passed_over(rig: Rig) -> 
     rig.write("ALTER TABLE t ADD c integer NOT NULL DEFAULT 7", "INSERT INTO t VALUES (2, 'two', 2)")
     rig.capture("captured")
     rig.write("TRUNCATE t", "ALTER TABLE t DROP v", "INSERT INTO t VALUES (3, 3)")
-    with pytest.raises(TargetError, match="c"):
+    with pytest.raises(ConfigurationError, match='DROP COLUMN "v"'):
         again(rig, "t")
-    execute(rig.target_dsn, "ALTER TABLE t DROP v", "ALTER TABLE t ADD c integer")
+    execute(rig.target_dsn, "ALTER TABLE t DROP v")
+    with pytest.raises(TargetError, match="lacks the column c"):
+        again(rig, "t")
+    execute(rig.target_dsn, "ALTER TABLE t ADD c integer")
     again(rig, "t")
     rig.write("INSERT INTO t VALUES (4, 4)", "INSERT INTO u VALUES (4, 'four')")
     require_green_and_equal(rig)
@@ -81,6 +84,31 @@ def test_ddl_on_its_way_that_the_copy_contains_is_skipped_as_the_hint_says(rig: 
     require_green_and_equal(rig.having(ddl=DdlPolicy.SKIP))
     rig.write("UPDATE t SET c = c + 1")
     require_green_and_equal(rig)
+
+
+def test_columns_that_were_renamed_or_dropped_are_so_at_the_target_before_the_copy(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    install(rig.source_dsn)
+    rig.write("ALTER TABLE t ADD c integer", "UPDATE t SET c = id")
+    require_green_and_equal(rig)
+    rig.write("ALTER TABLE t ADD g integer GENERATED ALWAYS AS (c * 2) STORED", "UPDATE t SET c = 0 WHERE id = 1")
+    require_green_and_equal(rig)
+    rename = "ALTER TABLE t RENAME COLUMN v TO w"
+    rig.transaction(rename, ddl(rename), "UPDATE t SET w = 'later' WHERE id < 5")
+    rig.write("ALTER TABLE t DROP COLUMN c CASCADE")
+    rig.capture("captured")
+    with pytest.raises(ConfigurationError, match="renamed or dropped") as refused:
+        again(rig, "t")
+    statements = re.findall("ALTER TABLE [^;]+?(?=; | at the target)", str(refused.value))
+    assert len(statements) == 3, statements
+    execute(rig.target_dsn, *statements)
+    again(rig, "t")
+    with pytest.raises(TargetError, match="RENAME COLUMN v TO w") as behind:
+        rig.run()
+    assert "ddl=skip" in str(behind.value)
+    require_green_and_equal(rig.having(ddl=DdlPolicy.SKIP))
+    left = "SELECT attname FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0 AND NOT attisdropped"
+    assert rig.rows(left) == [("id",), ("w",)]
 
 
 RECREATED = "DROP TABLE t; CREATE TABLE t (id integer PRIMARY KEY, v text)"

@@ -34,7 +34,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.capture.passing_over import pass_over
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
-from airflow_parallel_apply.pipeline.copy.postgres.computed import left_uncomputed
+from airflow_parallel_apply.pipeline.copy.postgres.computed import left_surplus, left_uncomputed
 from airflow_parallel_apply.pipeline.copy.postgres.load import chunks, cut_off, look_exactly, see_snapshot, send
 from airflow_parallel_apply.pipeline.copy.postgres.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.postgres.progress import TableProgress
@@ -137,7 +137,15 @@ class Recopy:
         """Errors: all that is in the way, before anything is changed."""
         state = self._registered()
         relations = self._recopying.require_copyable()
-        left = left_uncomputed(self._config.log_url, self._writing, relations, self._holding.target.positions())
+        positions = self._holding.target.positions()
+        surplus = left_surplus(self._config.log_url, self._writing, relations, positions)
+        if surplus:
+            raise self._wrong(
+                "the target has columns that the source has renamed or dropped since",
+                f"Run {'; '.join(surplus)} at the target, then recopy again. What you want to keep there: rename it to "
+                "a name that the source does not use.",
+            )
+        left = left_uncomputed(self._config.log_url, self._writing, relations, positions)
         if left:
             raise self._wrong(
                 "the target does not compute generated columns as the source does",
