@@ -24,8 +24,6 @@ from tests.support.generation import Generation
 from tests.support.local_stage import LocalStage
 from tests.support.written_log import Change, append
 
-pytestmark = pytest.mark.parametrize("steered_by", ["in the target", "behind a service"], indirect=True)
-
 
 def history(count: int, seed: int, *, truncates: bool = True) -> tuple[list[list[Change]], dict[int, str | None]]:
     """Random transactions that a table could really see, and what it holds after them."""

@@ -201,7 +201,10 @@ def test_a_commit_that_the_target_has_lost_is_fed_anew(fed: Generation, target_d
 # --- lanes ---
 
 
-@pytest.mark.parametrize(("channels", "lanes", "limits"), [(8, 1, APART), (4, 3, APART), (4, 2, FeedLimits())])
+@pytest.mark.parametrize(
+    ("channels", "lanes", "limits"),
+    [pytest.param(8, 1, APART, marks=pytest.mark.long), (4, 3, APART), (4, 2, FeedLimits())],
+)
 def test_lanes_bring_all_channels_to_the_end_together(
     make: Make, target_dsn: str, log_url: str, channels: int, lanes: int, limits: FeedLimits
 ) -> None:

@@ -98,7 +98,7 @@ def written(scene: Scene, service: FragileService) -> Scene:
 
 @pytest.mark.parametrize(
     "forget",
-    [pytest.param(False, marks=pytest.mark.long), True, pytest.param(None, marks=pytest.mark.long)],
+    [pytest.param(one, marks=pytest.mark.long) for one in (False, True, None)],
     ids=["comes back", "is lost", "either, at random"],
 )
 def test_a_run_outlives_its_queue(written: Scene, service: FragileService, forget: bool | None) -> None:

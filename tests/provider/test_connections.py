@@ -65,6 +65,7 @@ def test_a_missing_connection_is_one_line_that_says_what_to_do() -> None:
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.long
 def test_outside_of_a_task_a_connection_is_found_in_airflow_s_database(airflow_home: Path) -> None:
     uri = "postgresql://reader@db.invalid/shop"
     add = [sys.executable, "-m", "airflow", "connections", "add", "kept_in_the_database", "--conn-uri", uri]

@@ -173,6 +173,7 @@ def test_who_was_not_told_of_the_run_s_queue_is_refused_and_told_its_name(rig: R
     require_equal(rig)
 
 
+@pytest.mark.long
 def test_a_queue_that_was_not_named_or_is_away_is_a_warning_of_the_status(
     rig: Rig, served: ServedQueue, service: QueueEndpoint
 ) -> None:
@@ -187,6 +188,7 @@ def test_a_queue_that_was_not_named_or_is_away_is_a_warning_of_the_status(
     assert "cannot be reached" in away.warnings[0].what
 
 
+@pytest.mark.long
 def test_nothing_begins_without_the_queue(rig: Rig) -> None:
     rig.both(UNIQUE)
     with pytest.raises(QueueUnavailable, match=r"127\.0\.0\.1:1") as refused:

@@ -286,6 +286,7 @@ def test_who_may_be_committing_holds_up_the_bound_until_it_has(rig: Rig) -> None
     wait_until_past(rig, moment)
 
 
+@pytest.mark.long
 def test_a_transaction_that_is_open_for_long_holds_up_nothing_and_belongs_to_its_commit(rig: Rig) -> None:
     start = clock(rig)
     with psycopg.connect(rig.source_dsn) as slow:

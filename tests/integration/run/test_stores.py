@@ -130,7 +130,7 @@ ROUTINGS = [
     pytest.param({"channels": 8}, marks=pytest.mark.long, id="key 8"),
     pytest.param({"channels": 1, **BY_SHARD}, marks=pytest.mark.long, id="shard 1"),
     pytest.param({"channels": 3, **BY_SHARD}, marks=pytest.mark.long, id="shard 3"),
-    pytest.param({"channels": 8, **BY_SHARD}, id="shard 8"),
+    pytest.param({"channels": 8, **BY_SHARD}, marks=pytest.mark.long, id="shard 8"),
 ]
 
 

@@ -101,6 +101,7 @@ def test_a_worker_without_this_package_can_still_say_so(target_dsn: str, tmp_pat
     assert "have airflow-provider-parallel-apply 0.0.1" in other.what
 
 
+@pytest.mark.long
 def test_a_spark_that_is_away_is_a_finding(rig: Rig) -> None:
     checked = check_pipeline(
         rig.config,

@@ -88,6 +88,7 @@ def with_python_workers(lease: ServerLease) -> set[int]:
     return members
 
 
+@pytest.mark.long
 def test_callers_at_the_same_time_share_one_server_which_goes_when_idle(directory):
     def call(_: int) -> int:
         with connect_server(settings=settings(1), directory=directory) as lease:
