@@ -26,7 +26,7 @@ from tests.support.rig import Rig
 
 
 @pytest.fixture
-def rig(
+def unprepared(
     source_server: PostgresServer,
     target_server: PostgresServer,
     source_database: str,
@@ -53,9 +53,13 @@ def rig(
             access=ConnectAccess(url=spark_server.url, session_id=spark_session_id), config=config, target=target
         )
 
-    made = Rig(config=config, source_dsn=source_server.dsn(source_database), target_dsn=target.url, stage=stage)
-    made.prepare()
-    return made
+    return Rig(config=config, source_dsn=source_server.dsn(source_database), target_dsn=target.url, stage=stage)
+
+
+@pytest.fixture
+def rig(unprepared: Rig) -> Rig:
+    unprepared.prepare()
+    return unprepared
 
 
 @pytest.fixture
@@ -103,20 +107,18 @@ def test_a_run_cleared_and_rerun_changes_nothing_while_the_source_goes_on_writin
 
 @pytest.mark.timeout(600)
 def test_channels_read_their_own_logs_and_the_log_where_these_are_lost(
-    rig: Rig,
+    unprepared: Rig,
     pgbench: Callable[..., None],
     spark_server: ServerLease,
     spark_session_id: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rig = rig.having(
+    rig = unprepared.having(
         store=StoreName.CHANNEL_LOG,
         partitioner="shard",
         shard_by=(("*", "tid % 7"),),
         channels=3,
         tables=TablePatterns(include=("public.pgbench_tellers", "public.pgbench_history")),
-        pipeline=f"{rig.config.pipeline}_own",
-        log_url=f"{rig.config.log_url}_own",
     )
     access = ConnectAccess(url=spark_server.url, session_id=spark_session_id)
     rig = replace(rig, stage=lambda opened: SparkStage(access=access, config=rig.config, target=rig.target))
