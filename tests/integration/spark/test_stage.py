@@ -162,6 +162,9 @@ def test_files_that_were_merged_and_removed_under_a_job_are_listed_anew(
                 return found
             return replace(found, files=tuple(f"{path}.merged" for path in found.files))
 
+        def doubt(self, unit: Unit) -> None:
+            self._store.doubt(unit)
+
     monkeypatch.setattr(stage_module, "open_store", Late)
     staged = make_stage().stage(unit(log_url))
     assert staged.row_count == unit(log_url).row_count
