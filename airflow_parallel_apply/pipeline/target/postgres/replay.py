@@ -32,7 +32,7 @@ from airflow_parallel_apply.pipeline.target.postgres.guards import (
 from airflow_parallel_apply.pipeline.target.postgres.merge import key_text
 from airflow_parallel_apply.pipeline.target.postgres.multiset import missing_images
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns, too_long
-from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting, fixed_column
+from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting, by_default_hint, fixed_column
 from airflow_parallel_apply.pipeline.target.postgres.replay_changes import Change, Sent
 from airflow_parallel_apply.pipeline.target.postgres.replay_statements import build, is_there
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
@@ -142,7 +142,8 @@ class Replayer:
         table = self._table(one.relation.relation_id)
         event = _EVENTS.get(one.operation, UPDATE)
         # A row with a fixed column is looked for by that, too: it may be there and have another value in it.
-        is_passed_over = one.cursor.rowcount == 0 and not table.fixed and self._is_there(table, one.key)
+        may_differ = event == UPDATE and table.fixed
+        is_passed_over = one.cursor.rowcount == 0 and not may_differ and self._is_there(table, one.key)
         if event == INSERT or is_passed_over:
             return turned_away(
                 self._connection,
@@ -170,9 +171,14 @@ class Replayer:
 
     def _missing(self, one: Sent) -> TargetError:
         names = [column.name for column in one.relation.columns if column.key]
+        table = self._table(one.relation.relation_id)
         hint = rows_differ(one.relation)
-        for column in self._table(one.relation.relation_id).fixed:
-            hint += f" Or {column}, which is GENERATED ALWAYS here, changed at the source: make it BY DEFAULT."
+        if one.cursor.rowcount == 0 and table.fixed and self._is_there(table, one.key):
+            column = table.fixed[0]
+            hint = (
+                f"The row is there, but has another value in {column}, which is GENERATED ALWAYS AS IDENTITY here, or "
+                f"is turned away. {by_default_hint(table, column)}; then run again."
+            )
         return TargetError(
             f"{one.cursor.rowcount} rows found to change: {key_text(names, one.key)}",
             table=one.relation.name,
