@@ -80,9 +80,16 @@ TROUBLES = {
     "a partition without identity": Trouble(
         source=("CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
                 "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (9)", "ALTER TABLE p1 REPLICA IDENTITY NOTHING",
-                f'ALTER TABLE p OWNER TO "{ROLE}"'),
+                f'ALTER TABLE p OWNER TO "{ROLE}"', f'ALTER TABLE p1 OWNER TO "{ROLE}"'),
         target=("CREATE TABLE p (id int PRIMARY KEY)", f'GRANT ALL ON p TO "{ROLE}"'),
         says="public.p1 has no replica identity",
+        severity=WARNING,
+    ),
+    "another owner of a partition": Trouble(
+        source=("CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+                "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (9)", f'ALTER TABLE p OWNER TO "{ROLE}"'),
+        target=("CREATE TABLE p (id int PRIMARY KEY)", f'GRANT ALL ON p TO "{ROLE}"'),
+        says="does not own the partition public.p1",
         severity=WARNING,
     ),
     "no right to the schema": Trouble(

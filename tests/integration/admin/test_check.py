@@ -88,6 +88,33 @@ def test_each_trouble_is_named_and_its_command_fixes_it(rig: Rig, limited: Rig, 
     limited.prepare()
 
 
+def test_partitions_of_another_owner_are_followed_and_kept_logged_once_the_command_was_run(
+    rig: Rig, limited: Rig
+) -> None:
+    trouble = TROUBLES["another owner of a partition"]
+    execute(rig.source_dsn, *trouble.source)
+    execute(rig.target_dsn, *trouble.target)
+    limited.prepare()
+    rig.write("INSERT INTO p VALUES (1)")
+    limited.run()
+    rig.write(
+        "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (19)",
+        "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (20) TO (29)",
+        f'ALTER TABLE p3 OWNER TO "{ROLE}"',
+        "INSERT INTO p VALUES (11), (21)",
+    )
+    limited.run()
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="part of a publication"):
+        rig.write("ALTER TABLE p3 SET UNLOGGED")
+    fix(limited, found(limited, trouble.says))
+    fix(limited, found(limited, "does not own the partition public.p2"))
+    limited.run()
+    for leaf in ("p1", "p2"):
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="part of a publication"):
+            rig.write(f"ALTER TABLE {leaf} SET UNLOGGED")
+    assert rig.comparison().equal
+
+
 def test_with_every_trouble_at_once_all_are_told_and_fixed_in_one_go(rig: Rig, limited: Rig) -> None:
     names = ("no right to replicate", "another owner", "no right to write", "no column", "a type that loses")
     for name in names:

@@ -54,6 +54,7 @@ def table_findings(
         for finding in (
             *(_root_findings(row, by_oid[row["root"]], role) if row["is_root"] else ()),
             *_unsent_findings(row, by_oid[row["root"]]),
+            *_unwatched_findings(row, by_oid[row["root"]], role),
             *(() if row["is_partitioned"] or row["is_foreign"] else _identity_findings(row)),
             *_computation_findings(row, by_oid[row["root"]]),
         )
@@ -133,7 +134,6 @@ def _left(setting: str, used: int, most: int, what: str) -> Iterator[Finding]:
 
 
 def _root_findings(row: Mapping[str, Any], table: SourceTable, role: str) -> Iterator[Finding]:
-    name = quoted(table.schema, table.table)
     if not row["can_use_schema"]:
         yield _finding(
             table.name,
@@ -141,15 +141,10 @@ def _root_findings(row: Mapping[str, Any], table: SourceTable, role: str) -> Ite
             f"GRANT USAGE ON SCHEMA {quoted(table.schema)} TO {quoted(role)}",
         )
     if not table.is_owner and not table.is_published:
-        fix = (
-            f"ALTER TABLE {name} OWNER TO {quoted(role)}"
-            if row["is_owner_superuser"]
-            else f"GRANT {quoted(row['owner'])} TO {quoted(role)}"
-        )
         yield _finding(
             table.name,
             f"user {role} does not own the table, so it cannot publish {table.name}",
-            fix,
+            _owning(row, role),
             note="Or connect as the owner.",
         )
     if table.generated == "v":
@@ -166,6 +161,28 @@ def _root_findings(row: Mapping[str, Any], table: SourceTable, role: str) -> Ite
             f"ALTER ROLE {quoted(role)} BYPASSRLS",
             note="As a superuser.",
         )
+
+
+def _owning(row: Mapping[str, Any], role: str) -> str:
+    """The command that lets the role do what only the table's owner may."""
+    if row["is_owner_superuser"]:
+        return f"ALTER TABLE {quoted(row['schema'], row['table'])} OWNER TO {quoted(role)}"
+    return f"GRANT {quoted(row['owner'])} TO {quoted(role)}"
+
+
+def _unwatched_findings(row: Mapping[str, Any], table: SourceTable, role: str) -> Iterator[Finding]:
+    """Partitions that the second publication leaves out: see `truncations.py`."""
+    if row["is_root"] or row["is_foreign"] or row["is_partitioned"] or row["is_owner"]:
+        return
+    part = f"{row['schema']}.{row['table']}"
+    yield _finding(
+        part,
+        f"user {role} does not own the partition {part} of {table.name}: the source does not keep it from being made "
+        "unlogged, and a run may stop after a command that rewrites it, as TRUNCATE or VACUUM FULL",
+        _owning(row, role),
+        severity=Severity.WARNING,
+        note="Or connect as the owner.",
+    )
 
 
 def _unsent_findings(row: Mapping[str, Any], table: SourceTable) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ from airflow_parallel_apply.pipeline.source.postgres.renaming import still_under
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
-from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatched, watch
+from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
 from airflow_parallel_apply.pipeline.source.protocol import Look, OpenLog, Snapshot, Stream
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -94,11 +94,10 @@ class Preparation:
     def settle(self, log: LogState) -> Look:
         registration = self._proof(log).require(self.config, "prepare")
         self._tell_renamed(log, registration)
-        if any(unwatched(table) for table in registration.tables):
-            # Without the right to make it, the slot tells less, and a rewritten partition counts as truncated. One that
-            # somebody else holds is watched by a later run.
-            with suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.LockNotAvailable):
-                watch(self.session.catalog(), self.publication, registration.tables)
+        # Without the right to make it, the slot tells less, and a rewritten partition counts as truncated. One that
+        # somebody else holds is watched by a later run.
+        with suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.LockNotAvailable):
+            if watch(self.session.catalog(), self.publication, registration.tables):
                 registration = self._proof(log).require(self.config, "prepare")
         followed = published(self.session.catalog(), self.publication)
         sightings = look_again(self.session, followed, in_order(log.sightings))

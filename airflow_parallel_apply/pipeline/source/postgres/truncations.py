@@ -4,7 +4,8 @@ A second publication of the partitioned tables, of truncations alone and under t
 tell. It is asked only where a partition has a new file or is new itself, since the server then decodes its WAL again.
 
 The partitions are in it by themselves, too: the server makes no table unlogged that is in a publication, and would make
-a partition so whose root alone is. What is written to it then is not in the WAL.
+a partition so whose root alone is. What is written to it then is not in the WAL. Only an owner may publish a table: a
+partition of another owner is left out, and `check` says so.
 """
 
 from __future__ import annotations
@@ -21,19 +22,27 @@ from airflow_parallel_apply.pipeline.source.postgres.session import statement
 
 _WITH_ROWS: Final = "r"
 
+_OWNED: Final = """
+SELECT n.nspname, c.relname
+FROM unnest(%s::text[], %s::text[]) AS named (schema, name)
+JOIN pg_catalog.pg_namespace n ON n.nspname = named.schema
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = named.name
+WHERE pg_catalog.pg_has_role(c.relowner, 'USAGE')
+"""
+
 
 def watch_name(publication: str) -> str:
     """The second publication's name, which is no pipeline's: theirs have no dot."""
     return f"{publication}.parts"
 
 
-def watch(connection: psycopg.Connection[Any], publication: str, tables: Iterable[RegisteredTable]) -> None:
-    """Have the truncations of these tables' partitions told from now on, and keep these logged. Errors: psycopg's
-    own.
+def watch(connection: psycopg.Connection[Any], publication: str, tables: Iterable[RegisteredTable]) -> bool:
+    """Have the truncations of these tables' partitions told from now on, and keep these logged, where the role owns
+    them. False if there is nothing to do. Errors: psycopg's own.
     """
-    missing = [member for table in tables for member in unwatched(table)]
+    missing = _owned(connection, [member for table in tables for member in unwatched(table)])
     if not missing:
-        return
+        return False
     name = sql.Identifier(watch_name(publication))
     names = sql.SQL(", ").join(sql.SQL("ONLY {}").format(sql.Identifier(*member)) for member in missing)
     found = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", [watch_name(publication)]).fetchone()
@@ -42,6 +51,15 @@ def watch(connection: psycopg.Connection[Any], publication: str, tables: Iterabl
         connection.execute(create.format(name, names))
     else:
         connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, names))
+    return True
+
+
+def _owned(connection: psycopg.Connection[Any], members: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Those of these schemas and names that the role may publish."""
+    if not members:
+        return []
+    schemas, names = zip(*members, strict=True)
+    return connection.execute(_OWNED, [list(schemas), list(names)]).fetchall()
 
 
 def unwatched(table: RegisteredTable) -> tuple[tuple[str, str], ...]:
