@@ -81,7 +81,8 @@ _QUICK: Final = {
     "wal_init_zero": "off",
     "wal_writer_delay": "10ms",
 }
-"""Of servers that hold little and need not survive the machine's crash: a tenth less work for each test."""
+"""The settings of servers that hold little and need not survive the machine's crash: a tenth less work for each test.
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:

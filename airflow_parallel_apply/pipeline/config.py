@@ -82,7 +82,7 @@ class EpochProtocol(StrEnum):
     """How the branches of a group become visible together, under `Consistency.EPOCH`."""
 
     AUTO = "auto"
-    """What the benchmarks show to be faster."""
+    """The protocol that the benchmarks show to be faster."""
     LEADER_MERGE = "leader_merge"
     """All channels stage, one lane merges everything in one transaction."""
     TWO_PHASE = "two_phase"

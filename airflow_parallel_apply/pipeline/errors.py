@@ -64,7 +64,7 @@ class ParallelApplyError(Exception):
         self.column = column
         self.hint = hint
         self.values = values
-        """What the message leaves out: values of rows. Told by `telling` alone."""
+        """The values of rows, which the message leaves out and `telling` alone tells."""
 
     def telling(self, values: bool) -> str:
         """The line, with the values of rows where whoever reads it may see them."""

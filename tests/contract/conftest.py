@@ -47,7 +47,7 @@ def log_url(tmp_path: Path, target_dsn: str) -> str:
 
 @pytest.fixture(params=["in the target", pytest.param("behind a service", marks=pytest.mark.long)])
 def steered_by(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[QueueEndpoint | None]:
-    """Where a pipeline's queue is. The queue's own suites prove that a service is one."""
+    """Yield a pipeline's queue; None: in the target. The queue's own suites prove that a service is one."""
     if request.param == "in the target":
         yield None
         return

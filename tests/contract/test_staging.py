@@ -1,4 +1,4 @@
-"""Whose staging is: a claim's goes with the claim, a group's stays until its commit or another generation."""
+"""The owner of staging: a claim's goes with the claim, a group's stays until its commit or another generation."""
 
 from __future__ import annotations
 

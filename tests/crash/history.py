@@ -34,7 +34,7 @@ TABLES = (
 
 _KEYS = 400
 _FEW = 40
-"""Of rows that are in each other's way."""
+"""The number of rows that are in each other's way."""
 _TRUNCATED = ("item", "entry", "pair", "item, entry", "bag, seat", "parent, child")
 _PAUSE_SECONDS = 0.04
 

@@ -47,9 +47,9 @@ class Reader:
     """Snapshots that were refused: between the commits of one group."""
     reads: int = 0
     states: dict[State, int] = field(default_factory=dict)
-    """What plain reads saw, and how often."""
+    """The states that plain reads saw, and how often."""
     snapshots: dict[int, set[State]] = field(default_factory=dict)
-    """What was seen, by the seqno that a snapshot told."""
+    """The states that snapshots saw, by the seqno that they told."""
     steps: list[int] = field(default_factory=list)
     """The number of transfers, each time that it was another one than before."""
     failures: list[Exception] = field(default_factory=list)

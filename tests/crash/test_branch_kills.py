@@ -31,7 +31,7 @@ PLACES = {
     "inside the positions' transaction": Fault(at=f"{BRANCHES}:_forget", when="after"),
     "behind the positions": Fault(at=f"{TARGET}:PostgresTarget.commit", when="after"),
 }
-"""Where a lane dies, or falls asleep."""
+"""The places where a lane dies, or falls asleep."""
 
 SHORT = ["between two branches", "between the commits"]
 

@@ -37,7 +37,7 @@ PLACES = {
     "before the stop": Fault(at=f"{GROUPS}.stop", when="before"),
     "after the stop": Fault(at=f"{GROUPS}.stop", when="after"),
 }
-"""Where a lane dies, or falls asleep."""
+"""The places where a lane dies, or falls asleep."""
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ KILLS = {
     "after both": Fault(at=f"{TARGET}.own", when="after"),
     "between positions and routing": Fault(at=f"{TARGET}.lay_out", when="after"),
 }
-"""Where `open` dies."""
+"""The places where `open` dies."""
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ PLACES = {
     ),
     "between the bound and its end of capture": Fault(at=f"{COORDINATOR}.settle", when="after"),
 }
-"""Where a lane dies, or falls asleep."""
+"""The places where a lane dies, or falls asleep."""
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ PLACES = {
     "at a barrier": Fault(at=f"{COORDINATOR}.arrive", when="after", call=2),
     "between positions and acknowledgement": Fault(at=f"{COORDINATOR}.acknowledge", when="before", call=2),
 }
-"""Where a lane dies."""
+"""The places where a lane dies."""
 
 
 class FragileService:

@@ -52,7 +52,7 @@ LONGEST_DELAY_SECONDS = 3.0
 
 
 class _Clock:
-    """Where a moment's time goes."""
+    """A stopwatch that tells where a moment's time goes."""
 
     def __init__(self) -> None:
         self._laps: list[tuple[str, float]] = []

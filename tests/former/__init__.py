@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Final
 
 LOG: Final = Path(__file__).parent / "log"
-"""Of the last version whose offsets were called LSN, whose replica identities were PostgreSQL's letters and whose
-columns said no kind of key. From `SETUP`, then `CHANGES` with a capture after the first twenty of them.
+"""The log of the last version whose offsets were called LSN, whose replica identities were PostgreSQL's letters and
+whose columns said no kind of key. It was captured from `SETUP`, then from `CHANGES`, with a capture after the first
+twenty of them.
 """
 
 _TEXT = Path(__file__).with_name("history.sql").read_text()

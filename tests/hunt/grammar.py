@@ -24,7 +24,7 @@ from tests.support.ddl_messages import ddl
 _ROOMS: Final = (RECIPES, WHOLE_TABLES, EVENTS, SERVERS, RUNS)
 _WEIGHTS: Final = (4, 3, 2, 2, 3)
 TOOLS: Final = REBUILDS | PARTITIONING | SHADOWS | TYPE_CHANGES
-"""What tools do, in steps that belong together."""
+"""The changes that tools make, in steps that belong together."""
 _OF_TOOLS: Final = 0.4
 """How many trials have tools in them; an exotic thing of these is a tool's in half of the cases."""
 _WITHOUT_EVENT_TRIGGER: Final = (
@@ -117,8 +117,8 @@ def _exotic(dice: random.Random, tables: list[Table], parameters: dict[str, Any]
 
 
 def _tools(dice: random.Random, tables: list[Table], only: Collection[str]) -> Iterator[str]:
-    """Whether to do without the event trigger, then the tool of each exotic thing, empty where it is another thing.
-    With dice of its own: a trial without tools stays what it was.
+    """Return "without" to do without the event trigger, or nothing; then the tool of each exotic thing, empty where it
+    is another thing. It needs dice of its own: a trial without tools stays what it was.
     """
     kinds = sorted((TOOLS | LOADS).keys() & set(only or TOOLS | LOADS))
     others = {kind for room in _ROOMS for kind in room} & set(only)

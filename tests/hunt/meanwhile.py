@@ -15,7 +15,7 @@ from tests.hunt.runs import PLACES
 
 PACKAGE: Final = "airflow_parallel_apply"
 _HEAD_START_SECONDS: Final = 0.3
-"""What waits for the product's own locks goes on when these are gone."""
+"""How long the product waits for a thread; one that waits for the product's own locks goes on when these are gone."""
 _LONGEST_SECONDS: Final = 60.0
 _LASTING: Final = ThreadPoolExecutor(max_workers=1)
 """A server ends with the thread that started it, so no thread of a lane's may."""

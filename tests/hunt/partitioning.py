@@ -1,4 +1,4 @@
-"""What partition managers do, as pg_partman does it, and how a plain table becomes a partitioned one."""
+"""The changes that partition managers make, as pg_partman does, and ways to make a plain table a partitioned one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def made_ahead(dice: random.Random, tables: Sequence[Table]) -> Recipe:
 
 
 def default_emptied(dice: random.Random, tables: Sequence[Table]) -> Recipe:
-    """What lies in the default partition moves into one of its own: aside and in again, or the default is detached."""
+    """Move rows of the default partition into their own one: aside and in again, or while the default is detached."""
     table = _ranged(tables)
     if table is None or not _has_default(table):
         return made_ahead(dice, tables)

@@ -10,7 +10,7 @@ from tests.hunt.step import Step
 from tests.hunt.tables import Table
 
 _WENT_BACK: Final = {"source": ("source", "timeline", "behind", "restored", "LSN"), "target": ("restored", "log")}
-"""What a run may name after a side went back."""
+"""The words of which a run may use one after a side went back."""
 
 _SETTINGS: Final = (
     "datestyle = 'German'", "intervalstyle = 'sql_standard'", "bytea_output = 'escape'", "extra_float_digits = '-5'",

@@ -1,4 +1,4 @@
-"""What usual tools do to a live database: a trial of each kind, and the fixed seeds, which reach them all."""
+"""Usual tools change a live database: a trial of each kind, and the fixed seeds, which reach them all."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def composite(dice: random.Random, tables: Sequence[Table]) -> Recipe:
 
 
 def labels(dice: random.Random, tables: Sequence[Table]) -> Recipe:
-    """Of an enum: added before others, renamed, swapped; or the type itself renamed."""
+    """Add a label of an enum before others, rename one, or swap two; or rename the type itself."""
     kind = f"mood{dice.randrange(1000)}"
     table, name, make = _with_column(dice, tables, kind, "'one'")
     alter = dice.choice(

@@ -36,7 +36,7 @@ class FakePipeline:
 
     changes: str | None = "changes were committed at the source"
     later_changes: str | None = None
-    """What is found from the second look on, where the first finds nothing."""
+    """The changes that are found from the second look on, where the first finds nothing."""
     lanes: int = 2
     nothing_to_do: bool = False
     fail: dict[str, list[Exception]] = field(default_factory=dict)

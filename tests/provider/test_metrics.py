@@ -20,7 +20,7 @@ Counted = dict[tuple[str, str], int]
 
 
 class Backend(NoStatsLogger):  # type: ignore[misc]
-    """What statistics go to, as a StatsD client or an OpenTelemetry meter."""
+    """A receiver of statistics, as a StatsD client or an OpenTelemetry meter is."""
 
     def __init__(self) -> None:
         self.counted: Counted = {}

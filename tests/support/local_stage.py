@@ -37,7 +37,7 @@ class LocalStage:
     def __init__(self, log_url: str, target: Endpoint, *, store: StoreName = StoreName.LOG) -> None:
         self._store = store
         self.served: list[bool] = []
-        """Of each unit of one channel, whether the store had it, and not only the log."""
+        """One entry for each unit of one channel: True if the store had it, and not only the log."""
         self._log = open_reader(log_url)
         self._target = target
         self._changed = threading.Condition()

@@ -15,7 +15,7 @@ ORIGIN_FUNCTIONS = (
     "pg_replication_origin_session_setup(text)",
     "pg_replication_origin_xact_setup(pg_lsn, timestamptz)",
 )
-"""What only superusers may call, unless it is granted."""
+"""The functions that only superusers may call, unless the right is granted."""
 
 
 @dataclass(frozen=True, kw_only=True)

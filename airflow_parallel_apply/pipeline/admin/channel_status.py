@@ -1,5 +1,5 @@
-"""What the channels of a generation are doing, and what they wait for, judged from its queue's tasks and the positions;
-reads nothing.
+"""The states of a generation's channels and what they wait for, judged from its queue's tasks and the positions; reads
+nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Seen:
 
     @property
     def failure(self) -> str | None:
-        """What went wrong, in words; None where nothing did."""
+        """The message of the failure; None where nothing failed."""
         return None if self.state is None or self.state.failure is None else self.state.failure.message
 
     def head(self, channel: int) -> Task | None:

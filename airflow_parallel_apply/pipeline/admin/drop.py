@@ -73,7 +73,9 @@ def drop_pipeline(
 def _drop_target(
     pipeline: str, target: Endpoint, queue: QueueEndpoint | None, log_url: str | None, *, force: bool
 ) -> tuple[Removal, bool]:
-    """What was removed there, and whether the target is away. Errors: `LeaseBusy`."""
+    """Remove the pipeline from the target. Return what was removed, and whether the target is away. Errors:
+    `LeaseBusy`.
+    """
     try:
         with closing(open_pipeline(target, pipeline)) as writing:
             state = writing.ledger.state()
@@ -97,8 +99,8 @@ def _drop_target(
 
 
 def _other_readers(pipeline: str, log_url: str, *, is_away: bool) -> tuple[LogReaderEntry, ...]:
-    """Who reads the log beside a pipeline that is signed off; or whose target is away: then the only reader of its name
-    is the pipeline itself.
+    """Return the readers of the log besides a pipeline that is signed off, or whose target is away: in that case the
+    only reader of its name is the pipeline itself.
     """
     entries = read_readers(log_url)
     namesakes = [entry for entry in entries if entry.pipeline == pipeline]

@@ -21,8 +21,8 @@ _LEASE: Final = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What was found and ended. `finished`: first and last seqno of the group that was committed to its end.
-    `rolled_back`: branches of a group that was not decided.
+    """The branches that were found and ended. `finished`: first and last seqno of the group that was committed to its
+    end. `rolled_back`: number of branches of a group that was not decided.
     """
 
     pipeline: str

@@ -61,7 +61,7 @@ class PipelineStatus:
     conflicts: tuple[ConflictCount, ...] = ()
     """The merge points, and groups that were refused as one."""
     rework: tuple[ReworkCount, ...] = ()
-    """What else was done in vain."""
+    """All other work that was done in vain."""
     oldest_time: datetime | None = None
     """Commit time of the first transaction that some channel lacks; None without the log, or when there is none."""
     log_bytes: int | None = None
@@ -75,7 +75,7 @@ class PipelineStatus:
     commit: str | None = None
     """Under epoch consistency: what changes the target next, and what it waits for."""
     store: StoreStatus | None = None
-    """What the store holds beside the log; None without the log, and for a store that holds nothing."""
+    """The part that the store holds beside the log; None without the log, and for a store that holds nothing."""
     copy: CopyProgress | None = None
     """The initial copy, where there was one. While it goes on there is nothing else to tell."""
 

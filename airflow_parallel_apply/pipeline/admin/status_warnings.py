@@ -34,7 +34,9 @@ def torn_warnings(low: int, high: int, *, is_owned: bool) -> Sequence[Finding]:
 
 
 def pending_warnings(pending: Pending, *, is_owned: bool) -> Sequence[Finding]:
-    """What a run that was cut off has prepared holds its rows locked, and keeps the server from cleaning up."""
+    """Warn of branches that a run prepared before it was cut off: they hold rows locked, and keep the server from
+    cleaning up.
+    """
     if is_owned or not pending:
         return ()
     decided = pending.decided

@@ -32,7 +32,7 @@ class LaneReport:
     captured_rows: int = 0
     retries: int = 0
     rework: dict[Rework, int] = field(default_factory=dict)
-    """What was done in vain, and how often."""
+    """How often each kind of work was done in vain."""
     stop_seqno: int | None = None
     stop_asked: bool = False
     """Somebody asked for the stop; the run's end did not bring it."""

@@ -1,4 +1,4 @@
-"""Whether a target that has applied nothing of a log may begin with it: it has to hold what the source held there.
+"""Check that a target that has applied nothing of a log may begin with it: it has to hold what the source held there.
 
 A log that was just made begins with what `start` says. One that is there already, since another pipeline reads it, the
 target was replaced, or an earlier try ended before its target knew of it, begins where it was made:
@@ -31,8 +31,8 @@ from airflow_parallel_apply.pipeline.target.protocol import Target
 def beginning_findings(
     config: PipelineConfig, target: Target, has_changes: Callable[[LogPlace], bool]
 ) -> tuple[Finding, ...]:
-    """Of a pipeline that its target does not know yet. `has_changes`: whether the source has some that the log has not.
-    Errors: the log's, the target's, those of `has_changes`.
+    """Check a pipeline that its target does not know yet. `has_changes`: whether the source has changes that the log
+    lacks. Errors: the log's, the target's, those of `has_changes`.
     """
     if not log_exists(config.log_url):
         return ()

@@ -1,5 +1,5 @@
-"""Whether a log still is what its target has applied of it: one that was restored, and its source with it, goes on with
-other transactions under the numbers of those that it has lost.
+"""Check that a log still is what its target has applied of it: a log that was restored, and its source with it, goes on
+with other transactions under the numbers of those that it has lost.
 
 A position never is beyond its log, and neither is a plan: both follow what is durable there. And where the last planned
 epoch ends at the source, so does its last transaction in the log. The source cannot tell: it was restored, too.

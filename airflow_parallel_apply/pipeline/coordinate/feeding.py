@@ -73,8 +73,8 @@ class Feeder:
         return state, [*inserts, *self._stop_markers(state)]
 
     def _behind_committed(self, state: CoordinatorState, positions: Sequence[Position]) -> CoordinatorState:
-        """What all channels have committed is fed: by whoever held it when the queue was lost, or when others started
-        over.
+        """Mark as fed what all channels have committed: lanes that held it when the queue was lost, or when others
+        started over, may have committed it before it was fed again.
         """
         low = low_watermark(positions)
         return state if low <= state.fed_seqno else state.fed(epoch=self._ledger.last_epoch_at(low), seqno=low)

@@ -69,7 +69,7 @@ class Kind(StrEnum):
 
 
 GROUP_PARTS: Final = (Kind.STAGE, Kind.STAGE_ALL, Kind.PREPARE, Kind.PREPARE_ALL)
-"""What a channel does for a group."""
+"""The kinds of tasks that a channel does for a group."""
 
 
 def prefix_of(pipeline: str, scope: str) -> str:

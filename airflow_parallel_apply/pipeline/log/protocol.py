@@ -50,7 +50,7 @@ class LogIdentity:
     created: datetime
     format: int = LOG_FORMAT
     begins_empty: bool | None = None
-    """Whether the followed tables had no rows when it began; None in a log of an older version."""
+    """True if the followed tables had no rows when the log began; None in a log of an older version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

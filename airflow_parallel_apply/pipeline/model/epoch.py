@@ -123,7 +123,7 @@ class Unit:
     that epoch in its plan. None: not compared.
     """
     origin: CommitOrigin | None = None
-    """What its commit is to carry. None: nothing of the source is in it."""
+    """The origin that its commit is to carry. None: nothing of the source is in it."""
 
     @property
     def channel(self) -> int | None:

@@ -32,7 +32,7 @@ class ReworkKind(StrEnum):
     RESTAGING = "restaging"
     """Rows were reduced and loaded again, by a job for all channels."""
     REPLAY = "replay"
-    """What was refused as a set was applied change by change."""
+    """Changes that were refused as a set were applied one by one."""
     ROLLBACK = "rollback"
     """The target's transaction came to nothing."""
 

@@ -129,7 +129,7 @@ def _judge(
 
 
 def _settle(session: PipelineSession, generation: int) -> None:
-    """What the run left prepared would hold its locks until the next one. The run is red anyway."""
+    """End what the run left prepared: it would hold its locks until the next run. This run is red anyway."""
     try:
         session.target.take(None, generation=generation, token=new_token())
         session.target.leave()

@@ -41,8 +41,8 @@ class Recopied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """What of a group hangs between prepared and committed. `decided`: first and last seqno of a group whose branches
-    are to be committed; whatever else is prepared is to be rolled back.
+    """The branches of a group that hang between prepared and committed. `decided`: first and last seqno of a group
+    whose branches are to be committed; whatever else is prepared is to be rolled back.
     """
 
     branches: int
@@ -95,7 +95,9 @@ class Target(Protocol):
         ...
 
     def branch_findings(self, branches: int) -> tuple[Finding, ...]:
-        """What keeps the target from holding so many prepared branches of a group, besides what it holds for others."""
+        """Return what keeps the target from holding so many prepared branches of a group, besides those it holds for
+        others.
+        """
         ...
 
     def colocation(self, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
@@ -120,7 +122,7 @@ class Target(Protocol):
         ...
 
     def pending(self) -> Pending:
-        """What is prepared or decided now; reads only. During a run there is nearly always something."""
+        """Return what is prepared or decided now; reads only. During a run there is nearly always something."""
         ...
 
     def generation(self) -> int:

@@ -46,7 +46,7 @@ class TaskQueue:
         self._tasks: dict[int, Task] = {}
         self._order: SortedList[Place] = SortedList()
         self._arrivals: SortedList[int] = SortedList()
-        """Of a strict queue, whose order does not tell them."""
+        """The arrival times of the tasks of a strict queue, whose order does not tell them."""
         self._delayed: SortedList[int] = SortedList()
         """Arrival times of the tasks that nobody held when they were put off. Those that somebody holds need no list of
         theirs: they are the others which have not arrived.

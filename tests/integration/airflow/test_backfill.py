@@ -34,7 +34,7 @@ GAP: Final = 2
 """Intervals that are left out."""
 SECOND: Final = timedelta(seconds=1)
 TIMEOUT: Final = max(timedelta(minutes=30), INTERVALS * timedelta(minutes=3))
-"""Of one backfill: six task processes for each interval, three at a time, a minute each on a busy machine."""
+"""The time for one backfill: six task processes for each interval, three at a time, a minute each on a busy machine."""
 
 TABLE: Final = "CREATE TABLE item (id bigint PRIMARY KEY, committed timestamptz)"
 

@@ -205,7 +205,7 @@ ACTIONS = ("NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT")
 
 @pytest.mark.parametrize("action", variants(ACTIONS, seldom=["NO ACTION", "SET NULL", "SET DEFAULT"]))
 def test_foreign_keys_of_every_action_to_a_primary_and_another_unique_key(by_one_lane: Rig, action: str) -> None:
-    """What the source's actions did arrives as changes, and the target's own do nothing."""
+    """The effects of the source's actions arrive as changes, and the target's own actions do nothing."""
     rig = by_one_lane
     rig.both(
         "CREATE TABLE parent (id integer PRIMARY KEY, code integer UNIQUE)",

@@ -1,4 +1,4 @@
-"""What was done in vain is told: by the lanes' reports and by `status`, with its reason and table."""
+"""Work in vain is told by the lanes' reports and by `status`, with its reason and table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ForgetfulStage(LocalStage):
 
 
 def applied(rig: Rig) -> Told:
-    """What the lanes of a run told of work in vain."""
+    """Apply, and return what the lanes told of work in vain."""
     rig.capture("watched")
     plan(rig.config, rig.target)
     opened = rig.open("watched")
@@ -55,7 +55,7 @@ def applied(rig: Rig) -> Told:
 
 
 def in_status(rig: Rig) -> Told:
-    """What `status` tells; merge points are its conflicts."""
+    """Return what `status` tells of work in vain; merge points are its conflicts."""
     status = read_status(rig.target, "p")
     return {(found.kind, found.reason, found.table): found.count for found in status.rework} | {
         ("merge point", found.reason, found.table): found.count for found in status.conflicts

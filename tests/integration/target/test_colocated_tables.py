@@ -21,7 +21,7 @@ from tests.support.variants import variants
 
 ACTIONS = ("NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT")
 OFTEN = {"NO ACTION": "CASCADE", "RESTRICT": "NO ACTION", "CASCADE": "SET NULL", "SET DEFAULT": "CASCADE"}
-"""What a deletion does and a change of the key, in `make test`."""
+"""The action of a key's change that `make test` combines with each action of a deletion."""
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ class History:
     log: CachedLog
     transactions: tuple[tuple[Change, ...], ...]
     is_unique: bool
-    """Whether no two rows have one value after any of its transactions, so that the target may require it."""
+    """True if no two rows have one value after any of its transactions, so that the target may require it."""
 
     @property
     def last_seqno(self) -> int:

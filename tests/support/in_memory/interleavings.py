@@ -48,7 +48,7 @@ _PLACES: Final = (
     "behind commit",
     "idle",
 )
-"""Where an actor stops while others act upon what it has read, or has done and not yet told."""
+"""The places where an actor stops while others act upon what it has read, or has done and not yet told."""
 
 counts = {"interleavings": 0, "turns": 0, "commits": 0, "of groups": 0, "merge points": 0}
 

@@ -81,12 +81,12 @@ class MemoryPipeline:
         self.in_one_database = in_one_database
         self._fed_epochs = fed_epochs
         self.generation = 0
-        """Of the last run that opened."""
+        """The generation of the last run that opened."""
         self.actors: list[Actor] = []
         self.renewers: dict[Actor, StillRenewer] = {}
         self.is_stop_asked = False
         self.is_calm = True
-        """Whether nothing has happened that may cost a lane its claim."""
+        """True while nothing has happened that may cost a lane its claim."""
         self.commits = 0
         self.groups = 0
         self.bounds: dict[str, int] = {}
@@ -173,7 +173,7 @@ class MemoryPipeline:
 
     @property
     def serial_queue(self) -> str:
-        """Of the last generation."""
+        """The serial queue of the last generation."""
         return self._names(self.generation).serial
 
     def next_keys(self, channel: int) -> list[int]:

@@ -35,7 +35,7 @@ from airflow_parallel_apply.pipeline.target.steps import Capability, Merge, Repl
 from tests.support.in_memory.rows import LogRow, Net, Rows, is_of, net_of, rows_of
 
 REFUSED: Final = "is refused by the target"
-"""What the error of a poisoned key says."""
+"""The message of the error of a poisoned key."""
 
 _names = count()
 

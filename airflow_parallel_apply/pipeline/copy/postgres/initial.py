@@ -79,7 +79,7 @@ class InitialCopy:
         self._record = CopyRecord(self._writing)
         self._holding = self._open_target()
         self.created: list[str] = []
-        """What was made, in sentences for the user."""
+        """The objects that were made, in sentences for the user."""
 
     def __enter__(self) -> Self:
         CopyRecord(self._holding).hold()

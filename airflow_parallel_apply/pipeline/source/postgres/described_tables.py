@@ -40,7 +40,7 @@ class DescribedTables:
         self._tables: dict[int, FollowedTable] = {}
         self._kept: dict[int, bytes] = {}
         self._names: dict[int, tuple[str, str]] = {}
-        """Of kept tables that were renamed since."""
+        """The new names of kept tables that were renamed since."""
 
     @property
     def now(self) -> dict[int, FollowedTable]:

@@ -85,7 +85,7 @@ class Decoder:
         """Every commit whose record begins below it has been decoded: what a slot that stands there does not send."""
         self.message_count = 0
         self.byte_count = 0
-        """Of messages."""
+        """The total size of the messages."""
         self.row_count = 0
         self.transaction_count = 0
 

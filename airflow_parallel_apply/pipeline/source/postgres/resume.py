@@ -50,7 +50,7 @@ class ResumedRead:
         self._place = place
         self._keep = keep
         self.is_complete = False
-        """Whether the last read came to its end by itself, not by the number of its messages."""
+        """True if the last read came to its end by itself, not by the number of its messages."""
 
     def messages(self, max_changes: int) -> Batches:
         """Read what the log does not have. Errors: `SourceError` if the source lacks what the log has, before anything

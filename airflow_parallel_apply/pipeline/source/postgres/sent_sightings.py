@@ -27,7 +27,7 @@ class SentSightings:
         self._definitions = definitions
         self._commit_lsn = -1
         self._here: dict[int, Sighting] = {}
-        """Of the transaction that commits there, by table."""
+        """The sightings of the transaction that commits at `_commit_lsn`, by table."""
         self._known: tuple[Sighting, ...] = ()
         self._of_table: dict[int, list[Sighting]] = {}
         """The known ones by table."""

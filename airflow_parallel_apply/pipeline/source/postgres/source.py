@@ -56,7 +56,7 @@ class PostgresSource:
         self._publication = name
         self._slot = Slot(self._session, name=name, publication=name)
         self._message_bytes: float | None = None
-        """Of a message, on average; known after the first read."""
+        """The average size of a message; known after the first read."""
 
     def findings(self, log: OpenLog) -> tuple[Finding, ...]:
         with self._session.errors("check"):

@@ -34,7 +34,7 @@ from airflow_parallel_apply.pipeline.store.channel_log.held import held_stats
 from airflow_parallel_apply.pipeline.store.protocol import StoreStats, Stretch
 
 BUFFER_BYTES: Final = 64 * 2**20
-"""Of the rows that wait to be written, of all channels together."""
+"""The size of the rows that may wait to be written, of all channels together."""
 
 LEFT_SECONDS: Final = 3600.0
 """Age from which a file that nothing names is one that a crash has left; no stretch takes that long."""

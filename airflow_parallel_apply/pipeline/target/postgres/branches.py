@@ -52,13 +52,13 @@ _finding: Final = partial(new_finding, Side.TARGET, "max_prepared_transactions")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """What is to be committed of one group, from one seqno to another, and recorded as decided."""
+    """The branches of one group, from one seqno to another, that are to be committed and recorded as decided."""
 
     after_seqno: int
     last_seqno: int
     names: tuple[str, ...]
     origin: CommitOrigin | None
-    """Of the commits, where there is one."""
+    """The origin of the commits, where there is one."""
 
 
 def branch_findings(session: Session, branches: int) -> tuple[Finding, ...]:
@@ -119,7 +119,7 @@ def without_branches(steps: Sequence[Step]) -> tuple[list[Step], tuple[str, ...]
 
 
 def place_of(name: str, tables: Sequence[StagedTable]) -> StagedTable:
-    """What stands for all that a branch applied."""
+    """Return the table that stands for all that a branch applied."""
     return StagedTable(
         relation_id=tables[0].relation_id if tables else 0,
         staging=name,

@@ -70,7 +70,7 @@ class PostgresLoader:
 
 
 class InsertionsRefused(Exception):
-    """What went straight into a table was refused, and the transaction with it. Stays in this module."""
+    """Insertions straight into a table were refused, and the transaction with them. Stays in this module."""
 
 
 class _Attempt:
@@ -273,7 +273,7 @@ class _Staging:
             self._connection.execute(create_staging(self._schema, self._name, self._target, self._inexact))
 
     def _insert(self, target: TargetTable) -> None:
-        """What is buffered, into the table itself. Errors: `InsertionsRefused`; psycopg's own."""
+        """Insert the buffered rows into the table itself. Errors: `InsertionsRefused`; psycopg's own."""
         wanted = sum(len(seqnos) for seqnos in self._seqnos)
         try:
             with self._connection.cursor() as cursor:

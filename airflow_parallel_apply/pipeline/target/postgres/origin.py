@@ -39,7 +39,7 @@ _IS_ORPHAN: Final = sql.SQL(
     "(SELECT FROM pg_catalog.pg_database d WHERE d.oid::text = split_part(o.roname, ':', 2)))"
 )
 _ALL_CHANNELS: Final = 0
-"""Whose origin a unit of all channels carries."""
+"""The channel whose origin a unit of all channels carries."""
 
 _PATIENCE_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.02
@@ -47,7 +47,7 @@ _PAUSE_SECONDS: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """What keeps a role, or a server, from having more origins."""
+    """The limits that keep a role, or a server, from having more origins."""
 
     functions: list[str]
     setting: str
@@ -196,7 +196,7 @@ def drop_origins(connection: Connection, session: Session) -> Removal:
 
 
 def drop_origins_command(pipeline: str) -> str:
-    """What a person runs instead of `drop_origins`."""
+    """Return the statement that a person runs instead of `drop_origins`."""
     return (
         "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE starts_with(roname, "
         f"{_prefix(pipeline).as_string(None)})"

@@ -42,7 +42,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Whose a branch is: what the positions of its channels say while it may be prepared."""
+    """The claim that a branch belongs to: what the positions of its channels say while it may be prepared."""
 
     pipeline: str
     channel: int | None
@@ -51,7 +51,7 @@ class Claim:
     token: str
     after_seqno: int
     origin: CommitOrigin | None
-    """Of the prepared transaction, where there is one."""
+    """The origin of the prepared transaction, where there is one."""
 
     @property
     def holder(self) -> str:
@@ -75,7 +75,7 @@ class Preparation:
 
     @property
     def refused(self) -> tuple[StagedTable, ...]:
-        """What stands for a part of which nothing is left."""
+        """The place of a part of which nothing is left."""
         return (place_of(REFUSED, ()),)
 
     def takes(self, connection: Connection, table: TargetTable) -> bool:
@@ -179,7 +179,7 @@ class Preparation:
 
 
 class _NotHere(ParallelApplyError):
-    """What only the commit of the whole group can do."""
+    """The branch needs something that only the commit of the whole group can do."""
 
 
 def _require_plain(parts: Sequence[Part]) -> None:

@@ -62,7 +62,9 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """Of one table. `files`: of each of its parts by oid. With a file's rows goes no count, as by TRUNCATE."""
+    """The counts and files of one table. `files`: the file of each of its parts, by oid. Rows that go with their file,
+    as by TRUNCATE, are not counted.
+    """
 
     written: Written
     files: Mapping[str, int | None]
