@@ -94,6 +94,9 @@ def test_partitions_of_another_owner_are_followed_and_kept_logged_once_the_comma
     trouble = TROUBLES["another owner of a partition"]
     execute(rig.source_dsn, *trouble.source)
     execute(rig.target_dsn, *trouble.target)
+    assert "a copy may not read it" in found(limited, trouble.says).what
+    execute(rig.source_dsn, f'GRANT SELECT ON p1 TO "{ROLE}"')
+    assert "a copy may not read it" not in found(limited, trouble.says).what
     limited.prepare()
     rig.write("INSERT INTO p VALUES (1)")
     limited.run()

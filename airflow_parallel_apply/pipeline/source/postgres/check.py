@@ -175,10 +175,11 @@ def _unwatched_findings(row: Mapping[str, Any], table: SourceTable, role: str) -
     if row["is_root"] or row["is_foreign"] or row["is_partitioned"] or row["is_owner"]:
         return
     part = f"{row['schema']}.{row['table']}"
+    unread = "" if row["can_read"] else "a copy may not read it, "
     yield _finding(
         part,
-        f"user {role} does not own the partition {part} of {table.name}: the source does not keep it from being made "
-        "unlogged, and a run may stop after a command that rewrites it, as TRUNCATE or VACUUM FULL",
+        f"user {role} does not own the partition {part} of {table.name}: {unread}the source does not keep it from "
+        "being made unlogged, and a run may stop after a command that rewrites it, as TRUNCATE or VACUUM FULL",
         _owning(row, role),
         severity=Severity.WARNING,
         note="Or connect as the owner.",

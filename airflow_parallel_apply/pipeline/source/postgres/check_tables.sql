@@ -11,6 +11,7 @@ SELECT
     c.relkind = 'f' AS is_foreign,
     pg_catalog.pg_get_userbyid(c.relowner)::text AS owner,
     pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner,
+    pg_catalog.has_table_privilege(c.oid, 'SELECT') AS can_read,
     (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.oid = c.relowner) AS is_owner_superuser,
     pg_catalog.has_schema_privilege(n.oid, 'USAGE') AS can_use_schema,
     pg_catalog.row_security_active(c.oid) AS is_row_security_active,
