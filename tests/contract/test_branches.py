@@ -1,64 +1,34 @@
-"""Protocol `two_phase`: the parts of a group are prepared side by side, and one lane commits all of them or none."""
+"""Protocol `two_phase`: lanes prepare the parts of a group side by side, and one lane commits all of them or none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 import psycopg
 import pytest
-from psycopg import sql
 
-from airflow_parallel_apply.pipeline.admin.recover import recover_pipeline
-from airflow_parallel_apply.pipeline.admin.status import read_status
-from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
-from airflow_parallel_apply.pipeline.coordinate.tasks import OrderedWork
-from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
-from airflow_parallel_apply.pipeline.model.epoch import GroupPart, Serial, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.target.postgres import loader, merge, target
 from airflow_parallel_apply.pipeline.target.postgres.branches import record
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.steps import Merge
+from tests.contract.branches import Make, kept, left_over, make_branches
 from tests.contract.test_coordinate import history
-from tests.contract.test_groups import APART, rows, staging
-from tests.support.generation import Generation
+from tests.contract.test_groups import APART, rows
 from tests.support.in_memory.history import bucket_of
 from tests.support.local_stage import LocalStage
 from tests.support.written_log import Change, append
 
-CLAIM = "a claim"
-
-Make = Callable[..., Generation]
-
 pytestmark = pytest.mark.parametrize("steered_by", ["in the target"], indirect=True)
-
-
-def make_branches(make: Make, channels: int = 3, limits: FeedLimits = APART) -> Generation:
-    return make(channels, limits, consistency=Consistency.EPOCH, protocol=EpochProtocol.TWO_PHASE)
-
-
-def prepared(dsn: str) -> list[str]:
-    with psycopg.connect(dsn) as connection:
-        found = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid")
-        return [name for (name,) in found]
-
-
-def kept(dsn: str) -> int:
-    """Records and marks."""
-    with psycopg.connect(dsn) as connection:
-        query = "SELECT (SELECT count(*) FROM parallel_apply.series) + (SELECT count(*) FROM parallel_apply.branch)"
-        return int((connection.execute(query).fetchone() or (0,))[0])
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(target_dsn: str) -> Iterator[None]:
     yield
-    assert prepared(target_dsn) == []
-    assert staging(target_dsn) == []
+    assert left_over(target_dsn) == []
 
 
 @pytest.fixture
@@ -72,53 +42,6 @@ def series(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(target, "record", counted)
     return counts
-
-
-def part(generation: Generation, token: str = CLAIM) -> Unit:
-    """All rows of the first group."""
-    work = OrderedWork.of_task(generation.queue.tasks(generation.names.serial)[0]).work
-    return Unit(
-        pipeline="p",
-        generation=generation.names.generation,
-        kind=GroupPart(work.epoch, None, prepares=True),
-        channels=generation.config.channels,
-        token=token,
-        after_seqno=work.first_seqno - 1,
-        last_seqno=work.last_seqno,
-        row_count=work.rows,
-        epoch=work.epoch,
-    )
-
-
-def prepare(generation: Generation, token: str = CLAIM) -> StagedUnit:
-    unit = part(generation, token)
-    assert generation.target.take_part(unit)
-    return LocalStage(generation.config.log_url, generation.endpoint).stage(unit)
-
-
-def whole(staged: StagedUnit) -> Unit:
-    """Commit it."""
-    return replace(staged.unit, kind=Serial(), token="the commit's")
-
-
-def decide(generation: Generation, monkeypatch: pytest.MonkeyPatch) -> StagedUnit:
-    """A group up to its record: whoever wrote it is gone."""
-    staged = prepare(generation)
-    unit = whole(staged)
-    generation.target.take(None, generation=unit.generation, token=unit.token, group=unit.epoch)
-    with monkeypatch.context() as dying:
-        dying.setattr(target, "settle", refuse_to_settle)
-        with pytest.raises(ZeroDivisionError):
-            generation.target.commit(unit, [Merge(staged)])
-    assert len(prepared(generation.endpoint.url)) == len(staged.tables)
-    return staged
-
-
-def refuse_to_settle(*args: object) -> bool:
-    raise ZeroDivisionError
-
-
-# --- lanes ---
 
 
 @pytest.mark.parametrize(
@@ -247,139 +170,3 @@ def test_a_table_that_gets_insertions_first_and_other_changes_behind_them_gets_b
     assert rows(target_dsn) == {1: "new", **dict.fromkeys(range(100, 200), "new")}
     assert report.restaged_groups == 0
     assert series == [3]
-
-
-# --- claims ---
-
-
-def test_an_attempt_takes_over_what_the_one_before_it_prepared_and_another_job_only_stages(
-    generation: Generation, target_dsn: str
-) -> None:
-    unit = part(generation)
-    assert generation.target.take_part(unit)
-    stage = LocalStage(generation.config.log_url, generation.endpoint)
-    first = stage.attempt(unit, job="job", attempt="first")
-    names = prepared(target_dsn)
-    assert sorted(table.staging for table in first.tables) == names
-    twin = stage.attempt(unit, job="job", attempt="twin")
-    assert [table.staging for table in twin.tables] == [table.staging for table in first.tables]
-    other = stage.attempt(unit, job="another job", attempt="third")
-    assert sorted(table.staging for table in other.tables) == sorted(staging(target_dsn))
-    assert prepared(target_dsn) == names
-    generation.lane()
-    assert set(rows(target_dsn)) == set(range(100))
-
-
-def test_what_a_former_claim_prepared_is_rolled_back_and_its_sessions_prepare_no_more(
-    generation: Generation, target_dsn: str
-) -> None:
-    former = prepare(generation)
-    later = prepare(generation, "another claim")
-    assert prepared(target_dsn) == sorted(table.staging for table in later.tables)
-    with pytest.raises(OwnershipLost):
-        LocalStage(generation.config.log_url, generation.endpoint).stage(former.unit)
-    assert prepared(target_dsn) == sorted(table.staging for table in later.tables)
-    generation.lane()
-    assert generation.seqnos() == [99] * 3
-
-
-def test_a_commit_whose_branch_is_gone_stages_again(generation: Generation, target_dsn: str) -> None:
-    staged = prepare(generation)
-    unit = whole(staged)
-    generation.target.take(None, generation=unit.generation, token=unit.token, group=unit.epoch)
-    roll_back(target_dsn, staged.tables[1].staging)
-    with pytest.raises(StagingLost):
-        generation.target.commit(unit, [Merge(staged)])
-    assert rows(target_dsn) == {}
-    generation.lane()
-    assert set(rows(target_dsn)) == set(range(100))
-
-
-# --- what was decided ---
-
-
-@pytest.mark.parametrize("who", ["another lane", "another run"])
-def test_whoever_comes_next_commits_what_was_decided(
-    generation: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch, who: str
-) -> None:
-    decided = decide(generation, monkeypatch)
-    if who == "another lane":
-        generation.target.take(None, generation=decided.unit.generation, token="next")
-    else:
-        generation.target.own(decided.unit.generation + 1)
-    assert generation.seqnos() == [decided.unit.last_seqno] * 3
-    assert set(rows(target_dsn)) == set(range(decided.unit.last_seqno + 1))
-    assert prepared(target_dsn) == []
-    assert kept(target_dsn) == 0
-
-
-def test_no_snapshot_lies_inside_a_series(
-    generation: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    staged = decide(generation, monkeypatch)
-    query = "SELECT parallel_apply.consistent_snapshot('p')"
-    with psycopg.connect(target_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("COMMIT PREPARED {}").format(sql.Literal(staged.tables[0].staging)))
-        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        with pytest.raises(psycopg.errors.SerializationFailure):
-            connection.execute(query)
-        connection.execute("ROLLBACK")
-        assert generation.seqnos() == [-1] * 3
-        generation.target.take(None, generation=staged.unit.generation, token="next")
-        with connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            assert connection.execute(query).fetchone() == (staged.unit.last_seqno,)
-
-
-def test_a_branch_that_somebody_rolled_back_once_it_was_decided_stops_every_run_and_can_be_dropped(
-    generation: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    staged = decide(generation, monkeypatch)
-    roll_back(target_dsn, staged.tables[0].staging)
-    with pytest.raises(TargetError, match="rolled back by hand"):
-        generation.target.take(None, generation=staged.unit.generation, token="next")
-    with pytest.raises(TargetError, match="rolled back by hand"):
-        generation.target.own(staged.unit.generation + 1)
-    assert generation.seqnos() == [-1] * 3
-    generation.target.drop(force=True)
-    assert prepared(target_dsn) == []
-
-
-def test_a_pipeline_that_is_dropped_leaves_nothing_prepared(generation: Generation, target_dsn: str) -> None:
-    prepare(generation)
-    generation.target.drop(force=True)
-    assert prepared(target_dsn) == []
-    assert rows(target_dsn) == {}
-
-
-def test_status_warns_of_what_hangs_and_recover_ends_it(generation: Generation, target_dsn: str) -> None:
-    staged = prepare(generation)
-    status = read_status(generation.endpoint, "p")
-    assert (status.epoch_protocol, status.warnings) == ("two_phase", ())
-    with pytest.raises(LeaseBusy):
-        recover_pipeline(generation.endpoint, "p")
-    generation.ledger.release(generation.names.generation, clean_stop_seqno=None)
-    (warning,) = read_status(generation.endpoint, "p").warnings
-    assert warning.what.startswith(f"{len(staged.tables)} prepared branches")
-    found = recover_pipeline(generation.endpoint, "p")
-    assert (found.finished, found.rolled_back) == (None, len(staged.tables))
-    assert prepared(target_dsn) == []
-    assert read_status(generation.endpoint, "p").warnings == ()
-
-
-def test_a_server_that_allows_too_few_is_told_of(generation: Generation) -> None:
-    assert generation.target.branch_findings(3) == ()
-    (finding,) = generation.target.branch_findings(1000)
-    assert finding.fix == ("ALTER SYSTEM SET max_prepared_transactions = 1001",)
-
-
-def roll_back(dsn: str, name: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(name)))
-
-
-@pytest.fixture
-def generation(make: Make, log_url: str) -> Generation:
-    """Its first group has all channels' rows."""
-    append(log_url, 0, [[Change("I", key, str(key))] for key in range(100)])
-    return make_branches(make, limits=FeedLimits())
