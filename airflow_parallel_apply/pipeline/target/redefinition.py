@@ -69,6 +69,12 @@ def compare_definitions(old: Relation, new: Relation) -> Redefinition:
     )
 
 
+def dropped_computed(old: Relation, new: Relation) -> tuple[str, ...]:
+    """Names of columns that an older definition computes and a newer one does not have at all, as far as both say."""
+    there = {*(column.name for column in new.columns), *(new.computed or ())}
+    return tuple(name for name in old.computed or () if new.computed is not None and name not in there)
+
+
 def _is_same(old: Column, new: Column) -> bool:
     if old.number is not None and new.number is not None:
         return old.number == new.number

@@ -102,3 +102,28 @@ def test_a_computed_column_of_another_type_is_left_to_a_person(rig: Rig) -> None
         rig.run()
     recopied(rig, "ALTER TABLE t DROP g, ADD g numeric(8,2) GENERATED ALWAYS AS (b * 2) STORED").run()
     assert_equal(rig)
+
+
+@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
+def test_a_column_that_another_was_computed_of_is_dropped_with_it(rig: Rig, ddl: DdlPolicy) -> None:
+    begin(rig, _COMPUTED)
+    rig.write("ALTER TABLE t DROP b CASCADE", "DELETE FROM t WHERE id < 5")
+    if ddl is DdlPolicy.REFUSE:
+        with pytest.raises(FatalError, match=r"column g of public\.t was dropped(?s:.*)DROP COLUMN \"g\""):
+            rig.having(ddl=ddl).run()
+        execute(rig.target_dsn, "ALTER TABLE t DROP b CASCADE")
+    rig.having(ddl=ddl).run()
+    assert_equal(rig)
+    left = "SELECT attname FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0 AND NOT attisdropped"
+    assert rig.rows(left) == [("id",), ("a",)]
+
+
+def test_what_the_target_makes_of_a_dropped_column_is_named(rig: Rig) -> None:
+    begin(rig, *PLAIN)
+    execute(rig.target_dsn, "CREATE VIEW ours AS SELECT b FROM t")
+    rig.write("ALTER TABLE t DROP b", "DELETE FROM t WHERE id < 5")
+    with pytest.raises(FatalError, match=r"column b of public\.t was dropped(?s:.*)view (public\.)?ours depends on"):
+        rig.run()
+    execute(rig.target_dsn, "DROP VIEW ours")
+    rig.run()
+    assert_equal(rig)

@@ -26,7 +26,8 @@ from airflow_parallel_apply.pipeline.target.postgres.rename import rename
 from airflow_parallel_apply.pipeline.target.postgres.rename_columns import rename_columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
-from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions
+from airflow_parallel_apply.pipeline.target.postgres.untold import recopying, unclear, untold
+from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions, dropped_computed
 
 _RECOMPUTED: Final = "is computed otherwise"
 _UNTOLD: Final = ", and the log does not tell what older rows hold in it (a value for each row, or one rewritten since)"
@@ -37,6 +38,8 @@ _UNLIKE: Final = (
     psycopg.errors.SyntaxError,
 )
 """The target lacks what a type or an expression needs."""
+_IN_THE_WAY: Final = (psycopg.errors.DependentObjectsStillExist, psycopg.errors.FeatureNotSupported)
+"""Something at the target uses the column: a view, a generated column, a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +77,15 @@ def follow(
         return
     found = compare_definitions(old, new)
     if found.unclear and ddl is not DdlPolicy.SKIP:
-        raise _untold(new, found.unclear)
+        raise untold(new, found.unclear)
     columns = find_columns(connection, session, new)
+    for name in dropped_computed(old, new) if ddl is not DdlPolicy.SKIP else ():
+        if name in columns and columns[name].generated:
+            _alter(connection, new, _dropping(new, name, columns[name]), ddl)
+            columns = find_columns(connection, session, new)
     is_there = all(_has(columns, column) for column in new.columns)
     if found.uncertain and not is_there:
-        raise _unclear(new, found.uncertain)
+        raise unclear(new, found.uncertain)
     # Columns that a message or a person made.
     there = [change.new for change in found.changes if change.old is None and change.new is not None]
     if not is_there or not _shows(found.changes, new, columns, is_trusted=ddl is DdlPolicy.SKIP):
@@ -119,10 +126,13 @@ def _alter(connection: Connection, relation: Relation, alteration: _Alteration, 
     if ddl is not DdlPolicy.APPLY or not is_ours or _lacks_type(connection, alteration):
         raise _left(connection, relation, alteration)
     try:
-        for statement in alteration.statements:
-            connection.execute(statement)
+        with connection.transaction():
+            for statement in alteration.statements:
+                connection.execute(statement)
     except _UNLIKE as error:
         raise _left(connection, relation, alteration) from error
+    except _IN_THE_WAY as error:
+        raise _left(connection, relation, alteration, users=error.diag.message_detail or str(error)) from error
 
 
 def _has(columns: Columns, column: Column) -> bool:
@@ -178,15 +188,17 @@ def _alteration(
     found = columns.get(old.name) or (columns.get(new.name) if new is not None else None)
     if found is None:
         return None
-    table = _altering(relation, found)
     if new is None:
-        drop = table + sql.SQL("DROP COLUMN {}").format(sql.Identifier(old.name))
-        alteration: _Alteration | None = _Alteration(old.name, "was dropped", (drop,))
-    else:
-        alteration = _alteration_of_one(table, columns, old, new)
+        return _dropping(relation, old.name, found)
+    alteration = _alteration_of_one(_altering(relation, found), columns, old, new)
     if alteration is None or found.owner is None:
         return alteration
     return replace(alteration, owner=".".join(found.owner))
+
+
+def _dropping(relation: Relation, name: str, found: FoundColumn) -> _Alteration:
+    drop = _altering(relation, found) + sql.SQL("DROP COLUMN {}").format(sql.Identifier(name))
+    return _Alteration(name, "was dropped", (drop,), owner=".".join(found.owner) if found.owner is not None else None)
 
 
 def _altering(relation: Relation, found: FoundColumn | None = None) -> sql.Composed:
@@ -289,7 +301,8 @@ def _lacks_type(connection: Connection, alteration: _Alteration) -> bool:
     return found is None or bool(found[0])
 
 
-def _left(connection: Connection, relation: Relation, alteration: _Alteration) -> PlanError:
+def _left(connection: Connection, relation: Relation, alteration: _Alteration, *, users: str = "") -> PlanError:
+    """`users`: what at the target is in the way, as the server names it."""
     text = "; ".join(statement.as_string(connection) for statement in alteration.statements)
     if alteration.is_certain:
         hint = (
@@ -300,9 +313,11 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration) -
     else:
         begin = f"Run {text} at the target; then " if text else ""
         hint = (
-            f"{begin}{_recopy(relation)} Or change the target yourself so that its rows are the source's, as by the "
+            f"{begin}{recopying(relation)} Or change the target yourself so that its rows are the source's, as by the "
             "statement that the source ran, and run once with ddl=skip, which takes it as done."
         )
+    if users:
+        hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"
     if alteration.owner is not None:
         hint = f"The target's table has the column from {alteration.owner}. {hint}"
     if _lacks_type(connection, alteration):
@@ -316,31 +331,4 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration) -
         table=relation.name,
         column=alteration.column,
         hint=hint,
-    )
-
-
-def _recopy(relation: Relation) -> str:
-    return f"`parallel-apply recopy --table {relation.name}` copies the table anew; then run again."
-
-
-def _untold(relation: Relation, columns: tuple[Column, ...]) -> PlanError:
-    names = ", ".join(dict.fromkeys(column.name for column in columns))
-    return PlanError(
-        f"columns of {relation.name} changed at the source more than once before they were captured, and nothing tells "
-        f"which columns these changes are of, as where one was dropped and made again: {names}",
-        table=relation.name,
-        column=columns[-1].name,
-        hint=f"{_recopy(relation)} Where the target's rows are right as they are, run once with ddl=skip.",
-    )
-
-
-def _unclear(relation: Relation, columns: tuple[Column, ...]) -> PlanError:
-    names = ", ".join(dict.fromkeys(column.name for column in columns))
-    return PlanError(
-        f"columns of {relation.name} changed at the source, and the log does not tell whether they were renamed, or "
-        f"dropped and added: {names}",
-        table=relation.name,
-        column=columns[-1].name,
-        hint=f"Change the target's table as the source's was, then run again: everything before is applied. Or: "
-        f"{_recopy(relation)}",
     )
