@@ -11,7 +11,7 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from tests.crash.history import write_units
 from tests.crash.scene import Scene
-from tests.crash.test_named_kills import committed
+from tests.crash.struck_lane import committed
 from tests.support.step_process import Fault
 from tests.support.variants import variants
 
