@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.job import build_job
 from airflow_parallel_apply.spark.session import ConnectAccess, close_session, open_session
-from airflow_parallel_apply.spark.stage import SparkStage
+from airflow_parallel_apply.spark.stage import open_stage
 from benchmarks.lanes import SparkAccess
 from benchmarks.world import Database, World
 
@@ -45,11 +45,11 @@ def measure_inside(world: World, database: Database, spark: SparkAccess) -> dict
             row_count=sum(epoch.rows[0] for epoch in epochs),
         )
         session = open_session(spark.url, spark.session_id)
-        stage = SparkStage(
+        stage = open_stage(
             access=ConnectAccess(url=spark.url, session_id=spark.session_id), config=config, target=database.endpoint
         )
         try:
-            job = build_job(session, unit, open_store(config.store, log, unit).branch(unit))
+            job = build_job(session, unit, open_store(config, log).branch(unit))
             empty = _time(lambda: session.range(0, 1, 1, 1).mapInArrow(_swallow, "rows bigint").toArrow())
             scanned = _time(lambda: job.counted.coalesce(1).agg({"seqno": "count"}).toArrow())
             handed = _time(lambda: job.ordered.mapInArrow(_swallow, "rows bigint").toArrow())

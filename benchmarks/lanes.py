@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, EpochProtocol, PipelineConfig
 from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.session import ConnectAccess
-from airflow_parallel_apply.spark.stage import SparkStage
+from airflow_parallel_apply.spark.stage import open_stage
 from benchmarks.python_stage import PythonStage
 from benchmarks.world import Database, World
 
@@ -186,7 +186,7 @@ def _tell_nobody(progress: object) -> None:
 
 
 def _stage(order: _Order) -> Stage:
-    kind = SparkStage if order.kind is StageKind.SPARK else PythonStage
+    kind = open_stage if order.kind is StageKind.SPARK else PythonStage
     access = ConnectAccess(url=order.spark.url, session_id=order.spark.session_id)
     return kind(access=access, config=order.config, target=order.target)
 

@@ -63,7 +63,7 @@ def spark_stage(
     a session is opened.
     """
     from airflow_parallel_apply.spark.session import ConnectAccess
-    from airflow_parallel_apply.spark.stage import SparkStage
+    from airflow_parallel_apply.spark.stage import open_stage
 
     with ExitStack() as servers:
         _, ui_url = servers.enter_context(_server(spark))
@@ -72,7 +72,7 @@ def spark_stage(
             # Asked anew for each session that opens: an embedded server that died comes back at another port.
             return servers.enter_context(_server(spark))[0]
 
-        stage = SparkStage(access=ConnectAccess(url=url, session_id=session_id), config=config, target=target)
+        stage = open_stage(access=ConnectAccess(url=url, session_id=session_id), config=config, target=target)
         servers.callback(stage.close)
         yield stage, ui_url
 

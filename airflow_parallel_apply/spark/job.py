@@ -2,7 +2,7 @@
 
 ::
 
-    scan of the unit's files ─ seqno, channel, fragno (pushed down to Parquet) ─ [counted] ─ links ─ order ─ LoadRows
+    scan of files or streams ─ seqno, channel, fragno (pushed down to Parquet) ─ [counted] ─ links ─ order ─ LoadRows
 
 Measured on TPC-B, of which the links drop half: for 300,000 log rows scan, filters, order and hand-over take 0.8
 processor seconds of the JVM, the order under a tenth of that.
@@ -14,6 +14,8 @@ rows than others, is read by several, each with a bucket range of its own; so no
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -22,12 +24,15 @@ from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.model.change import Operation
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
-from airflow_parallel_apply.pipeline.store.protocol import FileBranch
+from airflow_parallel_apply.pipeline.store.protocol import FileBranch, StoreBranch, StreamBranch
 from airflow_parallel_apply.spark.access import column_functions, filter_counts
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA, LOG_SCHEMA
 
 EXCHANGE_ROWS: Final = 2_000_000
 """Log rows that one task takes at most, of a unit that can be divided."""
+
+STREAM_FORMAT: Final = "parallel_apply_stream"
+"""Spark's name for a router's streams. Options: `address` with its token, `tickets` as a JSON list in base64."""
 
 _TASK_ROWS: Final = 50_000
 """Log rows that are worth a task of their own."""
@@ -46,25 +51,28 @@ class ApplyJob:
     scans: int
 
 
-def build_job(session: Any, unit: Unit, branch: FileBranch, *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
+def build_job(session: Any, unit: Unit, branch: StoreBranch, *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
     """Describe the job of a unit; nothing runs yet."""
     f = column_functions(session)
-    counted = read_rows(session, branch.files).where(_unit_filter(f, unit, branch))
+    counted = _scan(session, branch).where(_unit_filter(f, unit, branch))
 
     def needed(counted: Any) -> Any:
         # Inside one transaction links do not tell the first change from the last.
         return counted if isinstance(unit.kind, Serial) else counted.where(_link_filter(f, unit, branch))
 
-    tasks = 1 if branch.ranges else -(-unit.row_count // exchange_rows)
-    if branch.ranges:
-        scans = [needed(counted.where(f.col("bucket").between(*buckets))).coalesce(1) for buckets in branch.ranges]
-        spread = reduce(lambda above, below: above.union(below), scans)
-    else:
-        spread = needed(counted).coalesce(1) if tasks <= 1 else _spread(f, needed(counted), tasks, branch)
+    tasks, scan_count = 1, 1
+    match branch:
+        case FileBranch(ranges=ranges) if ranges:
+            scans = [needed(counted.where(f.col("bucket").between(*buckets))).coalesce(1) for buckets in ranges]
+            spread, scan_count = reduce(lambda above, below: above.union(below), scans), len(scans)
+        case StreamBranch(tickets=tickets) if len(tickets) > 1:
+            # One task reads one ticket.
+            spread = needed(counted)
+        case _:
+            tasks = -(-unit.row_count // exchange_rows)
+            spread = needed(counted).coalesce(1) if tasks <= 1 else _spread(f, needed(counted), tasks, branch)
     ordered = spread.sortWithinPartitions(_first_sight(f, branch), "relation_id", "key", "seqno", "fragno")
-    return ApplyJob(
-        counted=counted, ordered=ordered.to(LOADED_SCHEMA), exchanged=tasks > 1, scans=max(1, len(branch.ranges))
-    )
+    return ApplyJob(counted=counted, ordered=ordered.to(LOADED_SCHEMA), exchanged=tasks > 1, scans=scan_count)
 
 
 def parts_of(unit: Unit, cores: Callable[[], int], *, exchange_rows: int = EXCHANGE_ROWS) -> int:
@@ -80,6 +88,12 @@ def read_rows(session: Any, files: Sequence[str]) -> Any:
     return session.read.schema(LOG_SCHEMA).option("parquet.hadoop.vectored.io.enabled", "false").parquet(*files)
 
 
+def read_streams(session: Any, address: str, tickets: Sequence[bytes]) -> Any:
+    """Rows that a router streams as a DataFrame: one task for each ticket."""
+    told = {"address": address, "tickets": json.dumps([base64.b64encode(ticket).decode() for ticket in tickets])}
+    return session.read.format(STREAM_FORMAT).schema(LOG_SCHEMA).options(**told).load()
+
+
 def counted_rows(executed: Any, scans: int = 1) -> int | None:
     """Count the rows that passed the unit's filter, by Spark's own metric of an executed `ordered`; None if not told.
 
@@ -89,7 +103,15 @@ def counted_rows(executed: Any, scans: int = 1) -> int | None:
     return sum(counts) if counts is not None and len(counts) == scans else None
 
 
-def _unit_filter(f: ModuleType, unit: Unit, branch: FileBranch) -> Any:
+def _scan(session: Any, branch: StoreBranch) -> Any:
+    match branch:
+        case FileBranch(files=files):
+            return read_rows(session, files)
+        case StreamBranch(address=address, tickets=tickets):
+            return read_streams(session, address, tickets)
+
+
+def _unit_filter(f: ModuleType, unit: Unit, branch: StoreBranch) -> Any:
     found = (f.col("seqno") > unit.after_seqno) & (f.col("seqno") <= unit.last_seqno)
     if branch.committed is not None:
         found = found & f.expr(f"seqno > ({branch.committed})")
@@ -106,7 +128,7 @@ def _unit_filter(f: ModuleType, unit: Unit, branch: FileBranch) -> Any:
     return found
 
 
-def _link_filter(f: ModuleType, unit: Unit, branch: FileBranch) -> Any:
+def _link_filter(f: ModuleType, unit: Unit, branch: StoreBranch) -> Any:
     """Keep the first and the last of each key's changes. The filter's last term is never true; being neither constant
     nor deterministic, it keeps Spark from joining this filter with the unit's, whose output is the count of the unit's
     rows.
@@ -116,7 +138,7 @@ def _link_filter(f: ModuleType, unit: Unit, branch: FileBranch) -> Any:
     return is_first | (f.col("next_seqno") > unit.last_seqno) | (f.spark_partition_id() < 0)
 
 
-def _key_order(f: ModuleType, branch: FileBranch) -> Any:
+def _key_order(f: ModuleType, branch: StoreBranch) -> Any:
     """The order of keys. Where an older rule put a relation in order, the texts of its keys alone decide."""
     order = f.col("key_order")
     if not branch.unordered:
@@ -124,14 +146,14 @@ def _key_order(f: ModuleType, branch: FileBranch) -> Any:
     return f.when(f.col("relation_id").isin(list(branch.unordered)), f.lit(0)).otherwise(order)
 
 
-def _first_sight(f: ModuleType, branch: FileBranch) -> Any:
+def _first_sight(f: ModuleType, branch: StoreBranch) -> Any:
     """Spark's sort compares 64 bits of the first column, and whole rows only where these are equal: so the column that
     tells most rows apart comes first. The loader takes rows of several tables in any mixture.
     """
     return f.when(f.col("key").isNull(), f.col("seqno")).otherwise(_key_order(f, branch))
 
 
-def _spread(f: ModuleType, rows: Any, tasks: int, branch: FileBranch) -> Any:
+def _spread(f: ModuleType, rows: Any, tasks: int, branch: StoreBranch) -> Any:
     """By ranges that never divide a key; rows of tables without one are told apart by their seqno."""
     keyless = f.when(f.col("key").isNull(), f.col("seqno"))
     return rows.repartitionByRange(tasks, f.col("relation_id"), _key_order(f, branch), f.col("key"), keyless)

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, Para
 from airflow_parallel_apply.pipeline.log import LogReader, open_reader
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
+from airflow_parallel_apply.pipeline.store.protocol import Store
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.spark.access import SparkAccess, core_count
 from airflow_parallel_apply.spark.faults import spark_errors
@@ -27,22 +28,33 @@ _CANCEL_PATIENCE: Final = timedelta(seconds=3)
 _CANCEL_AGAIN_SECONDS: Final = 0.2
 
 
+def open_stage(
+    *, access: SparkAccess, config: PipelineConfig, target: Endpoint, exchange_rows: int = EXCHANGE_ROWS
+) -> SparkStage:
+    """Return the stage of a pipeline's lane, with the pipeline's log and store. Errors: `LogError`."""
+    log = open_reader(config.log_url)
+    return SparkStage(access=access, log=log, store=open_store(config, log), target=target, exchange_rows=exchange_rows)
+
+
 class SparkStage:
-    """Implements `Stage` for one lane. The session opens with the first unit, and anew after `Unavailable`."""
+    """Implements `Stage` for one lane, which reads its units where `store` says; `log` tells the tables. The session
+    opens with the first unit, and anew after `Unavailable`.
+    """
 
     def __init__(
         self,
         *,
         access: SparkAccess,
-        config: PipelineConfig,
+        log: LogReader,
+        store: Store,
         target: Endpoint,
         exchange_rows: int = EXCHANGE_ROWS,
     ) -> None:
         self._access = access
-        self._config = config
+        self._log = log
+        self._store = store
         self._target = target
         self._exchange_rows = exchange_rows
-        self._log: LogReader | None = None
         self._session: Any = None
         self._running: dict[str, ParallelApplyError | None] = {}
         """Tags of the jobs under way, and why they are interrupted where they are."""
@@ -52,22 +64,21 @@ class SparkStage:
         started = time.monotonic()
         try:
             with self._job_tag(unit) as tag:
-                log, session = self._open()
-                store = open_store(self._config.store, log, unit)
+                session = self._open()
                 with spark_errors("stage"):
                     parts = parts_of(unit, partial(core_count, session), exchange_rows=self._exchange_rows)
-                branch = store.branch(unit, parts=parts)
+                branch = self._store.branch(unit, parts=parts)
                 while True:
                     job = build_job(session, unit, branch, exchange_rows=self._exchange_rows)
                     self._require_not_interrupted(tag)
                     try:
-                        tables = self._run(session, tag, unit, job, log)
+                        tables = self._run(session, tag, unit, job)
                         break
                     except LogError:
                         # A job, or Spark's retry of its task, may come later than the files of merged segments stay;
                         # and what a store held may be gone, or less than the log has.
-                        store.doubt(unit)
-                        listed, branch = branch, store.branch(unit, parts=parts)
+                        self._store.doubt(unit)
+                        listed, branch = branch, self._store.branch(unit, parts=parts)
                         if branch == listed:
                             raise
         except Unavailable:
@@ -105,14 +116,13 @@ class SparkStage:
     def close(self) -> None:
         self.cancel()
         self._forget_session()
+        self._store.close()
 
-    def _open(self) -> tuple[LogReader, Any]:
+    def _open(self) -> Any:
         with self._changed:
-            if self._log is None:
-                self._log = open_reader(self._config.log_url)
             if self._session is None:
                 self._session = self._access.open()
-            return self._log, self._session
+            return self._session
 
     def _forget_session(self) -> None:
         with self._changed:
@@ -140,8 +150,8 @@ class SparkStage:
         if reason is not None:
             raise reason from error
 
-    def _run(self, session: Any, tag: str, unit: Unit, job: ApplyJob, log: LogReader) -> tuple[Any, ...]:
-        loader = target_connector(self._target).loader(self._target, unit, log.state().relations)
+    def _run(self, session: Any, tag: str, unit: Unit, job: ApplyJob) -> tuple[Any, ...]:
+        loader = target_connector(self._target).loader(self._target, unit, self._log.state().relations)
         load = LoadRows(loader=loader, nonce=tag)
         with self._access.tagged(session, tag), spark_errors("stage"):
             loading = job.ordered.mapInArrow(load, RESULT_SCHEMA)

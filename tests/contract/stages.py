@@ -10,7 +10,7 @@ import pytest
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.spark.session import ConnectAccess
-from airflow_parallel_apply.spark.stage import SparkStage
+from airflow_parallel_apply.spark.stage import open_stage
 from tests.support.local_stage import LocalStage
 
 
@@ -22,7 +22,7 @@ class MakeStage(Protocol):
 
 def _on_spark(request: pytest.FixtureRequest) -> MakeStage:
     server, session_id = request.getfixturevalue("spark_server"), request.getfixturevalue("spark_session_id")
-    return lambda *, log_url, target: SparkStage(
+    return lambda *, log_url, target: open_stage(
         access=ConnectAccess(url=server.url, session_id=session_id),
         config=PipelineConfig(pipeline="demo", log_url=log_url),
         target=target,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_parallel_apply.pipeline.config import StoreName
+from airflow_parallel_apply.pipeline.config import PipelineConfig, StoreName
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, Unit, UnitKind
@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.channel_log.feeder import LEFT_SECONDS
 from airflow_parallel_apply.pipeline.store.feed import feed_stretch
 from airflow_parallel_apply.pipeline.store.open import open_feeder, open_store
-from airflow_parallel_apply.pipeline.store.protocol import Feeder, FileBranch, Stretch
+from airflow_parallel_apply.pipeline.store.protocol import Feeder, FileBranch, Store, StoreBranch, Stretch
 from tests.support.written_log import Change, append, make_log
 
 LAST = 49
@@ -54,6 +54,10 @@ def unit(kind: UnitKind, after_seqno: int, last_seqno: int) -> Unit:
         last_seqno=last_seqno,
         row_count=0,
     )
+
+
+def store_of(name: StoreName, log: LogReader) -> Store:
+    return open_store(PipelineConfig(pipeline="p", log_url=str(log.root), store=name), log)
 
 
 def feed(name: StoreName, log: LogReader, *stretches: Stretch) -> Feeder | None:
@@ -118,7 +122,7 @@ def torn(name: StoreName, log: LogReader) -> None:
 def doubted(name: StoreName, log: LogReader) -> None:
     feed(name, log, WHOLE)
     asked = unit(Branch(0), 9, 29)
-    open_store(name, log, asked).doubt(asked)
+    store_of(name, log).doubt(asked)
 
 
 def index_torn(name: StoreName, log: LogReader) -> None:
@@ -162,7 +166,8 @@ def _channels(log: LogReader) -> None:
             CHANNEL_OF[seqno] = bucket * CHANNELS // 1024
 
 
-def read(branch: FileBranch) -> list[int]:
+def read(branch: StoreBranch) -> list[int]:
+    assert isinstance(branch, FileBranch)
     assert branch.condition is not None
     database = sqlite3.connect(":memory:")
     database.execute("CREATE TABLE log (seqno, bucket)")
@@ -182,7 +187,7 @@ def test_the_channels_branches_hold_each_row_once_whatever_became_of_the_store(
         for channel in range(CHANNELS):
             asked = counted(unit(Branch(channel), first, last))
             if asked.row_count:
-                store = open_store(name, log, asked)
+                store = store_of(name, log)
                 assert read(store.branch(asked)) == read(store.branch(asked)) == seqnos_of(asked)
 
 
@@ -190,18 +195,18 @@ def test_a_channel_with_more_rows_than_others_is_divided_in_even_ranges_of_its_o
     name: StoreName, log: LogReader
 ) -> None:
     asked = replace(unit(Branch(0), -1, LAST), row_count=40)
-    assert open_store(name, log, asked).branch(asked).ranges == ()
-    found = open_store(name, log, asked).branch(asked, parts=4).ranges
+    assert store_of(name, log).branch(asked).ranges == ()
+    found = store_of(name, log).branch(asked, parts=4).ranges
     assert len(found) == 3, "40 of 50 rows in one of four channels are three channels' share"
     assert all(last <= 255 for _, last in found[:-1])
     even = replace(asked, row_count=13)
-    assert open_store(name, log, even).branch(even, parts=4).ranges == ()
+    assert store_of(name, log).branch(even, parts=4).ranges == ()
 
 
 def test_a_serial_unit_takes_every_channels_rows(name: StoreName, log: LogReader) -> None:
     feed(name, log, WHOLE)
     asked = unit(Serial(), 9, 10)
-    assert open_store(name, log, asked).branch(asked).condition is None
+    assert store_of(name, log).branch(asked).condition is None
 
 
 def test_a_store_that_holds_rows_serves_them_and_what_it_lacks_is_told(name: StoreName, log: LogReader) -> None:
@@ -210,11 +215,11 @@ def test_a_store_that_holds_rows_serves_them_and_what_it_lacks_is_told(name: Sto
         pytest.skip("it holds no rows")
     assert feeder.lacks(WHOLE) == (Stretch(-1, 9), Stretch(19, LAST))
     asked = counted(unit(Branch(1), 9, 19))
-    served = open_store(name, log, asked).branch(asked)
+    served = store_of(name, log).branch(asked)
     assert not set(served.files) & set(log.row_files(-1, LAST))
     assert sum(one.row_count for one in feeder.stats()) == 10
     beyond = counted(unit(Branch(1), 9, 20))
-    assert set(open_store(name, log, beyond).branch(beyond).files) == set(log.row_files(-1, LAST))
+    assert set(store_of(name, log).branch(beyond).files) == set(log.row_files(-1, LAST))
 
 
 def test_what_is_trimmed_is_what_its_channel_has_passed_and_nothing_else(name: StoreName, log: LogReader) -> None:
@@ -247,7 +252,7 @@ def test_a_large_put_goes_to_disk_and_no_reader_sees_it_before_it_is_finished(na
     assert feeder.finish(WHOLE)
     assert sum(one.row_count for one in feeder.stats()) == LAST + 1
     asked = counted(unit(Branch(2), -1, LAST))
-    assert read(open_store(name, log, asked).branch(asked)) == seqnos_of(asked)
+    assert read(store_of(name, log).branch(asked)) == seqnos_of(asked)
 
 
 def test_of_two_feeders_one_holds_a_stretch_and_the_others_files_go(name: StoreName, log: LogReader) -> None:

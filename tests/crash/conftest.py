@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.run import OpenedRun
 from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE, ServerSettings
 from airflow_parallel_apply.spark.server import connect_server, stop_server
 from airflow_parallel_apply.spark.session import ConnectAccess, close_session, open_session, warm_up
-from airflow_parallel_apply.spark.stage import SparkStage
+from airflow_parallel_apply.spark.stage import SparkStage, open_stage
 from tests.crash.scene import Scene
 from tests.support.rig import Rig
 from tests.support.steps import Steps
@@ -113,7 +113,7 @@ def crash_config(directory: Path) -> PipelineConfig:
 
 
 def _spark_stage(rig: Rig, spark: WarmSpark) -> Callable[[OpenedRun], SparkStage]:
-    return lambda opened: SparkStage(
+    return lambda opened: open_stage(
         access=ConnectAccess(url=spark.url, session_id=spark.session_id), config=rig.config, target=rig.target
     )
 

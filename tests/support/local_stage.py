@@ -12,15 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_parallel_apply.pipeline.config import Endpoint, StoreName
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.epoch import Serial, StagedTable, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.store.channel_log.store import ALL_ROWS
+from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.store.open import open_store
+from airflow_parallel_apply.pipeline.store.protocol import ALL_ROWS
 from airflow_parallel_apply.pipeline.target.loading import LoadTask
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session
@@ -30,15 +31,17 @@ _attempts = count()
 
 
 class LocalStage:
-    """Implements `Stage`: reads the unit's rows, filters as Spark does, sorts, loads."""
+    """Implements `Stage`: reads the unit's rows, filters as Spark does, sorts, loads. `config`: of a pipeline whose
+    store is read; None: the log is.
+    """
 
     ROWS_AT_ONCE: ClassVar[int] = 1000
 
-    def __init__(self, log_url: str, target: Endpoint, *, store: StoreName = StoreName.LOG) -> None:
-        self._store = store
+    def __init__(self, log_url: str, target: Endpoint, *, config: PipelineConfig | None = None) -> None:
         self.served: list[bool] = []
         """One entry for each unit of one channel: True if the store had it, and not only the log."""
         self._log = open_reader(log_url)
+        self._store = LogStore(self._log) if config is None else open_store(config, self._log)
         self._target = target
         self._changed = threading.Condition()
         self._running: dict[int, Unit] = {}
@@ -77,7 +80,7 @@ class LocalStage:
 
     def attempt(self, unit: Unit, *, job: str, attempt: str) -> StagedUnit:
         """Stage, or prepare, as one attempt of each task of a job does."""
-        branch = open_store(self._store, self._log, unit).branch(unit)
+        branch = self._store.branch(unit)
         is_held = branch.condition == ALL_ROWS
         if unit.channel is not None:
             self.served.append(is_held)
@@ -133,4 +136,4 @@ class LocalStage:
         return np.asarray(partitioner.place(batch, relations).channels)
 
     def close(self) -> None:
-        """Holds nothing."""
+        self._store.close()

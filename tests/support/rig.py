@@ -150,9 +150,7 @@ class Rig:
         stop_requested: Callable[[], bool] = lambda: False,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> run.LaneReport:
-        stage = (
-            self.stage(opened) if self.stage else LocalStage(self.config.log_url, self.target, store=self.config.store)
-        )
+        stage = self.stage(opened) if self.stage else LocalStage(self.config.log_url, self.target, config=self.config)
         try:
             return run.apply(
                 opened,

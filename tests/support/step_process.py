@@ -26,7 +26,7 @@ from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.spark.copier import spark_copier
 from airflow_parallel_apply.spark.server import connect_server
 from airflow_parallel_apply.spark.session import ConnectAccess
-from airflow_parallel_apply.spark.stage import SparkStage
+from airflow_parallel_apply.spark.stage import open_stage
 from tests.support.local_copier import LocalCopier
 from tests.support.local_stage import LocalStage
 
@@ -137,9 +137,9 @@ def _run(order: Order, stack: ExitStack, cancelled: list[int]) -> dict[str, Any]
 
 def _stage(order: Order, config: PipelineConfig, target: Endpoint, stack: ExitStack) -> Stage:
     if order.session_id is None:
-        return LocalStage(config.log_url, target, store=config.store)
+        return LocalStage(config.log_url, target, config=config)
     url = lambda: stack.enter_context(connect_server()).url  # noqa: E731
-    stage = SparkStage(access=ConnectAccess(url=url, session_id=order.session_id), config=config, target=target)
+    stage = open_stage(access=ConnectAccess(url=url, session_id=order.session_id), config=config, target=target)
     stack.callback(stage.close)
     return stage
 

@@ -52,6 +52,9 @@ class LogStore:
     def doubt(self, unit: Unit) -> None:
         """Nothing: there is no other place for its rows."""
 
+    def close(self) -> None:
+        """Holds nothing open."""
+
     def _ranges(self, unit: Unit, parts: int, segments: Sequence[Segment]) -> tuple[tuple[int, int], ...]:
         """A channel's rows are divided where they are more than those of others, which lie in the same files."""
         first, last = 0, BUCKET_COUNT - 1

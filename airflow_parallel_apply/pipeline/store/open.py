@@ -1,12 +1,11 @@
-"""Opening what serves the rows of a unit: a pipeline's store, by its name, or the log; and what feeds it."""
+"""Opening a pipeline's store: what serves the rows of its units, and what feeds it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from airflow_parallel_apply.pipeline.config import StoreName
+from airflow_parallel_apply.pipeline.config import PipelineConfig, StoreName
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.channel_log.directory import ChannelDirectory
 from airflow_parallel_apply.pipeline.store.channel_log.feeder import ChannelLogFeeder
@@ -16,11 +15,9 @@ from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.store.protocol import Feeder, Store, StoreStatus
 
 
-def open_store(name: StoreName, log: LogReader, unit: Unit) -> Store:
-    """Return the store of a pipeline whose history is in this log, or the log itself for a unit of all channels."""
-    if unit.channel is None:
-        return LogStore(log)
-    match name:
+def open_store(config: PipelineConfig, log: LogReader) -> Store:
+    """Return the store of a pipeline whose history is in this log. A lane opens one and shares it with its stage."""
+    match config.store:
         case StoreName.LOG:
             return LogStore(log)
         case StoreName.CHANNEL_LOG:

@@ -11,8 +11,8 @@ slower, never wrong. Its rows are a pure function of the log: whoever asks again
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -41,10 +41,34 @@ class FileBranch:
     """
 
 
-class Store(Protocol):
-    """Finds where the rows of channels can be read. The process that stages asks it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamBranch:
+    """The place of a unit's rows: a router, and the tickets for which it streams them.
 
-    def branch(self, unit: Unit, *, parts: int = 1) -> FileBranch:
+    `address`: of the router, with its token. `tickets`: one, or one for each of about even parts of the rows: no row is
+    in two of them, and a key's rows are in the same one. `condition`, `committed` and `unordered` as a `FileBranch` has
+    them; `condition` is `ALL_ROWS` where the router has left the channel's rows alone.
+    """
+
+    address: str = field(repr=False)
+    tickets: tuple[bytes, ...]
+    after_seqno: int
+    last_seqno: int
+    condition: str | None
+    committed: str | None = None
+    unordered: tuple[int, ...] = ()
+
+
+ALL_ROWS: Final = "true"
+"""The condition where every row between the seqnos is the unit's."""
+
+StoreBranch: TypeAlias = FileBranch | StreamBranch
+
+
+class Store(Protocol):
+    """Finds where the rows of channels can be read. A lane opens one, and shares it with its stage."""
+
+    def branch(self, unit: Unit, *, parts: int = 1) -> StoreBranch:
         """Say where a unit's rows are. Whoever asks again is told of the same rows: a retry, or the next claimant.
         `parts`: into how many they may be divided; a channel's are where it has more than others. Errors: `LogError`
         for what neither it nor the log can read or has.
@@ -55,6 +79,10 @@ class Store(Protocol):
         """Forget what is held of a unit: what was read of it is not what the plan counts, or could not be read. The log
         serves it from now on, unless it is fed anew. Nothing where the log served it.
         """
+        ...
+
+    def close(self) -> None:
+        """Let go of what it keeps open. Idempotent."""
         ...
 
 

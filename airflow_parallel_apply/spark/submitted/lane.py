@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.run import apply, waiting_lane
 from airflow_parallel_apply.spark.classic import ClassicAccess, executor_count
 from airflow_parallel_apply.spark.cluster import Cluster
-from airflow_parallel_apply.spark.stage import SparkStage
+from airflow_parallel_apply.spark.stage import SparkStage, open_stage
 from airflow_parallel_apply.spark.submitted.executors import await_executor
 from airflow_parallel_apply.spark.submitted.link import TaskLink
 from airflow_parallel_apply.spark.submitted.messages import Done, Failed, LaneWork, Reported, Signal, Started
@@ -83,7 +83,7 @@ class SubmittedLane:
 def run_lane(work: LaneWork, link: TaskLink, access: ClassicAccess) -> LaneReport:
     """Run the lane until every channel is stopped, as `pipeline.run.apply` says."""
     report = LaneReport(lane=work.lane, generation=work.opened.generation)
-    stage = SparkStage(access=access, config=work.config, target=work.target)
+    stage = open_stage(access=access, config=work.config, target=work.target)
     link.on_cancel(stage.cancel)
     signals = LaneSignals(
         stop_requested=lambda: link.stop_requested,

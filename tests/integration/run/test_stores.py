@@ -67,7 +67,7 @@ class Stages:
         self.made: list[LocalStage] = []
 
     def __call__(self, opened: object) -> LocalStage:
-        self.made.append(LocalStage(self.rig.config.log_url, self.rig.target, store=self.rig.config.store))
+        self.made.append(LocalStage(self.rig.config.log_url, self.rig.target, config=self.rig.config))
         return self.made[-1]
 
     @property

@@ -29,7 +29,7 @@ from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.cluster import Cluster
 from airflow_parallel_apply.spark.endpoint import SparkEndpoint
 from airflow_parallel_apply.spark.session import ConnectAccess, release_session
-from airflow_parallel_apply.spark.stage import SparkStage
+from airflow_parallel_apply.spark.stage import open_stage
 from airflow_parallel_apply.spark.submitted.copying import submitted_copier
 from airflow_parallel_apply.spark.submitted.lane import SubmittedLane
 from airflow_parallel_apply.spark.submitted.looking import cluster_findings
@@ -290,7 +290,7 @@ def test_a_connect_server_on_the_cluster_serves_lanes(rig: Rig, cluster: SparkCl
     url = cluster.start_connect_server("a-token-93")
     session_id = check_workers(SparkEndpoint(conn_id="c", url=url), rig.config, rig.target)
     access = ConnectAccess(url=url, session_id=session_id)
-    connected = replace(rig, stage=lambda opened: SparkStage(access=access, config=rig.config, target=rig.target))
+    connected = replace(rig, stage=lambda opened: open_stage(access=access, config=rig.config, target=rig.target))
     assert connected.run().rows == 2500
     assert rig.comparison().equal
     with pytest.raises(ConfigurationError, match="token"):

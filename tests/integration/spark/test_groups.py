@@ -9,7 +9,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, EpochProtocol, PipelineConfig, Start
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
-from airflow_parallel_apply.spark.stage import SparkStage
+from airflow_parallel_apply.spark.stage import open_stage
 from tests.support.rig import Rig
 
 
@@ -43,7 +43,7 @@ def rig(
         config=config,
         source_dsn=source_dsn,
         target_dsn=target_dsn,
-        stage=lambda opened: SparkStage(access=access, config=config, target=target),
+        stage=lambda opened: open_stage(access=access, config=config, target=target),
     )
 
 

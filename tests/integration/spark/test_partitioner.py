@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.run import OpenedRun
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess, close_session, open_session
-from airflow_parallel_apply.spark.stage import SparkStage
+from airflow_parallel_apply.spark.stage import open_stage
 from tests.support.examples import examples
 from tests.support.partitioner_cases import RELATIONS, ROUTINGS, batches, place
 from tests.support.partitioners import by_letter_installed
@@ -92,7 +92,7 @@ def test_shards_go_through_spark(
     target = Endpoint(conn_id="target", url=target_dsn)
 
     def stage(opened: OpenedRun) -> Stage:
-        return SparkStage(
+        return open_stage(
             access=ConnectAccess(url=spark_server.url, session_id=spark_session_id), config=config, target=target
         )
 

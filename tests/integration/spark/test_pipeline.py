@@ -16,12 +16,12 @@ from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 from airflow_parallel_apply.pipeline.run import OpenedRun
-from airflow_parallel_apply.pipeline.store.channel_log.store import ALL_ROWS, ChannelLogStore
-from airflow_parallel_apply.pipeline.store.protocol import FileBranch
+from airflow_parallel_apply.pipeline.store.channel_log.store import ChannelLogStore
+from airflow_parallel_apply.pipeline.store.protocol import ALL_ROWS, StoreBranch
 from airflow_parallel_apply.router.explain import explain
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
-from airflow_parallel_apply.spark.stage import SparkStage
+from airflow_parallel_apply.spark.stage import open_stage
 from tests.support.rig import Rig
 
 
@@ -49,7 +49,7 @@ def unprepared(
     target = Endpoint(conn_id="target", url=target_server.dsn(target_database))
 
     def stage(opened: OpenedRun) -> Stage:
-        return SparkStage(
+        return open_stage(
             access=ConnectAccess(url=spark_server.url, session_id=spark_session_id), config=config, target=target
         )
 
@@ -121,14 +121,14 @@ def test_channels_read_their_own_logs_and_the_log_where_these_are_lost(
         tables=TablePatterns(include=("public.pgbench_tellers", "public.pgbench_history")),
     )
     access = ConnectAccess(url=spark_server.url, session_id=spark_session_id)
-    rig = replace(rig, stage=lambda opened: SparkStage(access=access, config=rig.config, target=rig.target))
+    rig = replace(rig, stage=lambda opened: open_stage(access=access, config=rig.config, target=rig.target))
     rig.prepare()
-    found: list[FileBranch] = []
+    found: list[StoreBranch] = []
     lost: list[str] = []
     is_losing = False
     branch = ChannelLogStore.branch
 
-    def seen(self: ChannelLogStore, unit: Unit, *, parts: int = 1) -> FileBranch:
+    def seen(self: ChannelLogStore, unit: Unit, *, parts: int = 1) -> StoreBranch:
         found.append(branch(self, unit, parts=parts))
         if is_losing and found[-1].condition == ALL_ROWS:
             lost.extend(found[-1].files)

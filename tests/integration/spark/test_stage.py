@@ -14,15 +14,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import LogError, Unavailable
 from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.model.epoch import Branch, GroupPart, Unit
-from airflow_parallel_apply.pipeline.store.open import open_store
-from airflow_parallel_apply.pipeline.store.protocol import FileBranch
+from airflow_parallel_apply.pipeline.store.log import LogStore
+from airflow_parallel_apply.pipeline.store.protocol import FileBranch, Store
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
-from airflow_parallel_apply.spark import stage as stage_module
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import SparkStage
@@ -49,10 +48,14 @@ def make_stage(
 ) -> Iterator[Callable[..., SparkStage]]:
     stages = []
 
-    def make(*, log_url: str = log_url, target: Endpoint | None = None, **options: object) -> SparkStage:
+    def make(
+        *, log_url: str = log_url, target: Endpoint | None = None, store: Store | None = None, **options: object
+    ) -> SparkStage:
+        log = open_reader(log_url)
         stage = SparkStage(
             access=ConnectAccess(url=spark_server.url, session_id=spark_session_id),
-            config=PipelineConfig(pipeline="demo", log_url=log_url),
+            log=log,
+            store=store or LogStore(log),
             target=target or Endpoint(conn_id="t", url=target_dsn),
             **options,
         )
@@ -146,27 +149,21 @@ def holders(local_port: int, remote_port: int) -> Iterator[int]:
 
 
 def test_files_that_were_merged_and_removed_under_a_job_are_listed_anew(
-    make_stage: Callable[..., SparkStage], log_url: str, monkeypatch: pytest.MonkeyPatch
+    make_stage: Callable[..., SparkStage], log_url: str
 ) -> None:
-    class Late:
+    class Late(LogStore):
         """The store as a job saw it that runs only after its files are gone."""
 
-        def __init__(self, *found: object) -> None:
-            self._store = open_store(*found)
-            self._asked = 0
+        asked = 0
 
         def branch(self, unit: Unit, *, parts: int = 1) -> FileBranch:
-            self._asked += 1
-            found = self._store.branch(unit, parts=parts)
-            if self._asked > 1:
+            self.asked += 1
+            found = super().branch(unit, parts=parts)
+            if self.asked > 1:
                 return found
             return replace(found, files=tuple(f"{path}.merged" for path in found.files))
 
-        def doubt(self, unit: Unit) -> None:
-            self._store.doubt(unit)
-
-    monkeypatch.setattr(stage_module, "open_store", Late)
-    staged = make_stage().stage(unit(log_url))
+    staged = make_stage(store=Late(open_reader(log_url))).stage(unit(log_url))
     assert staged.row_count == unit(log_url).row_count
 
 

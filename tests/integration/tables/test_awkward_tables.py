@@ -15,7 +15,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, EpochProtocol, PipelineConfig, TablePatterns
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
-from airflow_parallel_apply.spark.stage import SparkStage
+from airflow_parallel_apply.spark.stage import open_stage
 from tests.support.awkward_tables import make_tables
 from tests.support.awkward_writer import Writer
 from tests.support.ddl_messages import install
@@ -87,7 +87,7 @@ def test_they_are_through_spark_as_well(
 ) -> None:
     through_spark = replace(
         rig.having(lanes=2, consistency=consistency, epoch_protocol=protocol),
-        stage=lambda opened: SparkStage(
+        stage=lambda opened: open_stage(
             access=ConnectAccess(url=spark_server.url, session_id=spark_session_id),
             config=rig.config,
             target=rig.target,

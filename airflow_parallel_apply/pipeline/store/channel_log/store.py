@@ -25,10 +25,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.channel_log.directory import ChannelDirectory, ChannelFile, Held, chain
 from airflow_parallel_apply.pipeline.store.even_ranges import even_ranges
 from airflow_parallel_apply.pipeline.store.log import LogStore
-from airflow_parallel_apply.pipeline.store.protocol import FileBranch
-
-ALL_ROWS: Final = "true"
-"""The condition where every row of the files is the channel's."""
+from airflow_parallel_apply.pipeline.store.protocol import ALL_ROWS, FileBranch, StoreBranch
 
 _verified: Final[set[tuple[str, str]]] = set()
 """(path, checksum) of what this process has verified; files do not change."""
@@ -43,7 +40,7 @@ class ChannelLogStore:
         self._log = log
         self._behind = LogStore(log)
 
-    def branch(self, unit: Unit, *, parts: int = 1) -> FileBranch:
+    def branch(self, unit: Unit, *, parts: int = 1) -> StoreBranch:
         channel = unit.channel
         if channel is not None and isinstance(unit.kind, Branch | GroupPart):
             with suppress(LogError):
@@ -66,6 +63,9 @@ class ChannelLogStore:
             for stretch in directory.stretches():
                 if stretch.last_seqno > unit.after_seqno and stretch.after_seqno < unit.last_seqno:
                     directory.forget(stretch)
+
+    def close(self) -> None:
+        """Holds nothing open."""
 
     def _directory(self, unit: Unit) -> ChannelDirectory:
         return ChannelDirectory.of_pipeline(self._log, unit.pipeline, unit.routing or Routing(channels=unit.channels))
