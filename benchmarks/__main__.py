@@ -54,20 +54,36 @@ def copy() -> None:
 @app.command()
 def workloads(
     names: Annotated[
-        list[str] | None, typer.Argument(help="uniform one_channel insert hot10 thousand large; all by default")
+        list[str] | None,
+        typer.Argument(help="tpcb tpcb_long uniform one_channel insert hot10 thousand large; all by default"),
+    ] = None,
+    ways: Annotated[
+        str, typer.Option(help="Comma-separated: native channel leader_merge two_phase auto capture near far.")
+    ] = "native,channel,leader_merge,two_phase,capture,near,far",
+    results: Annotated[
+        Path | None, typer.Option(help="Keep results in this file, and leave out the histories that it has.")
     ] = None,
 ) -> None:
-    """Other histories than TPC-B, a far target, and memory. BENCH_WORKLOAD_CHANGES, BENCH_REPEATS."""
+    """Histories of many shapes, a far target, and memory. BENCH_WORKLOAD_CHANGES, BENCH_REPEATS."""
+    from benchmarks.histories import histories
+    from benchmarks.record import add_line, print_summary, print_workload, read_lines
     from benchmarks.settings import BenchSettings
-    from benchmarks.workloads import print_workload, run_workloads
+    from benchmarks.workloads import chosen_ways, run_workloads
 
     console = Console()
     settings = BenchSettings.from_environment(os.environ)
+    chosen = chosen_ways(ways)
+    found = [] if results is None else read_lines(results)
+    wanted = names or list(histories(settings.workload_changes))
+    left = [name for name in wanted if name not in {one.name for one in found}]
     with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
-        for found in run_workloads(
-            Path(directory), settings, names or [], lambda line: console.print(f"… {line}", highlight=False)
-        ):
-            print_workload(console, found)
+        tell = partial(console.print, highlight=False)
+        for one in run_workloads(Path(directory), settings, left, chosen, lambda line: tell(f"… {line}")):
+            print_workload(console, one)
+            found.append(one)
+            if results is not None:
+                add_line(results, one)
+    print_summary(console, found)
 
 
 @app.command()

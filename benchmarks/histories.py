@@ -21,6 +21,8 @@ from airflow_parallel_apply.pipeline.partition.key import buckets
 TPCB_CHANGES: Final = 4
 """Changes of one transaction of pgbench's TPC-B: three updates and an insertion."""
 
+_TPCB_SCALE: Final = 10
+
 _ITEMS: Final = "CREATE TABLE item (id bigint PRIMARY KEY, n bigint NOT NULL, note text NOT NULL)"
 _FILL: Final = "INSERT INTO item SELECT g, 0, md5(g::text) FROM generate_series(1, {rows}) g"
 
@@ -72,11 +74,15 @@ def tpcb(*, transactions: int, scale: int) -> History:
 
 
 def histories(changes: int) -> Mapping[str, History]:
-    """By a short name, each of about so many changes; the large transaction has two million, whatever is asked."""
+    """By a short name, each of about so many changes, TPC-B of twice and eight times as many; the large transaction has
+    two million, whatever is asked.
+    """
     rows = max(changes, 1000)
     few = changes // 10
     pick = f"(id = 1 + ((number * 10 + k)::bigint * 7919) % {rows})"
     return {
+        "tpcb": tpcb(transactions=changes // 2, scale=_TPCB_SCALE),
+        "tpcb_long": tpcb(transactions=changes * 2, scale=_TPCB_SCALE),
         "uniform": _of(
             f"updates of distinct keys, ten a transaction, {few:,} transactions",
             few * 10,

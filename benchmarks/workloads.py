@@ -1,50 +1,78 @@
-"""`python -m benchmarks workloads`: histories of other shapes than TPC-B, each on servers of its own.
+"""`python -m benchmarks workloads`: histories of many shapes, each on servers of its own.
 
-For each: PostgreSQL's own replication, ours from the log (under both consistencies) and including capture, with two
-channels; what every kind of process took of memory; and for `uniform` the same target five milliseconds away, with one
-channel.
+For each: PostgreSQL's own replication; ours from the log under each consistency and protocol, with two channels; ours
+including capture; and for `uniform` the same target five milliseconds away, with one channel. Kinds take turns, in
+another order each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
-from rich.table import Table
-
 from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from benchmarks.delay import far_away
-from benchmarks.histories import History, histories
+from benchmarks.histories import histories
 from benchmarks.lanes import LanesRun, SparkAccess, measure_from_log, measure_with_capture
 from benchmarks.memory import PeakMemory
 from benchmarks.native import measure_native
+from benchmarks.processors import processor_seconds
+from benchmarks.record import Measured, Workload
 from benchmarks.settings import BenchSettings
-from benchmarks.suite import NATIVE, Kind, Turn, warm_spark
+from benchmarks.suite import warm_spark
 from benchmarks.world import Database, World, build_world
 
 CHANNELS: Final = 2
 FAR_MILLISECONDS: Final = 5.0
 _FAR_HISTORY: Final = "uniform"
-_NEAR: Final = "ours from the log, 1 channel"
-_FAR: Final = f"ours from the log, 1 channel, the target {FAR_MILLISECONDS:g} ms away"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """One history's result."""
+class Way(StrEnum):
+    """One way to follow a history."""
 
-    history: History
-    kinds: tuple[Kind, ...]
-    peak: dict[str, int] = field(default_factory=dict)
+    NATIVE = "native"
+    """PostgreSQL's own replication."""
+    CHANNEL = "channel"
+    LEADER_MERGE = "leader_merge"
+    TWO_PHASE = "two_phase"
+    AUTO = "auto"
+    CAPTURE = "capture"
+    """Including capture, under `channel`."""
+    NEAR = "near"
+    """With one channel."""
+    FAR = "far"
+    """The same, with the target some milliseconds away."""
+
+    @property
+    def protocol(self) -> EpochProtocol | None:
+        """That of `epoch`; None of other ways."""
+        return EpochProtocol(self.value) if self in _IN_EPOCHS else None
+
+
+_IN_EPOCHS: Final = (Way.LEADER_MERGE, Way.TWO_PHASE, Way.AUTO)
+
+
+def chosen_ways(text: str) -> tuple[Way, ...]:
+    """Parse a list with commas. Errors: `ConfigurationError`."""
+    try:
+        return tuple(Way(one.strip()) for one in text.split(","))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{error}", op="bench", hint=f"--ways takes some of {', '.join(Way)}, with commas between them."
+        ) from error
 
 
 def run_workloads(
-    directory: Path, settings: BenchSettings, names: Sequence[str], say: Callable[[str], None]
+    directory: Path,
+    settings: BenchSettings,
+    names: Sequence[str],
+    ways: Sequence[Way],
+    say: Callable[[str], None],
 ) -> Iterator[Workload]:
     """Each history by itself, with servers below `directory`. Errors: `ConfigurationError` for an unknown name."""
     known = histories(settings.workload_changes)
@@ -53,68 +81,70 @@ def run_workloads(
         raise ConfigurationError(
             f"no such workload: {', '.join(unknown)}", op="bench", hint=f"One of {', '.join(known)}."
         )
+    if not names:
+        return
     with warm_spark(directory, CHANNELS) as spark:
-        for name in names or known:
-            history = known[name]
-            say(f"{name}: {history.name}")
-            with build_world(directory / name, history, repeats=settings.repeats) as world:
-                yield _measure(world, spark, say, is_far_too=name == _FAR_HISTORY)
+        for name in names:
+            say(f"{name}: {known[name].name}")
+            chosen = [way for way in ways if way not in (Way.NEAR, Way.FAR) or name == _FAR_HISTORY]
+            captures = Way.CAPTURE in chosen
+            with build_world(directory / name, known[name], repeats=settings.repeats, captures=captures) as world:
+                yield _measure(name, world, spark, chosen, settings.repeats, say)
 
 
-def print_workload(console: Console, found: Workload) -> None:
-    """Ratios, phases, memory."""
-    native = found.kinds[0].median_seconds
-    table = Table(title=found.history.name, title_justify="left", box=None)
-    table.add_column("what")
-    for name in ("changes/s", "× PostgreSQL", "all seconds"):
-        table.add_column(name, justify="right")
-    for kind in found.kinds:
-        table.add_row(
-            kind.name,
-            f"{found.history.changes / kind.median_seconds:,.0f}",
-            f"{native / kind.median_seconds:.2f}",
-            " ".join(f"{one:.2f}" for one in kind.seconds),
-        )
-    console.print(table)
-    for kind in found.kinds:
-        if kind.median_run is not None:
-            phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in kind.median_run.phases.items())
-            console.print(
-                f"  {kind.name}: {kind.median_run.units} units; seconds of all lanes: {phases}", highlight=False
-            )
-    peaks = ", ".join(f"{kind} {peak / 1e6:,.0f} MB" for kind, peak in sorted(found.peak.items()))
-    console.print(f"  memory at most, of one process: {peaks}", highlight=False)
-
-
-def _measure(world: World, spark: SparkAccess, say: Callable[[str], None], *, is_far_too: bool) -> Workload:
-    native = Kind(name=NATIVE)
-    from_log = Kind(name=f"ours from the log, {CHANNELS} channels")
-    in_epochs = {
-        protocol: Kind(name=f"{from_log.name}, consistency epoch, {protocol}")
-        for protocol in (EpochProtocol.LEADER_MERGE, EpochProtocol.TWO_PHASE)
-    }
-    with_capture = Kind(name=f"ours including capture, {CHANNELS} channels")
-    near, far = Kind(name=_NEAR), Kind(name=_FAR)
+def _measure(
+    name: str, world: World, spark: SparkAccess, ways: Sequence[Way], repeats: int, say: Callable[[str], None]
+) -> Workload:
+    found: dict[Way, list[Measured]] = {way: [] for way in ways}
     peak = PeakMemory()
     with world.database() as database:
         measure_from_log(world, database, CHANNELS, spark)
         world.require_equal(database)
-    for repeat, (slot, fresh) in enumerate(zip(world.slots, world.fresh, strict=True)):
-        turn = Turn(world=world, say=say, check=repeat == 0)
-        turn.measure(native, partial(measure_native, world, slot=slot))
-        with peak.watching():
-            turn.measure(from_log, partial(measure_from_log, world, channels=CHANNELS, spark=spark))
-            for protocol, kind in in_epochs.items():
-                in_this = partial(measure_from_log, consistency=Consistency.EPOCH, protocol=protocol)
-                turn.measure(kind, partial(in_this, world, channels=CHANNELS, spark=spark))
-            turn.measure(
-                with_capture, partial(measure_with_capture, world, fresh=fresh, channels=CHANNELS, spark=spark), fresh
-            )
-        if is_far_too:
-            turn.measure(near, partial(measure_from_log, world, channels=1, spark=spark))
-            turn.measure(far, partial(_measure_far, world, spark=spark))
-    kinds = (native, from_log, *in_epochs.values(), with_capture, *((near, far) if is_far_too else ()))
-    return Workload(history=world.history, kinds=kinds, peak=peak.bytes_by_kind)
+    for repeat in range(repeats):
+        # What runs behind the same other each time may get its leftovers: dirty pages, vacuum.
+        turn = repeat % len(ways)
+        for way in (*ways[turn:], *ways[:turn]):
+            with peak.watching():
+                measured = _measure_once(world, way, repeat, spark)
+            found[way].append(measured)
+            say(f"{way}: {measured.seconds:.2f} s, {measured.processor_seconds:.2f} of processors")
+    return Workload(
+        name=name,
+        title=world.history.name,
+        changes=world.history.changes,
+        ways={way.value: tuple(measured) for way, measured in found.items()},
+        peak_bytes=peak.bytes_by_kind,
+    )
+
+
+def _measure_once(world: World, way: Way, repeat: int, spark: SparkAccess) -> Measured:
+    """In a fresh database, which is compared with the source the first time."""
+    with world.database(world.fresh[repeat] if way is Way.CAPTURE else None) as database:
+        before = processor_seconds(world.directory.parent)
+        run = _way(world, way, repeat, spark)(database)
+        spent = processor_seconds(world.directory.parent) - before
+        if repeat == 0:
+            world.require_equal(database)
+    if isinstance(run, LanesRun):
+        return Measured(seconds=run.seconds, processor_seconds=spent, units=run.units, phases=run.phases)
+    return Measured(seconds=run, processor_seconds=spent)
+
+
+def _way(world: World, way: Way, repeat: int, spark: SparkAccess) -> Callable[[Database], LanesRun | float]:
+    from_log = partial(measure_from_log, world, channels=CHANNELS, spark=spark)
+    match way:
+        case Way.NATIVE:
+            return partial(measure_native, world, slot=world.slots[repeat])
+        case Way.CAPTURE:
+            return partial(measure_with_capture, world, fresh=world.fresh[repeat], channels=CHANNELS, spark=spark)
+        case Way.NEAR:
+            return partial(from_log, channels=1)
+        case Way.FAR:
+            return partial(_measure_far, world, spark=spark)
+        case _ if way.protocol is not None:
+            return partial(from_log, consistency=Consistency.EPOCH, protocol=way.protocol)
+        case _:
+            return from_log
 
 
 def _measure_far(world: World, database: Database, spark: SparkAccess) -> LanesRun:

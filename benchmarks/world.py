@@ -113,8 +113,10 @@ class World:
 
 
 @contextmanager
-def build_world(directory: Path, history: History, *, repeats: int) -> Iterator[World]:
-    """Start the servers, load both sides, write the history, capture it once."""
+def build_world(directory: Path, history: History, *, repeats: int, captures: bool = True) -> Iterator[World]:
+    """Start the servers, load both sides, write the history, capture it once. `captures`: with pipelines that have
+    captured nothing, too.
+    """
     with (
         PostgresServer(directory / "source", settings=SERVER_SETTINGS) as source,
         PostgresServer(directory / "target", settings=SERVER_SETTINGS) as target,
@@ -130,7 +132,7 @@ def build_world(directory: Path, history: History, *, repeats: int) -> Iterator[
             source_server=source,
             target_server=target,
             log=_pipeline(directory, "bench"),
-            fresh=[_pipeline(directory, f"bench_capture_{number}") for number in range(repeats)],
+            fresh=[_pipeline(directory, f"bench_capture_{number}") for number in range(repeats if captures else 0)],
             slots=[f"native_{number}" for number in range(repeats)],
         )
         for config in (world.log, *world.fresh):
