@@ -12,6 +12,7 @@ from rich.text import Text
 from airflow_parallel_apply.pipeline.admin.channel_status import ChannelState
 from airflow_parallel_apply.pipeline.admin.status import PipelineStatus
 from airflow_parallel_apply.pipeline.model.finding import Severity, Side
+from airflow_parallel_apply.pipeline.model.rework import ReworkKind
 from airflow_parallel_apply.pipeline.partition.skew import cost_of_skew
 
 _STYLES = {
@@ -80,14 +81,10 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
         notes.append(f"of what waits, {cost}")
     if status.commit is not None:
         notes.append(f"consistency {status.consistency} ({status.epoch_protocol}): {status.commit}")
-    for found in status.conflicts:
-        where = "" if found.table is None else f" on {found.table}"
-        notes.append(
-            f"conflicts between channels: {found.count:,} {found.reason}{where}, last up to seqno {found.last_seqno}"
-        )
     for work in status.rework:
         where = "" if work.table is None else f" on {work.table}"
-        notes.append(f"{work.kind}: {work.count:,} {work.reason}{where}, last up to seqno {work.last_seqno}")
+        what = "conflicts between channels" if work.kind is ReworkKind.MERGE_POINT else work.kind
+        notes.append(f"{what}: {work.count:,} {work.reason}{where}, last up to seqno {work.last_seqno}")
     if status.store is not None:
         notes.append(str(status.store))
     if status.failure is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.errors import (
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Epoch, EpochKind, Reason, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkKind
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from tests.contract.ledgers import LEDGERS
 
@@ -108,6 +109,9 @@ def epoch(number: int, first: int, last: int) -> Epoch:
         reason=Reason.CHANGES,
         rows=(3, 4),
         bytes_=(30, 40),
+        end_offset=10 * last,
+        inserts=(1, 4),
+        end_time=datetime(2026, 1, 1, tzinfo=UTC),
     )
 
 
@@ -293,6 +297,8 @@ def test_a_generation_is_above_all_that_is_known_of_it(side: Side) -> None:
 def test_a_merge_point_is_counted_once_however_often_its_claimants_say_so(side: Side) -> None:
     side.start()
     for seqno in (4, 4, 9):
-        side.ledger.count_conflict(reason=ConflictReason.UNIQUE, table="public.accounts", seqno=seqno)
-    (found,) = side.ledger.conflicts()
+        side.ledger.count_rework(
+            Rework(kind=ReworkKind.MERGE_POINT, reason=ConflictReason.UNIQUE, table="public.accounts"), seqno=seqno
+        )
+    (found,) = side.ledger.rework()
     assert (found.table, found.count, found.last_seqno) == ("public.accounts", 2, 9)

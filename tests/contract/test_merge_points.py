@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, is_merge
 from airflow_parallel_apply.pipeline.errors import Conflict, ConflictReason, OwnershipLost
+from airflow_parallel_apply.pipeline.model.rework import ReworkKind
 from airflow_parallel_apply.queue.model import Task
 from tests.support.generation import Generation
 from tests.support.written_log import Change, append
@@ -217,5 +218,5 @@ def test_lanes_resolve_every_conflict_between_their_channels(
     with psycopg.connect(target_dsn) as connection:
         rows = dict(connection.execute("SELECT id, v FROM t").fetchall())
     assert rows == {key: f"v{(key + 11) % 40}" for key in range(40)}
-    counted = sum(found.count for found in generation.ledger.conflicts())
+    counted = sum(found.count for found in generation.ledger.rework() if found.kind is ReworkKind.MERGE_POINT)
     assert counted == sum(report.merge_points for report in reports) == state(generation).merged_count > 0

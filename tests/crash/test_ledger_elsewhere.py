@@ -59,7 +59,7 @@ def test_runs_leave_who_owns_them_and_their_plan_in_the_ledger_and_positions_wit
     ledger = replace(written.rig, target_dsn=at_ledger(written))
     assert ledger.rows(f"{count}position") == [(0,)]
     assert ledger.rows(f"{count}epoch")[0][0] > 1
-    assert ledger.rows("SELECT sum(count) > 0 FROM parallel_apply.conflict") == [(True,)]
+    assert ledger.rows("SELECT sum(count) > 0 FROM parallel_apply.rework WHERE kind = 'merge point'") == [(True,)]
     assert list(logs_applied_at(written.rig.target)) == ["p"]
     assert logs_applied_at(ledger.target) == {}
     found = read_status(written.rig.target, "p", written.rig.config.log_url)

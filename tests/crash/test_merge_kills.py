@@ -17,7 +17,7 @@ from tests.support.variants import variants
 
 MERGE_POINTS = "airflow_parallel_apply.pipeline.coordinate.merge_points:MergePoints"
 MERGES = "airflow_parallel_apply.pipeline.apply.merges:Merges"
-LEDGER = "airflow_parallel_apply.pipeline.ledger.postgres.ledger:PostgresLedger"
+BARRIERS = "airflow_parallel_apply.pipeline.apply.barriers:Barriers"
 POSITIONS = "airflow_parallel_apply.pipeline.target.postgres.positions"
 
 PLACES = {
@@ -26,8 +26,8 @@ PLACES = {
     "between gathering and merging": Fault(at=f"{MERGE_POINTS}.gather", when="after"),
     "between staging and merging": Fault(at=f"{MERGES}._staged", when="after"),
     "inside the target's transaction": Fault(at=f"{POSITIONS}:move_all", when="after"),
-    "between merging and counting": Fault(at=f"{LEDGER}.count_conflict", when="before"),
-    "between merging and closing": Fault(at=f"{LEDGER}.count_conflict", when="after"),
+    "between merging and counting": Fault(at=f"{BARRIERS}._count", when="before"),
+    "between merging and closing": Fault(at=f"{BARRIERS}._count", when="after"),
     "after closing": Fault(at=f"{MERGE_POINTS}.close", when="after"),
 }
 
@@ -50,7 +50,8 @@ def handed_over(scene: Scene) -> Scene:
 
 
 def merge_points(scene: Scene) -> int:
-    (count,) = scene.rig.rows("SELECT coalesce(sum(count), 0)::integer FROM parallel_apply.conflict")[0]
+    counted = "SELECT coalesce(sum(count), 0)::integer FROM parallel_apply.rework WHERE kind = 'merge point'"
+    (count,) = scene.rig.rows(counted)[0]
     return int(count)
 
 

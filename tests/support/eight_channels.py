@@ -8,6 +8,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.model.rework import ReworkKind
 from tests.support.rig import Rig
 
 CHANNELS: Final = 8
@@ -42,4 +43,5 @@ def require_equal(rig: Rig) -> None:
 
 def conflicts(rig: Rig) -> dict[tuple[str, str | None], int]:
     status = read_status(rig.target, "p")
-    return {(found.reason, found.table): found.count for found in status.conflicts}
+    met = [found for found in status.rework if found.kind is ReworkKind.MERGE_POINT]
+    return {(found.reason, found.table): found.count for found in met}

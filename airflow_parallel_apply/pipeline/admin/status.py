@@ -28,7 +28,7 @@ from airflow_parallel_apply.pipeline.copy.open import read_progress
 from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
-from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, PipelineState
+from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
@@ -58,10 +58,8 @@ class PipelineStatus:
     torn_from: int | None
     torn_to: int | None
     failure: str | None
-    conflicts: tuple[ConflictCount, ...] = ()
-    """The merge points, and groups that were refused as one."""
     rework: tuple[ReworkCount, ...] = ()
-    """All other work that was done in vain."""
+    """All work that was done in vain."""
     oldest_time: datetime | None = None
     """Commit time of the first transaction that some channel lacks; None without the log, or when there is none."""
     log_bytes: int | None = None
@@ -151,7 +149,6 @@ def read_status(
             log_bytes=log_bytes,
             store=store,
             warnings=tuple(warnings),
-            conflicts=reading.ledger.conflicts(),
             rework=reading.ledger.rework(),
             channels=tuple(
                 channel_status(seen, position, counts, captured, planned, stopped=state.clean_stop_seqno is not None)
@@ -177,7 +174,6 @@ def _copying(pipeline: str, copy: CopyProgress) -> PipelineStatus:
         torn_from=None,
         torn_to=None,
         failure=copy.failure,
-        conflicts=(),
         channels=(),
         copy=copy,
     )

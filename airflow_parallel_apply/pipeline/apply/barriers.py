@@ -179,9 +179,13 @@ class Barriers:
             )
             self._merges.bring(positions, last_seqno, token)
             self._context.target.leave()
-        self._context.ledger.count_conflict(reason=point.reason, table=point.table, seqno=last_seqno)
-        self._context.report.note(Rework(kind=ReworkKind.MERGE_POINT, reason=point.reason, table=point.table))
+        self._count(point, last_seqno)
         return last_seqno
+
+    def _count(self, point: MergePoint, seqno: int) -> None:
+        rework = Rework(kind=ReworkKind.MERGE_POINT, reason=point.reason, table=point.table)
+        self._context.ledger.count_rework(rework, seqno=seqno)
+        self._context.report.note(rework)
 
     # --- both ---
 

@@ -90,7 +90,7 @@ class GroupCommits:
         except TargetError as error:
             _logger.warning("the group was refused as one, going on epoch by epoch: %s", error)
             if isinstance(error, Conflict):
-                self._context.ledger.count_conflict(reason=error.reason, table=error.table, seqno=work.last_seqno)
+                self._context.ledger.count_rework(Rework.after(ReworkKind.MERGE_POINT, error), seqno=work.last_seqno)
             self._context.target.discard(token)
             self._one_by_one(work, work.first_seqno - 1, token, error)
 

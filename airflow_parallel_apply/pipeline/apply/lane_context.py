@@ -129,8 +129,20 @@ class LaneContext:
         """The unit with the origin of its last transaction; one that only moves positions has none."""
         if not unit.row_count:
             return unit
+        planned = self._planned_end(unit)
+        if planned is not None:
+            return replace(unit, origin=planned)
         (last,) = self.log.transactions(unit.last_seqno - 1, unit.last_seqno).to_pylist()
         return replace(unit, origin=CommitOrigin(offset=last["end_offset"], commit_time=last["commit_time"]))
+
+    def _planned_end(self, unit: Unit) -> CommitOrigin | None:
+        """The end of the epoch that a unit ends with; None where it ends inside of one, or the plan does not tell."""
+        if unit.epoch is None:
+            return None
+        for epoch in self.ledger.epochs(after_number=unit.epoch - 1, limit=1):
+            if epoch.last_seqno == unit.last_seqno and epoch.end_offset is not None and epoch.end_time is not None:
+                return CommitOrigin(offset=epoch.end_offset, commit_time=epoch.end_time)
+        return None
 
     def note_after(self, kind: ReworkKind, error: ParallelApplyError, *, seqno: int) -> None:
         """Count the rework that an error caused: in the report, and for `status`. Not there where a former claimant

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.errors import ConflictReason
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.offset import Offset
@@ -56,18 +55,6 @@ class RunBounds:
     """The data interval [from_time, until_time) of a run that has one, else None: the offset alone bounds it. The
     source was past `until_time` at `until_offset`.
     """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConflictCount:
-    """The count of merge points that were opened for a reason, on a table (None: the target did not say)."""
-
-    reason: str
-    table: str | None
-    count: int
-    last_seqno: int
-    """The seqno at which the channels last met."""
-    last_time: datetime
 
 
 class RoutedPositions(Protocol):
@@ -230,19 +217,11 @@ class Ledger(Protocol):
         """
         ...
 
-    # --- conflicts ---
-    def count_conflict(self, *, reason: ConflictReason, table: str | None, seqno: int) -> None:
-        """Count a merge point, at which the channels met at `seqno`. Idempotent: a claimant who finds it merged already
-        counts again, since the one before may have died just after the commit.
-        """
-        ...
-
-    def conflicts(self) -> tuple[ConflictCount, ...]:
-        """The merge points of this pipeline, most frequent first."""
-        ...
-
+    # --- rework ---
     def count_rework(self, rework: Rework, *, seqno: int) -> None:
-        """Count work in vain that ended at a seqno; merge points are counted by `count_conflict`."""
+        """Count work in vain that ended at a seqno. A merge point is counted once, however often it is: a claimant who
+        finds it merged already counts again, since the one before may have died just after the commit.
+        """
         ...
 
     def rework(self) -> tuple[ReworkCount, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -53,6 +54,15 @@ class Epoch:
     bytes_: tuple[int, ...]
     end_offset: Offset | None = None
     """The source's offset at which its last transaction ends; None in a plan of an earlier release."""
+    inserts: tuple[int, ...] | None = None
+    """How many of `rows` are insertions; None in a plan of an earlier release."""
+    end_time: datetime | None = None
+    """When its last transaction was committed at the source; None in a plan of an earlier release."""
+
+    @property
+    def is_insertions(self) -> bool:
+        """True if all its rows are known to be insertions."""
+        return self.inserts == self.rows
 
     @property
     def row_count(self) -> int:

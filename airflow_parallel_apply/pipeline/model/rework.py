@@ -28,7 +28,9 @@ class ReworkKind(StrEnum):
     """The way in which work came to be done again."""
 
     MERGE_POINT = "merge point"
-    """All channels drained and committed together, since one of them met a conflict."""
+    """All channels drained and committed together, or a group went on epoch by epoch, since one of them met a conflict.
+    Known by the seqno at which the channels met: each lies above the one before.
+    """
     RESTAGING = "restaging"
     """Rows were reduced and loaded again, by a job for all channels."""
     REPLAY = "replay"

@@ -73,7 +73,9 @@ def plan_epochs(
                 reason=span.reason,
                 rows=tuple(loads.rows[index].tolist()),
                 bytes_=loads.sizes(index, int(cumulated[span.last + 1] - cumulated[span.first])),
-                end_offset=int(ends[span.last]),
+                end_offset=int(ends.offsets[span.last]),
+                inserts=tuple(loads.inserts[index].tolist()),
+                end_time=ends.times[span.last].as_py(),
             )
         )
     return tuple(epochs)
@@ -89,8 +91,7 @@ def critical_reasons(log: LogReader, *, after_seqno: int, last_seqno: int, routi
 
 def _transactions(
     log: LogReader, after_seqno: int, last_seqno: int, partitioner: Partitioner
-) -> tuple[Transactions, _Placed | None, Numbers]:
-    """The third are the offsets at which they end."""
+) -> tuple[Transactions, _Placed | None, _Ends]:
     table = log.transactions(after_seqno, last_seqno)
     seqnos = table.column("seqno").to_numpy()
     critical = _critical(table.column("marks"))
@@ -107,7 +108,7 @@ def _transactions(
         image_counts=_image_counts(log, seqnos) if len(critical) > 1 else np.zeros(len(seqnos), dtype=np.int64),
         critical=critical,
     )
-    return found, placed, table.column("end_offset").to_numpy()
+    return found, placed, _Ends(table.column("end_offset").to_numpy(), table.column("commit_time"))
 
 
 def _image_counts(log: LogReader, seqnos: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -134,6 +135,14 @@ def _critical(marks: pa.ChunkedArray) -> dict[int, Reason]:
 
 
 @dataclass(frozen=True, slots=True)
+class _Ends:
+    """Where the transactions end, by index: in the source's stream, and in time."""
+
+    offsets: Numbers
+    times: pa.ChunkedArray
+
+
+@dataclass(frozen=True, slots=True)
 class _Loads:
     """The load that every epoch (one a line) brings every channel (one a column). `unweighed`: rows whose size `bytes_`
     does not contain, in files of an older version.
@@ -142,6 +151,7 @@ class _Loads:
     rows: Numbers
     bytes_: Numbers
     unweighed: Numbers
+    inserts: Numbers
 
     def sizes(self, epoch: int, total: int) -> tuple[int, ...]:
         """Bytes by channel; what is left of the epoch's total is shared in proportion to the rows without a width."""
@@ -158,6 +168,7 @@ class _Placed:
         self._seqnos = seqnos
         count = len(seqnos)
         self._rows = np.zeros(count, dtype=np.int64)
+        self._inserts = np.zeros(count, dtype=np.int64)
         self._channel = np.full(count, np.iinfo(np.int64).max, dtype=np.int64)
         """The least of its rows': UNKNOWN and CRITICAL are below all channels."""
         self._least_shard = np.full(count, np.iinfo(np.int64).max, dtype=np.int64)
@@ -165,11 +176,12 @@ class _Placed:
 
     def place(self, log: LogReader, partitioner: Partitioner) -> None:
         relations = {relation.relation_id: relation for relation in log.state().relations}
-        columns = list(dict.fromkeys(("seqno", *partitioner.columns)))
+        columns = list(dict.fromkeys(("seqno", "operation", *partitioner.columns)))
         for batch in log.rows(int(self._seqnos[0]) - 1, int(self._seqnos[-1]), columns=columns):
             found = partitioner.place(batch, relations)
             at = batch.column("seqno").to_numpy() - self._seqnos[0]
             np.add.at(self._rows, at, 1)
+            np.add.at(self._inserts, at, _is_insertion(batch))
             np.minimum.at(self._channel, at, found.channels)
             if found.shards is not None:
                 np.minimum.at(self._least_shard, at, found.shards)
@@ -188,13 +200,14 @@ class _Placed:
 
     def by_channel(self, spans: Sequence[Span], byte_counts: Numbers, channels: int) -> _Loads:
         """As `_by_channel`; what runs alone is counted in some channel, since all of them wait for it."""
-        counts, sizes = (np.zeros((len(spans), channels), dtype=np.int64) for _ in range(2))
+        counts, sizes, inserts = (np.zeros((len(spans), channels), dtype=np.int64) for _ in range(3))
         epoch = np.repeat(np.arange(len(spans)), [span.last - span.first + 1 for span in spans])
         # A transaction without rows adds nothing anywhere.
         channel = np.where(self._rows > 0, np.maximum(self._channel, 0), 0)
         np.add.at(counts, (epoch, channel), self._rows)
         np.add.at(sizes, (epoch, channel), byte_counts)
-        return _Loads(counts, sizes, np.zeros_like(counts))
+        np.add.at(inserts, (epoch, channel), self._inserts)
+        return _Loads(counts, sizes, np.zeros_like(counts), inserts)
 
 
 def _by_channel(
@@ -205,9 +218,9 @@ def _by_channel(
     partitioner: Partitioner,
     channels: int,
 ) -> _Loads:
-    found = _Loads(*(np.zeros((len(firsts), channels), dtype=np.int64) for _ in range(3)))
+    found = _Loads(*(np.zeros((len(firsts), channels), dtype=np.int64) for _ in range(4)))
     relations = {relation.relation_id: relation for relation in log.state().relations}
-    columns = list(dict.fromkeys(("seqno", WIDTH, *partitioner.columns)))
+    columns = list(dict.fromkeys(("seqno", "operation", WIDTH, *partitioner.columns)))
     for batch in log.rows(after_seqno, last_seqno, columns=columns):
         epoch = np.searchsorted(firsts, batch.column("seqno").to_numpy(), side="right") - 1
         channel = partitioner.place(batch, relations).channels
@@ -218,7 +231,14 @@ def _by_channel(
             (found.rows, None),
             (found.bytes_, weights),
             (found.unweighed, width.is_null().to_numpy(zero_copy_only=False)),
+            (found.inserts, _is_insertion(batch)),
         ):
             added = np.bincount(cells, weight, minlength=sums.size).astype(np.int64)
             np.add(sums, added.reshape(sums.shape), out=sums)
     return found
+
+
+def _is_insertion(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """By row."""
+    found = pc.equal(batch.column("operation"), Operation.INSERT)
+    return pc.fill_null(found, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

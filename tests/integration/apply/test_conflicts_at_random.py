@@ -116,4 +116,4 @@ def test_both_sides_are_equal_after_random_conflicts(
         comparison = rig.comparison()
         assert comparison.equal, comparison
     if consistency is Consistency.CHANNEL:
-        assert rig.rows("SELECT sum(count) > 0 FROM parallel_apply.conflict") == [(True,)]
+        assert rig.rows("SELECT sum(count) > 0 FROM parallel_apply.rework WHERE kind = 'merge point'") == [(True,)]

@@ -55,11 +55,9 @@ def applied(rig: Rig) -> Told:
 
 
 def in_status(rig: Rig) -> Told:
-    """Return what `status` tells of work in vain; merge points are its conflicts."""
+    """Return what `status` tells of work in vain."""
     status = read_status(rig.target, "p")
-    return {(found.kind, found.reason, found.table): found.count for found in status.rework} | {
-        ("merge point", found.reason, found.table): found.count for found in status.conflicts
-    }
+    return {(found.kind, found.reason, found.table): found.count for found in status.rework}
 
 
 def shown(rig: Rig) -> str:

@@ -111,7 +111,7 @@ def told(rig: Rig) -> dict[str, Any]:
                 for one in epochs
                 if one.kind is EpochKind.SERIAL
             ],
-            "conflicts": session.ledger.conflicts(),
+            "rework": session.ledger.rework(),
             "orders": rig.rows("SELECT * FROM orders ORDER BY tenant, id"),
             "events": rig.rows("SELECT * FROM events ORDER BY tenant, note"),
         }

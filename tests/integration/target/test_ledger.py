@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.errors import (
     RetryableError,
 )
 from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.rework import ReworkKind
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import schema
 from airflow_parallel_apply.pipeline.target.postgres.schema import VERSION
@@ -76,6 +77,23 @@ def test_offsets_that_an_earlier_release_called_lsn_stay(target_dsn: str, monkey
     bounds = scene.ledger.run_bounds("a")
     assert bounds is not None
     assert bounds.until_offset == 100
+    scene.session.close()
+
+
+def test_merge_points_that_an_earlier_release_counted_stay(target_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables of version 13 are made as that release made them."""
+    scene = Scene(target_dsn)
+    scene.run("DROP SCHEMA parallel_apply CASCADE")
+    with monkeypatch.context() as before:
+        before.setattr(schema, "VERSION", 13)
+        scene.target.migrate()
+    scene.start()
+    scene.run("INSERT INTO parallel_apply.conflict VALUES ('demo', 'unique', 'public.t', 3, 50, now())")
+    scene.run("INSERT INTO parallel_apply.rework VALUES ('demo', 'replay', 'unique', 'public.t', 1, 60, now())")
+    scene.target.migrate()
+    merged, replayed = scene.ledger.rework()
+    assert (merged.kind, merged.count, merged.last_seqno) == (ReworkKind.MERGE_POINT, 3, 50)
+    assert (replayed.kind, replayed.count) == (ReworkKind.REPLAY, 1)
     scene.session.close()
 
 

@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 from airflow_parallel_apply.pipeline.config import Consistency
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, RetryableError
+from airflow_parallel_apply.pipeline.model.rework import ReworkKind
 from tests.support.in_memory.history import KEYS, History, make_history
 from tests.support.in_memory.pipeline import LEASE, MemoryPipeline
 from tests.support.in_memory.stepped import LostClaims
@@ -248,7 +249,9 @@ class Interleavings(RuleBasedStateMachine):
         counts["interleavings"] += 1
         counts["commits"] += self.pipeline.commits
         counts["of groups"] += self.pipeline.groups
-        counts["merge points"] += sum(found.count for found in self.pipeline.ledger.conflicts.values())
+        counts["merge points"] += sum(
+            found.count for found in self.pipeline.ledger.rework.values() if found.kind is ReworkKind.MERGE_POINT
+        )
 
     def let_the_run_end(self) -> None:
         """New lanes, which nothing disturbs, end the last run by themselves, whatever the ones before left behind."""

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, ConflictReason, LeaseBusy, OwnershipLost
-from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, PipelineState, RoutedPositions, RunBounds
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy, OwnershipLost
+from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RoutedPositions, RunBounds
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Unit
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.model.removal import Removal
-from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkCount
+from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkCount, ReworkKind
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
@@ -28,13 +28,10 @@ class LedgerData:
     routing: Routing | None = None
     runs: dict[str, RunBounds] = field(default_factory=dict)
     plan: list[Epoch] = field(default_factory=list)
-    conflicts: dict[tuple[str, str | None], ConflictCount] = field(default_factory=dict)
     rework: dict[Rework, ReworkCount] = field(default_factory=dict)
 
     def copy(self) -> LedgerData:
-        return replace(
-            self, runs=dict(self.runs), plan=list(self.plan), conflicts=dict(self.conflicts), rework=dict(self.rework)
-        )
+        return replace(self, runs=dict(self.runs), plan=list(self.plan), rework=dict(self.rework))
 
 
 class MemoryLedger:
@@ -214,24 +211,12 @@ class MemoryLedger:
     def note_recopied(self, tables: Sequence[Recopied], *, above_seqno: int) -> None:
         raise NotImplementedError("nothing is recopied in memory")
 
-    # --- conflicts ---
-
-    def count_conflict(self, *, reason: ConflictReason, table: str | None, seqno: int) -> None:
-        before = self._data.conflicts.get((reason, table))
-        if before is None or before.last_seqno != seqno:
-            self._data.conflicts[reason, table] = ConflictCount(
-                reason=reason,
-                table=table,
-                count=1 if before is None else before.count + 1,
-                last_seqno=seqno,
-                last_time=self._clock(),
-            )
-
-    def conflicts(self) -> tuple[ConflictCount, ...]:
-        return tuple(sorted(self._data.conflicts.values(), key=lambda found: -found.count))
+    # --- rework ---
 
     def count_rework(self, rework: Rework, *, seqno: int) -> None:
         before = self._data.rework.get(rework)
+        if before is not None and rework.kind is ReworkKind.MERGE_POINT and before.last_seqno >= seqno:
+            return
         self._data.rework[rework] = ReworkCount(
             kind=rework.kind,
             reason=rework.reason,

@@ -44,7 +44,7 @@ from tests.support.in_memory.turns import Actor, Stepped
 
 LEASE: Final = timedelta(seconds=30)
 _TARGET_CALLS: Final = ("positions", "own", "lay_out", "take", "take_part", "leave", "discard")
-_LEDGER_CALLS: Final = ("state", "acquire", "route", "add_epochs", "epochs", "cut_plan", "count_conflict")
+_LEDGER_CALLS: Final = ("state", "acquire", "route", "add_epochs", "epochs", "cut_plan", "count_rework")
 
 
 class MemoryPipeline:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from tests.support.written_log import Change, append, make_log
 @dataclass
 class HistoryLog:
     """The reads that the planner makes, from a list of (buckets, marks), one a transaction. `relations`: the first is
-    that of all rows, which are updates.
+    that of all rows, which are insertions in even buckets and updates in odd ones.
     """
 
     history: Sequence[tuple[Sequence[int], Sequence[Mark]]]
@@ -47,6 +48,7 @@ class HistoryLog:
                 "row_count": pa.array([len(self.history[seqno][0]) for seqno in chosen], pa.int64()),
                 "byte_count": pa.array([10 * len(self.history[seqno][0]) for seqno in chosen], pa.int64()),
                 "end_offset": pa.array([10 * seqno + 9 for seqno in chosen], pa.int64()),
+                "commit_time": pa.array([committed_at(seqno) for seqno in chosen], pa.timestamp("us", tz="UTC")),
                 "marks": pa.array([list(self.history[seqno][1]) for seqno in chosen], pa.list_(pa.string())),
             }
         )
@@ -58,10 +60,14 @@ class HistoryLog:
                 "seqno": pa.array([seqno] * len(buckets), pa.int64()),
                 "bucket": pa.array(buckets, pa.int32()),
                 "relation_id": pa.array([0] * len(buckets), pa.int32()),
-                "operation": pa.array(["U"] * len(buckets), pa.string()),
+                "operation": pa.array(["U" if bucket % 2 else "I" for bucket in buckets], pa.string()),
                 "width": pa.nulls(len(buckets), pa.int32()),
             }
             yield pa.record_batch({name: found[name] for name in columns})
+
+
+def committed_at(seqno: int) -> datetime:
+    return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seqno)
 
 
 transactions = st.tuples(
@@ -100,11 +106,14 @@ def test_every_transaction_is_in_one_epoch_and_critical_ones_in_serial_ones(
         assert (epoch.kind is EpochKind.SERIAL) == bool(critical)
         assert (epoch.reason is Reason.DENSE_BARRIERS) == (len(critical) > 1)
         assert len(critical) != 1 or len(inside) == 1
-        expected = [0] * channels
+        expected, insertions = [0] * channels, [0] * channels
         for buckets, _ in inside:
             for bucket in buckets:
                 expected[bucket * channels // 1024] += 1
-        assert list(epoch.rows) == expected
+                insertions[bucket * channels // 1024] += bucket % 2 == 0
+        assert (list(epoch.rows), list(epoch.inserts or ())) == (expected, insertions)
+        assert epoch.is_insertions == (expected == insertions)
+        assert (epoch.end_offset, epoch.end_time) == (10 * epoch.last_seqno + 9, committed_at(epoch.last_seqno))
         assert len(inside) == 1 or epoch.row_count <= max_changes
         assert not any(epoch.first_seqno <= cut < epoch.last_seqno for cut in cuts)
 

@@ -35,7 +35,6 @@ def test_the_place_of_an_error_in_brackets_is_shown() -> None:
         torn_from=None,
         torn_to=None,
         failure=message,
-        conflicts=(),
         channels=(channel,),
     )
     shown = StringIO()

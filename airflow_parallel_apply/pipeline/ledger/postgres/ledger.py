@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from airflow_parallel_apply.pipeline.errors import ConflictReason
-from airflow_parallel_apply.pipeline.ledger.postgres.conflicts import count_conflict, read_conflicts
 from airflow_parallel_apply.pipeline.ledger.postgres.drop import drop_ledger
 from airflow_parallel_apply.pipeline.ledger.postgres.lease import Lease
 from airflow_parallel_apply.pipeline.ledger.postgres.plan import PlanTable
 from airflow_parallel_apply.pipeline.ledger.postgres.recopied import hold_recopy
 from airflow_parallel_apply.pipeline.ledger.postgres.rework import count_rework, read_rework
 from airflow_parallel_apply.pipeline.ledger.postgres.runs import Runs
-from airflow_parallel_apply.pipeline.ledger.protocol import ConflictCount, PipelineState, RoutedPositions, RunBounds
+from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RoutedPositions, RunBounds
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.offset import Offset
@@ -138,12 +136,6 @@ class PostgresLedger:
         self._plan.note_recopied(tables, above_seqno)
 
     # --- conflicts ---
-    def count_conflict(self, *, reason: ConflictReason, table: str | None, seqno: int) -> None:
-        count_conflict(self._session, reason=reason, table=table, seqno=seqno)
-
-    def conflicts(self) -> tuple[ConflictCount, ...]:
-        return read_conflicts(self._session)
-
     def count_rework(self, rework: Rework, *, seqno: int) -> None:
         count_rework(self._session, rework, seqno=seqno)
 

@@ -83,8 +83,10 @@ class PlanTable:
                     rows=tuple(counts),
                     bytes_=tuple(sizes),
                     end_offset=end_offset,
+                    inserts=None if inserts is None else tuple(inserts),
+                    end_time=end_time,
                 )
-                for number, first_seqno, last_seqno, kind, reason, counts, sizes, end_offset in rows
+                for number, first_seqno, last_seqno, kind, reason, counts, sizes, end_offset, inserts, end_time in rows
             )
 
     def is_planned(self, unit: Unit) -> bool:
@@ -135,6 +137,8 @@ class PlanTable:
             "rows": list(epoch.rows),
             "bytes": list(epoch.bytes_),
             "end_offset": epoch.end_offset,
+            "inserts": None if epoch.inserts is None else list(epoch.inserts),
+            "end_time": None if epoch.end_time is None else epoch.end_time.isoformat(),
         }
 
     def _number(self, connection: Connection, name: str, **names: int) -> int:

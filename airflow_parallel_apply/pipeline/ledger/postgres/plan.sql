@@ -8,15 +8,15 @@ SELECT coalesce(max(number) + 1, 0) FROM {schema}.epoch WHERE pipeline = %(pipel
 SELECT coalesce(max(number), -1) FROM {schema}.epoch WHERE pipeline = %(pipeline)s AND last_seqno <= %(seqno)s;
 
 -- name: add
-INSERT INTO {schema}.epoch (pipeline, number, first_seqno, last_seqno, kind, reason, rows, bytes, end_offset)
-SELECT %(pipeline)s, number, first_seqno, last_seqno, kind, reason, rows, bytes, end_offset
+INSERT INTO {schema}.epoch (pipeline, number, first_seqno, last_seqno, kind, reason, rows, bytes, end_offset, inserts, end_time)
+SELECT %(pipeline)s, number, first_seqno, last_seqno, kind, reason, rows, bytes, end_offset, inserts, end_time
 FROM jsonb_to_recordset(%(epochs)s) AS epoch (
     number bigint, first_seqno bigint, last_seqno bigint, kind text, reason text, rows bigint[], bytes bigint[],
-    end_offset bigint
+    end_offset bigint, inserts bigint[], end_time timestamptz
 );
 
 -- name: read
-SELECT number, first_seqno, last_seqno, kind, reason, rows, bytes, end_offset
+SELECT number, first_seqno, last_seqno, kind, reason, rows, bytes, end_offset, inserts, end_time
 FROM {schema}.epoch
 WHERE pipeline = %(pipeline)s AND number > %(after_number)s AND last_seqno > %(above_seqno)s
 ORDER BY number

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
-from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkCount
+from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkCount, ReworkKind
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 
 
@@ -26,9 +28,9 @@ def read_rework(session: Session) -> tuple[ReworkCount, ...]:
     """None where a schema of an older release is not upgraded yet."""
     with session.errors("read rework"):
         connection = session.connection()
-        found = connection.execute(ledger_sql(session, "rework", "exists"), {"schema": session.schema}).fetchone()
-        if found is None or not found[0]:
+        there = connection.execute(ledger_sql(session, "rework", "exists"), {"schema": session.schema}).fetchone()
+        if there is None or not there[0]:
             return ()
         cursor = connection.cursor(row_factory=class_row(ReworkCount))
         cursor.execute(ledger_sql(session, "rework", "read"), {"pipeline": session.pipeline})
-        return tuple(cursor)
+        return tuple(replace(found, kind=ReworkKind(found.kind)) for found in cursor)

@@ -278,3 +278,14 @@ CREATE TABLE {schema}.rework (
     last_time timestamptz NOT NULL,
     PRIMARY KEY (pipeline, kind, reason, table_name)
 );
+
+-- name: upgrade_14
+-- Merge points are work in vain as other work is.
+INSERT INTO {schema}.rework (pipeline, kind, reason, table_name, count, last_seqno, last_time)
+SELECT pipeline, 'merge point', reason, table_name, count, last_seqno, last_time FROM {schema}.conflict;
+
+DROP TABLE {schema}.conflict;
+
+-- By channel, how many of the rows are insertions; and when the epoch's last transaction was committed. NULL where it was
+-- planned before.
+ALTER TABLE {schema}.epoch ADD COLUMN inserts bigint[], ADD COLUMN end_time timestamptz;
