@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 PYTEST_ARGS ?=
-LOCK_COMMAND := $(BIN)/uv --quiet pip compile pyproject.toml .ci/tools.in --extra airflow --extra spark --extra demo --extra service \
+LOCK_COMMAND := $(BIN)/uv --quiet pip compile pyproject.toml .ci/tools.in --extra airflow --extra spark --extra demo --extra service --extra avro --extra files \
 	--group dev --group docs --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate --no-header
 
 # Tests and the demo start hundreds of processes; each would compile all of the package anew.

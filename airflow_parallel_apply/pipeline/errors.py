@@ -16,6 +16,7 @@
         ├── SourceError           the stream, its selection or the server does not fit the log
         ├── LogError              the log is corrupt, foreign, or not visible here
         ├── PlanError             the plan cannot be made: refused DDL, changed routing digest
+        ├── EncodeError           rows cannot be encoded as asked
         └── TargetError           the target refuses a change, or lacks what it needs
             └── Conflict          a row of another key is in the way: other channels may be what puts it there
 
@@ -179,6 +180,10 @@ class LogError(FatalError):
 
 class PlanError(FatalError):
     """The plan cannot be made."""
+
+
+class EncodeError(FatalError):
+    """Rows cannot be encoded as asked."""
 
 
 class TargetError(FatalError):

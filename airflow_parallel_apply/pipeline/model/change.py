@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.model import former
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.value_type import OPAQUE, ValueType
 
 BUCKET_COUNT: Final = 1024
 """Fixed hash buckets of a log; a channel is a contiguous range of them, so a log outlives a change of channels."""
@@ -73,7 +74,7 @@ class Column:
     `kind`: how a key compares it. `number`: which column of the table it is, through all renaming; None in a log of a
     version that did not ask, and where `is_unclear`: the source's catalog had gone on before it was asked. `fill`: the
     SQL literal that rows older than the column have; None where that is not known. `generated`: whether the source
-    computes it; None where that is not known.
+    computes it; None where that is not known. `value`: what its texts mean.
     """
 
     name: str
@@ -84,10 +85,11 @@ class Column:
     fill: str | None = None
     is_unclear: bool = False
     generated: bool | None = None
+    value: ValueType = OPAQUE
 
     def is_as(self, other: Column) -> bool:
         """True if both are one column, unchanged, as far as their logs' versions tell. What older rows have of it does
-        not count; nor does the kind, which the type and, of a key, `Relation.canonical` tell.
+        not count; nor do the kind and the values' type, which the type and, of a key, `Relation.canonical` tell.
         """
         return (
             (self.name, self.type_name, self.key) == (other.name, other.type_name, other.key)
@@ -196,6 +198,7 @@ class Relation:
                 for column in self.columns
             ],
             "kinds": [column.kind for column in self.columns],
+            "values": [str(column.value) for column in self.columns],
             "computed": self.computed,
             "expressions": self.expressions,
             "first_seqno": self.first_seqno,
@@ -213,7 +216,7 @@ class Relation:
             # Older versions of the software did not keep them.
             oid=value.get("oid"),
             renaming=_renaming_from_json(value.get("renaming")),
-            columns=_columns_from_json(value["columns"], value.get("kinds")),
+            columns=_columns_from_json(value["columns"], value.get("kinds"), value.get("values")),
             computed=tuple(value["computed"]) if value.get("computed") is not None else None,
             expressions=tuple((name, text) for name, text in value.get("expressions", ())),
             first_seqno=value.get("first_seqno"),
@@ -235,14 +238,23 @@ def _identity_from_json(word: str) -> ReplicaIdentity:
     return ReplicaIdentity(former.IDENTITIES.get(word, word))
 
 
-def _columns_from_json(columns: Sequence[Sequence[Any]], kinds: Sequence[str] | None) -> tuple[Column, ...]:
-    if kinds is None:
-        return tuple(_column_from_json(former.kind_of(column[1]), *column) for column in columns)
-    return tuple(_column_from_json(KeyKind(kind), *column) for kind, column in zip(kinds, columns, strict=True))
+def _columns_from_json(
+    columns: Sequence[Sequence[Any]], kinds: Sequence[str] | None, values: Sequence[str] | None
+) -> tuple[Column, ...]:
+    """Logs of earlier versions have neither kinds nor types of values."""
+    return tuple(
+        _column_from_json(
+            KeyKind(kinds[place]) if kinds is not None else former.kind_of(column[1]),
+            ValueType.parse(values[place]) if values is not None else former.value_type_of(column[1]),
+            *column,
+        )
+        for place, column in enumerate(columns)
+    )
 
 
 def _column_from_json(
     kind: KeyKind,
+    value: ValueType,
     name: str,
     type_name: str,
     key: bool,
@@ -262,6 +274,7 @@ def _column_from_json(
         fill=fill,
         is_unclear=is_unclear,
         generated=generated,
+        value=value,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.value_type import OPAQUE, ValueKind, ValueType
 
 IDENTITIES: Final = {"d": "key", "i": "key", "f": "full", "n": "none"}
 """Replica identities by their former names."""
@@ -45,6 +46,24 @@ _KINDS: Final = {
     "boolean": KeyKind.EXACT,
     "bytea": KeyKind.EXACT,
 }
+_VALUES: Final = {
+    "boolean": ValueType(kind=ValueKind.BOOLEAN),
+    "smallint": ValueType(kind=ValueKind.INTEGER, size=16),
+    "integer": ValueType(kind=ValueKind.INTEGER, size=32),
+    "bigint": ValueType(kind=ValueKind.INTEGER, size=64),
+    "real": ValueType(kind=ValueKind.FLOAT, size=32),
+    "double precision": ValueType(kind=ValueKind.FLOAT, size=64),
+    "text": ValueType(kind=ValueKind.TEXT),
+    "character varying": ValueType(kind=ValueKind.TEXT),
+    "character": ValueType(kind=ValueKind.TEXT),
+    "uuid": ValueType(kind=ValueKind.TEXT),
+    "bytea": ValueType(kind=ValueKind.BYTES),
+    "date": ValueType(kind=ValueKind.DATE),
+    "time without time zone": ValueType(kind=ValueKind.TIME),
+    "timestamp without time zone": ValueType(kind=ValueKind.TIMESTAMP),
+    "timestamp with time zone": ValueType(kind=ValueKind.INSTANT),
+}
+_DECIMAL: Final = re.compile(r"numeric\((\d+),(\d+)\)")
 
 
 def in_words_of_now(body: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
@@ -55,3 +74,11 @@ def in_words_of_now(body: Mapping[str, Any], words: Mapping[str, str]) -> dict[s
 def kind_of(type_name: str) -> KeyKind:
     """The kind of a column of which the log has the type alone, and not what lies below a domain or an enum."""
     return _KINDS.get(_MODIFIERS.sub("", type_name), KeyKind.NOT_CANONICAL)
+
+
+def value_type_of(type_name: str) -> ValueType:
+    """The type of the values of a column of which the log has the type's name alone."""
+    if found := _DECIMAL.fullmatch(type_name):
+        precision, scale = int(found[1]), int(found[2])
+        return ValueType(kind=ValueKind.DECIMAL, precision=precision, scale=scale) if scale <= precision else OPAQUE
+    return _VALUES.get(_MODIFIERS.sub("", type_name), OPAQUE)

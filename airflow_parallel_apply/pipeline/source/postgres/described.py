@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.source.postgres.messages import WireColumn,
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import LivingColumn, Shape, shapes
 from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable
+from airflow_parallel_apply.pipeline.source.postgres.value_types import value_type
 from airflow_parallel_apply.pipeline.source.rows import NO_RELATION
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -194,8 +195,11 @@ def _described(
                 number=number,
                 is_unclear=number is None and shape.last_number > 0,
                 generated=_is_generated(shape, number),
+                value=value_type(type_name, typing.base_type or "", is_enum=typing.is_enum),
             )
-            for (name, type_name), kind, number, in_key in zip(named, kinds, numbers, is_key, strict=True)
+            for (name, type_name), typing, kind, number, in_key in zip(
+                named, typings, kinds, numbers, is_key, strict=True
+            )
         ),
         canonical=all(kind is not KeyKind.NOT_CANONICAL for kind, in_key in zip(kinds, is_key, strict=True) if in_key),
         computed=tuple(column.name for column in computed),

@@ -1,0 +1,1 @@
+"""The log's texts as typed Arrow columns, and back."""
