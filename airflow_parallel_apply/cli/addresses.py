@@ -12,7 +12,7 @@ from airflow_parallel_apply.commands import named
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.open import is_address, is_dsn
-from airflow_parallel_apply.queue.open import is_service
+from airflow_parallel_apply.service.address import is_service
 from airflow_parallel_apply.spark.cluster import Cluster
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK, SparkEndpoint
 

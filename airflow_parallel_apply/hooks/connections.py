@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.queue.open import is_loopback
+from airflow_parallel_apply.service.address import is_loopback
 from airflow_parallel_apply.spark.cluster import Cluster
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK, SparkEndpoint
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.open import place_of, scheme_of
-from airflow_parallel_apply.queue.open import is_service
+from airflow_parallel_apply.service.address import is_service
 
 MAX_CHANNELS: Final = 64
 MAX_DEFAULT_LANES: Final = 8

@@ -172,6 +172,7 @@ def serve(
             from airflow_parallel_apply.queue.service.limits import ServiceLimits
             from airflow_parallel_apply.queue.service.process import Serving
             from airflow_parallel_apply.queue.service.process import serve as serve_until_stopped
+            from airflow_parallel_apply.service.listening import read_token
         except ImportError as error:
             raise QueueMisconfigured(
                 f"the service needs {error.name}. Hint: pip install 'airflow-provider-parallel-apply[service]'."
@@ -184,7 +185,7 @@ def serve(
             tls_certificate=tls_cert,
             tls_key=tls_key,
             tls_client_ca=tls_client_ca,
-            token=None if token_file is None else _token(token_file),
+            token=None if token_file is None else read_token(token_file),
             metrics_listen=metrics,
             limits=ServiceLimits(max_message_bytes=max_message_bytes, max_value_bytes=max_value_bytes),
             data_limits=DataLimits(max_queue_tasks=max_queue_tasks),
@@ -256,13 +257,6 @@ def _errors() -> Iterator[None]:
     except (QueueError, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(_REFUSED) from error
-
-
-def _token(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise QueueMisconfigured(f"the token cannot be read: {error}") from error
 
 
 def _show(columns: Sequence[str], rows: Sequence[dict[str, Any]], as_json: bool) -> None:

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import timedelta
-from ipaddress import ip_address
 from typing import Final
 
 from airflow_parallel_apply.queue.model import QueueMisconfigured
 from airflow_parallel_apply.queue.protocol import Queue
+from airflow_parallel_apply.service.address import is_service
 
 DEFAULT_DEADLINE: Final = timedelta(seconds=30)
 PATIENCE: Final = timedelta(seconds=10)
 """The same for callers who are waited for, or who try again."""
-
-_SERVICE_SCHEMES: Final = ("grpc://", "grpcs://")
-
-
-def is_service(dsn: str) -> bool:
-    """True if the queue is behind a service rather than in a PostgreSQL database."""
-    return dsn.startswith(_SERVICE_SCHEMES)
-
-
-def is_loopback(host: str) -> bool:
-    """True if `host` (an IPv6 address without brackets) is this machine, reached through its loopback interface."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def open_queue(dsn: str, *, schema: str = "parallel_apply", deadline: timedelta = DEFAULT_DEADLINE) -> Queue:

@@ -14,7 +14,8 @@ from airflow_parallel_apply.hooks import connections
 from airflow_parallel_apply.hooks.queue import QueueCounts
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
-from airflow_parallel_apply.queue.open import is_service, open_queue
+from airflow_parallel_apply.queue.open import open_queue
+from airflow_parallel_apply.service.address import is_service
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.queue.client import AsyncQueueClient

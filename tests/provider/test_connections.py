@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from airflow_parallel_apply.hooks import connections
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.queue.client import ServiceAddress
+from airflow_parallel_apply.queue.client import queue_address
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK
 from tests.support.installed import installed
 
@@ -222,7 +222,7 @@ def test_a_queue_connection_becomes_the_address_of_a_service(monkeypatch, given,
     assert found.dsn == url
     assert "t%2F" not in repr(found)
     assert "t%2F" not in found.place
-    address = ServiceAddress.parse(url)
+    address = queue_address(url)
     assert address.token == (given["password"] if isinstance(given, dict) and "password" in given else address.token)
     assert found.place == f"{url.partition(':')[0]}://{address.target}"
 

@@ -30,7 +30,8 @@ from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
-from airflow_parallel_apply.queue.open import is_service, look_at_queue
+from airflow_parallel_apply.queue.open import look_at_queue
+from airflow_parallel_apply.service.address import is_service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

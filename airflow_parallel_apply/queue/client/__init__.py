@@ -1,7 +1,7 @@
 """Clients of the queue's service, for threads and for coroutines, on one implementation of the calls."""
 
-from airflow_parallel_apply.queue.client.address import ServiceAddress
+from airflow_parallel_apply.queue.client.address import queue_address
 from airflow_parallel_apply.queue.client.asynchronous import AsyncQueueClient
 from airflow_parallel_apply.queue.client.blocking import QueueClient
 
-__all__ = ["AsyncQueueClient", "QueueClient", "ServiceAddress"]
+__all__ = ["AsyncQueueClient", "QueueClient", "queue_address"]

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import grpc
 import grpc.aio
 
-from airflow_parallel_apply.queue.client.address import ServiceAddress
+from airflow_parallel_apply.queue.client.address import queue_address
 from airflow_parallel_apply.queue.client.calls import (
     STREAMED,
     Calls,
@@ -49,7 +49,7 @@ class AsyncQueueClient:
     def __init__(
         self, url: str, *, deadline: timedelta = DEFAULT_DEADLINE, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._address = ServiceAddress.parse(url)
+        self._address = queue_address(url)
         self._calls = Calls(deadline=deadline, clock=clock)
         self._channel: grpc.aio.Channel | None = None
         self._methods: dict[str, Callable[..., Any]] = {}

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 
-from airflow_parallel_apply.queue.client.address import ServiceAddress
+from airflow_parallel_apply.queue.client.address import queue_address
 from airflow_parallel_apply.queue.client.calls import (
     STREAMED,
     Calls,
@@ -47,7 +47,7 @@ class QueueClient:
     def __init__(
         self, url: str, *, deadline: timedelta = DEFAULT_DEADLINE, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._address = ServiceAddress.parse(url)
+        self._address = queue_address(url)
         self._calls = Calls(deadline=deadline, clock=clock)
         self._lock = threading.Lock()
         self._closed = threading.Event()

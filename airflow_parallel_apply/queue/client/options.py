@@ -6,7 +6,8 @@ from typing import Final
 
 import grpc
 
-from airflow_parallel_apply.queue.client.address import ServiceAddress
+from airflow_parallel_apply.queue.model import QueueMisconfigured
+from airflow_parallel_apply.service.address import ServiceAddress
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -23,5 +24,8 @@ CHANNEL_OPTIONS: Final = (
 
 
 def credentials_of(address: ServiceAddress) -> grpc.ChannelCredentials:
-    """The channel credentials for an address with TLS."""
-    return grpc.ssl_channel_credentials(*address.certificates())
+    """The channel credentials for an address with TLS. Errors: `QueueMisconfigured`."""
+    try:
+        return grpc.ssl_channel_credentials(*address.certificates())
+    except OSError as error:
+        raise QueueMisconfigured(f"a certificate for the queue's service cannot be read: {error}") from error

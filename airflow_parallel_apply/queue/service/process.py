@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import logging
 import os
 import signal
-import ssl
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,14 +19,16 @@ from typing import Final
 
 import grpc
 import grpc.aio
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry
 
 from airflow_parallel_apply.queue.memory import DataDirectory, DataLimits
 from airflow_parallel_apply.queue.model import QueueMisconfigured
-from airflow_parallel_apply.queue.open import is_loopback
 from airflow_parallel_apply.queue.service.limits import ServiceLimits
-from airflow_parallel_apply.queue.service.metrics import CallMetrics, DataCollector, MetricsServer
+from airflow_parallel_apply.queue.service.metrics import CallMetrics, DataCollector
 from airflow_parallel_apply.queue.service.server import Service
+from airflow_parallel_apply.service.address import join_address, split_address
+from airflow_parallel_apply.service.listening import Listening
+from airflow_parallel_apply.service.metrics import MetricsServer, new_registry, serve_metrics
 
 _GRACE_SECONDS: Final = 15.0
 """For calls under way when the service stops; none of them waits any more."""
@@ -42,37 +42,12 @@ _logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """The address to serve at, and its safety. Errors: `ValueError` for an address that is malformed, or that needs TLS
-    and a token.
-    """
+class Serving(Listening):
+    """A data directory, where it is served, and within which limits. Errors: those of `Listening`."""
 
     data: Path
-    listen: str = "127.0.0.1:0"
-    ready_file: Path | None = None
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_client_ca: Path | None = None
-    """Callers must show a certificate that this authority signed."""
-    token: str | None = field(default=None, repr=False)
-    metrics_listen: str | None = None
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     data_limits: DataLimits = field(default_factory=DataLimits)
-
-    def __post_init__(self) -> None:
-        if (self.tls_certificate is None) != (self.tls_key is None):
-            raise ValueError("TLS needs a certificate and its key")
-        if self.tls_client_ca is not None and self.tls_certificate is None:
-            raise ValueError("certificates of callers are asked for with TLS only")
-        if self.token is not None and (not self.token or not self.token.isascii() or not self.token.isprintable()):
-            raise ValueError("a token is printable ASCII, and not empty")
-        for address in filter(None, (self.listen, self.metrics_listen)):
-            host, _ = split_address(address)
-            if not is_loopback(host) and (self.tls_certificate is None or self.token is None):
-                raise ValueError(
-                    f"{address} can be reached from elsewhere, so it needs TLS and a token. Hint: Give --tls-cert, "
-                    "--tls-key and --token-file, or listen on 127.0.0.1."
-                )
 
 
 async def serve(serving: Serving) -> None:
@@ -93,9 +68,7 @@ async def serve_data(
     serving: Serving, data: DataDirectory, stop: asyncio.Event, on_ready: Callable[[dict[str, object]], None]
 ) -> None:
     """Serve what is open, until `stop`; tell where, once it is so."""
-    registry = CollectorRegistry()
-    for collector in (ProcessCollector, PlatformCollector, GCCollector):
-        collector(registry=registry)
+    registry = new_registry()
     registry.register(DataCollector(data))
     service = Service(data, limits=serving.limits, token=serving.token, metrics=CallMetrics(registry))
     server = grpc.aio.server(options=_options(serving.limits))
@@ -108,7 +81,7 @@ async def serve_data(
         on_ready(
             {
                 "address": address,
-                "url": f"{'grpc' if serving.tls_certificate is None else 'grpcs'}://{address}",
+                "url": f"{serving.scheme}://{address}",
                 "pid": os.getpid(),
                 "metrics_port": None if metrics is None else metrics.port,
             }
@@ -119,16 +92,7 @@ async def serve_data(
     finally:
         if metrics is not None:
             await asyncio.to_thread(metrics.close)
-        if serving.ready_file is not None:
-            serving.ready_file.unlink(missing_ok=True)
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """`host:port`, with brackets around an IPv6 host. Errors: `ValueError`."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"an address is host:port, not {address!r}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+        serving.say_ended()
 
 
 def _opened(serving: Serving) -> DataDirectory:
@@ -170,34 +134,16 @@ def _bind(server: grpc.aio.Server, serving: Serving) -> str:
             port = server.add_insecure_port(serving.listen)
     except (OSError, RuntimeError) as error:
         raise QueueMisconfigured(f"the queue's service cannot listen on {serving.listen}: {error}") from error
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_address(host, port)
 
 
 def _metrics(serving: Serving, registry: CollectorRegistry) -> MetricsServer | None:
-    if serving.metrics_listen is None:
-        return None
     try:
-        where = split_address(serving.metrics_listen)
-        return MetricsServer(registry, *where, token=serving.token, tls=_tls_context(serving))
+        return serve_metrics(registry, serving)
     except OSError as error:
         raise QueueMisconfigured(f"metrics cannot listen on {serving.metrics_listen}: {error}") from error
 
 
-def _tls_context(serving: Serving) -> ssl.SSLContext | None:
-    if serving.tls_certificate is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=serving.tls_client_ca)
-    context.load_cert_chain(serving.tls_certificate, serving.tls_key)
-    if serving.tls_client_ca is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
 def _say_ready(serving: Serving, ready: dict[str, object]) -> None:
-    """Write the file, whole or not at all: whoever waits for it reads where to connect."""
     _logger.info("serving %s on %s", serving.data, ready["address"])
-    if serving.ready_file is None:
-        return
-    aside = serving.ready_file.with_name(serving.ready_file.name + ".new")
-    aside.write_text(json.dumps(ready) + "\n")
-    aside.replace(serving.ready_file)
+    serving.say_ready(ready)
