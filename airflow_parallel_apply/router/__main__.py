@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,6 +23,7 @@ from airflow_parallel_apply.commands import (
     reporting_errors,
     spread,
 )
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
@@ -27,7 +32,8 @@ from airflow_parallel_apply.router.explain import show
 from airflow_parallel_apply.router.plan import plan as plan_pipeline
 
 app = typer.Typer(
-    help="Plan a change log: where epochs end, which transactions are critical, how channels fill.",
+    help="Plan a change log: where epochs end, which transactions are critical, how channels fill; and serve it to "
+    "lanes and executors that do not see its directory.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -96,6 +102,87 @@ def explain(
         typer.echo(json.dumps(explanation.to_json()))
     else:
         show(explanation, console())
+
+
+@app.command()
+def serve(
+    log: Annotated[list[str] | None, typer.Option(metavar="NAME=DIRECTORY", help="A log; may be repeated.")] = None,
+    logs: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="Each log in this directory, under its own name.")
+    ] = None,
+    listen: Annotated[str, typer.Option(help="host:port; port 0: any free one.")] = "127.0.0.1:0",
+    ready_file: Annotated[
+        Path | None, typer.Option(help="File written once it serves: address, url, pid, metrics_port as JSON.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="PEM: callers must show a certificate that this authority signed.")
+    ] = None,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token that callers must show.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="host:port of Prometheus metrics.", show_default="none")] = None,
+    max_streams: Annotated[int, typer.Option(min=1, help="Streams at once; more wait, then are sent away.")] = 256,
+    memory_mb: Annotated[int, typer.Option(min=1, help="Memory of rows on their way from the log, MB.")] = 512,
+) -> None:
+    """Serve logs over Arrow Flight until SIGTERM: log_url=grpc://host:port/NAME. Beyond loopback with TLS and token."""
+    with reporting_errors():
+        try:
+            # Late: the other commands need no Flight.
+            from airflow_parallel_apply.router.service.limits import RouterLimits
+            from airflow_parallel_apply.router.service.logs import LogPaths
+            from airflow_parallel_apply.router.service.process import RouterServing
+            from airflow_parallel_apply.router.service.process import serve as serve_until_stopped
+            from airflow_parallel_apply.service.listening import read_token
+        except ImportError as error:
+            raise ConfigurationError(
+                f"the router's service needs {error.name}",
+                hint="pip install 'airflow-provider-parallel-apply[service]'.",
+            ) from error
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        try:
+            serving = RouterServing(
+                logs=LogPaths(named=_named_paths(log or ()), within=logs),
+                listen=listen,
+                ready_file=ready_file,
+                tls_certificate=tls_cert,
+                tls_key=tls_key,
+                tls_client_ca=tls_client_ca,
+                token=None if token_file is None else read_token(token_file),
+                metrics_listen=metrics,
+                limits=RouterLimits(max_streams=max_streams, memory_bytes=memory_mb * 2**20),
+            )
+        except ValueError as error:
+            raise ConfigurationError(str(error), op="serve") from error
+        serve_until_stopped(serving)
+
+
+@app.command()
+def health(
+    url: Annotated[
+        str,
+        typer.Argument(
+            envvar="PARALLEL_APPLY_ROUTER",
+            show_envvar=True,
+            help="grpc://host:port or grpcs://:token@host:port?ca=FILE. With a token in it, use the environment.",
+        ),
+    ],
+) -> None:
+    """Ask a router whether it serves, and which logs; exit code 1 where it does not."""
+    with reporting_errors():
+        from airflow_parallel_apply.pipeline.stream.address import router_address
+        from airflow_parallel_apply.pipeline.stream.client import StreamClient
+
+        found = StreamClient(router_address(url), patience=timedelta(0)).call("health", {})
+    typer.echo(json.dumps(found))
+    if found["status"] != "serving":
+        raise typer.Exit(1)
+
+
+def _named_paths(options: Sequence[str]) -> dict[str, Path]:
+    pairs = [option.partition("=") for option in options]
+    if any(not name or not path for name, _, path in pairs):
+        raise ValueError("--log takes NAME=DIRECTORY")
+    return {name: Path(path).absolute() for name, _, path in pairs}
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.copy.open import load_part
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError, RetryableError, Unavailable
+from airflow_parallel_apply.pipeline.packed_error import pack, unpack
 from airflow_parallel_apply.spark.access import SparkAccess
-from airflow_parallel_apply.spark.faults import pack, spark_errors, unpack
+from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA
 from airflow_parallel_apply.spark.server import connect_server
 from airflow_parallel_apply.spark.session import ConnectAccess, release_session

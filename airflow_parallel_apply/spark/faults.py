@@ -1,13 +1,11 @@
-"""Errors that cross Spark: from its Python workers as data, from Spark itself by translation, in one line each."""
+"""Errors of Spark, translated into this package's: one line each."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from airflow_parallel_apply.pipeline import errors
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
     LogError,
@@ -16,7 +14,6 @@ from airflow_parallel_apply.pipeline.errors import (
     Unavailable,
 )
 
-_FIELDS: Final = ("op", "pipeline", "channel", "seqno", "table", "column", "hint", "values")
 _LOG_CLASSES: Final = ("PATH_NOT_FOUND", "FAILED_READ_FILE", "FILE_NOT_EXIST", "CANNOT_READ_FILE")
 _UNFIT_PYTHON: Final = (
     "ModuleNotFoundError",
@@ -29,21 +26,6 @@ _NO_TLS: Final = "WRONG_VERSION_NUMBER"
 _NO_SERVER: Final = "failed to connect to all addresses"
 """gRPC's words when no server accepts its connection."""
 _LINE_LIMIT: Final = 400
-
-
-def pack(error: ParallelApplyError) -> str:
-    """As JSON: a worker returns it as a result, since an exception that it raised would be retried and drowned."""
-    return json.dumps(
-        {"class": type(error).__name__, "message": error.message, **{name: getattr(error, name) for name in _FIELDS}}
-    )
-
-
-def unpack(text: str) -> ParallelApplyError:
-    """Inverse of `pack`: an error of the same class."""
-    value = json.loads(text)
-    kind = getattr(errors, value.pop("class"), ParallelApplyError)
-    error: ParallelApplyError = kind(value.pop("message"), **value)
-    return error
 
 
 @contextlib.contextmanager

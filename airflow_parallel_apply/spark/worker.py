@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
+from airflow_parallel_apply.pipeline.packed_error import pack, unpack
 from airflow_parallel_apply.pipeline.target.loading import Loaded, Loader, LoadTask
-from airflow_parallel_apply.spark.faults import pack, unpack
 
 _PR_SET_PDEATHSIG: Final = 1
 

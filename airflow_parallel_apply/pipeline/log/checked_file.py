@@ -30,8 +30,13 @@ def read_checked(path: Path) -> dict[str, Any]:
     """Inverse of `checked_bytes`. `LogError` that names the file when it is missing or has changed."""
     with file_errors(path):
         content = path.read_bytes()
+    return checked_body(content, str(path))
+
+
+def checked_body(content: bytes, place: str) -> dict[str, Any]:
+    """Inverse of `checked_bytes`. `LogError` that names where the content is from when it has changed."""
     body = content[_BODY_START : -len(_TAIL)]
     if content != _HEAD + xxhash.xxh3_128_hexdigest(body).encode() + _MIDDLE + body + _TAIL:
-        raise LogError(f"{path} does not match its checksum", hint=RESTORE)
+        raise LogError(f"{place} does not match its checksum", hint=RESTORE)
     decoded: dict[str, Any] = json.loads(body)
     return decoded

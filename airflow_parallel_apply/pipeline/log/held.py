@@ -40,10 +40,13 @@ class HeldRows:
         columns: Sequence[str] | None = None,
         in_order: bool = False,
         after_fragno: int | None = None,
+        buckets: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         del in_order
         first, end = (int(found) for found in np.searchsorted(self._seqnos, [after_seqno, last_seqno], side="right"))
         found = self._rows.slice(first, end - first)
         if after_fragno is not None:
             found = found.filter(pc.field("fragno") > after_fragno)
+        if buckets is not None:
+            found = found.filter((pc.field("bucket") >= buckets[0]) & (pc.field("bucket") <= buckets[1]))
         yield from found.select(ROWS.names if columns is None else list(columns)).to_batches()

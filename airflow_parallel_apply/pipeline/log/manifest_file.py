@@ -5,6 +5,7 @@ What this process has read or put together is kept, as long as the files are the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import lru_cache
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from airflow_parallel_apply.pipeline.errors import LogError
-from airflow_parallel_apply.pipeline.log.checked_file import checked_bytes, read_checked
+from airflow_parallel_apply.pipeline.log.checked_file import checked_body, checked_bytes, read_checked
 from airflow_parallel_apply.pipeline.log.directory import RESTORE, LogDirectory, file_errors
 from airflow_parallel_apply.pipeline.log.manifest import EMPTY_VIEW, LogView, Manifest, Retired, advance
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver, ResumePoint, RowGroup, Segment
@@ -26,19 +27,7 @@ _KEPT_VIEWS: Final = 4
 
 def load(directory: LogDirectory) -> LogView:
     """The newest view. `LogError` for a version that is missing or does not match its checksum."""
-    versions = directory.manifest_versions()
-    if not versions:
-        raise LogError(
-            f"{directory.manifests} holds no manifest",
-            hint=f"The log's directory was emptied, or is not the one that capture writes. {RESTORE}",
-        )
-    pending: list[_File] = []
-    for version in range(versions[-1], -1, -1):
-        file = _file(directory, version)
-        pending.append(file)
-        if _read_file(file).checkpoint:
-            break
-    return _view(tuple(reversed(pending)))
+    return _view(_newest(directory))
 
 
 def catch_up(directory: LogDirectory, view: LogView) -> LogView:
@@ -53,6 +42,24 @@ def read_manifest(directory: LogDirectory, version: int) -> Manifest:
     thousands of tables it takes a second.
     """
     return _read_file(_file(directory, version))
+
+
+def manifest_contents(directory: LogDirectory, *, after_version: int) -> list[bytes]:
+    """The files of the versions behind one, as they are; from the last checkpoint on where that is -1."""
+    if after_version < 0:
+        return [_content(file) for file in _newest(directory)]
+    contents = []
+    while directory.manifest_path(after_version + 1).exists():
+        after_version += 1
+        contents.append(_content(_file(directory, after_version)))
+    return contents
+
+
+def advance_by(view: LogView, contents: Sequence[bytes], *, place: str) -> LogView:
+    """The view after manifests that came as contents, checked as files are. `place`: where they come from."""
+    for content in contents:
+        view = advance(view, _manifest(checked_body(content, place), place))
+    return view
 
 
 class _File(NamedTuple):
@@ -73,6 +80,28 @@ def _file(directory: LogDirectory, version: int) -> _File:
     return _File(path, version, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
+def _newest(directory: LogDirectory) -> tuple[_File, ...]:
+    """The last checkpoint, and the versions that follow it."""
+    versions = directory.manifest_versions()
+    if not versions:
+        raise LogError(
+            f"{directory.manifests} holds no manifest",
+            hint=f"The log's directory was emptied, or is not the one that capture writes. {RESTORE}",
+        )
+    pending: list[_File] = []
+    for version in range(versions[-1], -1, -1):
+        file = _file(directory, version)
+        pending.append(file)
+        if _read_file(file).checkpoint:
+            break
+    return tuple(reversed(pending))
+
+
+def _content(file: _File) -> bytes:
+    with file_errors(file.path):
+        return file.path.read_bytes()
+
+
 @lru_cache(maxsize=_KEPT_VIEWS)
 def _view(files: tuple[_File, ...]) -> LogView:
     """After a checkpoint and the versions that follow it."""
@@ -84,10 +113,16 @@ def _view(files: tuple[_File, ...]) -> LogView:
 
 @lru_cache(maxsize=_KEPT_MANIFESTS)
 def _read_file(file: _File) -> Manifest:
-    path, version = file.path, file.version
-    body = former.in_words_of_now(read_checked(path), former.OFFSETS)
+    manifest = _manifest(read_checked(file.path), str(file.path))
+    if manifest.version != file.version:
+        raise LogError(f"{file.path} says that it is version {manifest.version}", hint=RESTORE)
+    return manifest
+
+
+def _manifest(body: dict[str, Any], path: str) -> Manifest:
+    body = former.in_words_of_now(body, former.OFFSETS)
     try:
-        manifest = Manifest(
+        return Manifest(
             version=body["version"],
             checkpoint=body["checkpoint"],
             writer=body["writer"],
@@ -116,9 +151,6 @@ def _read_file(file: _File) -> Manifest:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"{path} is not a manifest of this version of the software: {error!r}") from error
-    if manifest.version != version:
-        raise LogError(f"{path} says that it is version {manifest.version}", hint=RESTORE)
-    return manifest
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:

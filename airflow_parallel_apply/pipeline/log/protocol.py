@@ -220,9 +220,11 @@ class RowReader(Protocol):
         columns: Sequence[str] | None = None,
         in_order: bool = False,
         after_fragno: int | None = None,
+        buckets: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """`ROWS` of the seqnos; with `in_order` by (seqno, fragno), in bounded memory even inside one transaction.
-        `after_fragno` skips the fragnos at or below it (one seqno). `columns` may name `schema.WIDTH`, too.
+        `after_fragno` skips the fragnos at or below it (one seqno). `buckets`: the first and the last one that are
+        wanted; row groups of others are not read. `columns` may name `schema.WIDTH`, too.
         """
         ...
 

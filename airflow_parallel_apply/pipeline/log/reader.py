@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -93,12 +93,17 @@ class DirectoryLogReader:
         columns: Sequence[str] | None = None,
         in_order: bool = False,
         after_fragno: int | None = None,
+        buckets: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Memory: the wanted columns of one segment with `in_order`, of one row group without."""
         names = list(ROWS.names if columns is None else columns)
+        read = {*names, "seqno", "fragno"}
         wanted = (pc.field("seqno") > after_seqno) & (pc.field("seqno") <= last_seqno)
         if after_fragno is not None:
             wanted &= pc.field("fragno") > after_fragno
+        if buckets is not None:
+            wanted &= (pc.field("bucket") >= buckets[0]) & (pc.field("bucket") <= buckets[1])
+            read.add("bucket")
         pending = deque(self._segments(after_seqno, last_seqno))
         while pending:
             segment = pending.popleft()
@@ -116,7 +121,8 @@ class DirectoryLogReader:
                     (pc.field("seqno") == segment.first_seqno) & (pc.field("fragno") >= segment.first_fragno)
                 )
                 continue
-            parts = self._row_groups(segment, file, sorted({*names, "seqno", "fragno"}), after_seqno, last_seqno)
+            ranges = {"seqno": (after_seqno + 1, last_seqno), **({"bucket": buckets} if buckets is not None else {})}
+            parts = self._row_groups(segment, file, sorted(read), ranges)
             kept = (part.filter(wanted) for part in parts)
             for table in _sorted(kept) if in_order else kept:
                 yield from table.select(names).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
@@ -140,19 +146,25 @@ class DirectoryLogReader:
             return pq.ParquetFile(path)
 
     def _row_groups(
-        self, segment: Segment, file: pq.ParquetFile, columns: list[str], after_seqno: int, last_seqno: int
+        self, segment: Segment, file: pq.ParquetFile, columns: list[str], ranges: Mapping[str, tuple[int, int]]
     ) -> Iterator[pa.Table]:
+        """The columns of the row groups that may hold rows in all of the ranges, by their statistics."""
         schema = pa.schema([STORED.field(name) for name in columns])
         stored = [name for name in columns if name in file.schema_arrow.names]
         with file_errors(self._directory.rows_path(segment.name)), file:
             for number in range(file.num_row_groups):
-                seqnos = file.metadata.row_group(number).column(ROWS.get_field_index("seqno")).statistics
-                if seqnos.max > after_seqno and seqnos.min <= last_seqno:
+                group = file.metadata.row_group(number)
+                if all(_may_hold(group, name, *bounds) for name, bounds in ranges.items()):
                     part = file.read_row_group(number, columns=stored)
                     for name in columns:
                         if name not in stored:
                             part = part.append_column(name, pa.nulls(part.num_rows, STORED.field(name).type))
                     yield part.select(columns).cast(schema)
+
+
+def _may_hold(group: pq.RowGroupMetaData, name: str, first: int, last: int) -> bool:
+    found = group.column(ROWS.get_field_index(name)).statistics
+    return bool(found is None or (found.max >= first and found.min <= last))
 
 
 def _sorted(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:

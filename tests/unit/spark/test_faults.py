@@ -12,7 +12,8 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
-from airflow_parallel_apply.spark.faults import pack, spark_errors, unpack
+from airflow_parallel_apply.pipeline.packed_error import pack, unpack
+from airflow_parallel_apply.spark.faults import spark_errors
 
 
 @pytest.mark.parametrize("kind", [ParallelApplyError, Unavailable, OwnershipLost, LogError, TargetError])

@@ -1,0 +1,54 @@
+"""A router over logs, in this process or in one of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from airflow_parallel_apply.demo.ports import free_port
+from airflow_parallel_apply.router.service.logs import LogPaths
+from airflow_parallel_apply.router.service.process import RouterProcess, RouterServing
+from tests.support.queue_service import until
+
+
+@contextmanager
+def served_logs(directory: Path, **options: Any) -> Iterator[str]:
+    """Every log in a directory, served by threads of this process; the router's URL."""
+    router = RouterProcess(RouterServing(logs=LogPaths(within=directory), **options))
+    try:
+        yield router.url
+    finally:
+        router.stop()
+
+
+class RouterCommand:
+    """`serve`, as a user starts it: at a port that stays its own while it is down."""
+
+    def __init__(self, directory: Path, *arguments: str, listen: str = "") -> None:
+        self._listen = listen or f"127.0.0.1:{free_port()}"
+        self._command = [
+            sys.executable, "-m", "airflow_parallel_apply.router", "serve", "--logs", str(directory),
+            "--listen", self._listen, "--ready-file", str(directory.with_name("ready.json")), *arguments,
+        ]  # fmt: skip
+        self.ready_file = directory.with_name("ready.json")
+        self.start()
+
+    def start(self) -> None:
+        """Start it, again where it was ended; returns once it serves."""
+        self.ready_file.unlink(missing_ok=True)
+        self.process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True)
+        until(lambda: self.ready_file.exists() or self.process.poll() is not None)
+        assert self.process.poll() is None, self.process.communicate()
+        self.ready: dict[str, Any] = json.loads(self.ready_file.read_text())
+        self.url = str(self.ready["url"])
+
+    def end(self, number: int) -> tuple[int, str]:
+        """Send it a signal; its exit code, and what it said."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors
