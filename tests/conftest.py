@@ -18,7 +18,8 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.spark.layout import JAVA_VARIABLE, RUNTIME_DIR_VARIABLE
+from airflow_parallel_apply.pipeline.embedded.layout import RUNTIME_DIR_VARIABLE
+from airflow_parallel_apply.spark.layout import JAVA_VARIABLE
 from tests.support.databases import Databases
 from tests.support.examples import load_profile
 from tests.support.memory_directory import memory_directory

@@ -33,9 +33,10 @@ from airflow_parallel_apply.demo.settings import (
 from airflow_parallel_apply.pipeline.admin.status import PipelineStatus, read_status
 from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.embedded.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.run import prepare
-from airflow_parallel_apply.spark.layout import IDLE_VARIABLE, RUNTIME_DIR_VARIABLE, ServerSettings
+from airflow_parallel_apply.spark.layout import IDLE_VARIABLE, ServerSettings
 from airflow_parallel_apply.spark.server import connect_server, stop_server
 
 DAG_ID: Final = "parallel_apply"

@@ -1,26 +1,18 @@
-"""The embedded Spark server's directory: its files, their contents, and the server's settings.
-
-One directory for each user and installation (Python, Spark): another installation's server is never touched, and a
-server that runs is always one that this client can talk to.
-"""
+"""The embedded Spark server's directory: its files, their contents, and the server's settings."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import platform
-import sys
-import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from airflow_parallel_apply.pipeline.embedded.layout import HostLayout, host_directory
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.spark import daemon
 
-RUNTIME_DIR_VARIABLE: Final = "PARALLEL_APPLY_RUNTIME_DIR"
 IDLE_VARIABLE: Final = "PARALLEL_APPLY_SPARK_IDLE_SECONDS"
 MEMORY_VARIABLE: Final = "PARALLEL_APPLY_SPARK_MEMORY"
 MASTER_VARIABLE: Final = "PARALLEL_APPLY_SPARK_MASTER"
@@ -101,24 +93,8 @@ class ServerState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(HostLayout):
     """The files of one server."""
-
-    directory: Path
-
-    @property
-    def lease(self) -> Path:
-        """Locked shared by who uses the server, for a moment exclusively by the supervisor that asks who does."""
-        return self.directory / "lease"
-
-    @property
-    def supervisor(self) -> Path:
-        """Locked exclusively as long as a supervisor lives: the kernel's word, no pid can be mistaken for it."""
-        return self.directory / "supervisor"
-
-    @property
-    def state(self) -> Path:
-        return self.directory / "state.json"
 
     @property
     def log(self) -> Path:
@@ -126,46 +102,16 @@ class Layout:
         return self.directory / "spark.log"
 
     @property
-    def output(self) -> Path:
-        """The output of supervisor and JVM: nothing, unless they fail early."""
-        return self.directory / "output.log"
-
-    @property
-    def work(self) -> Path:
-        """Spark's scratch, wiped at each start."""
-        return self.directory / "work"
-
-    @property
     def configuration(self) -> Path:
         return self.work / "conf"
 
     def read_state(self) -> ServerState | None:
         """None while there is none, or none that this version can read."""
-        try:
-            value = json.loads(self.state.read_text())
-            return ServerState(**{entry.name: value[entry.name] for entry in fields(ServerState)})
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        return None if (values := self.read_values()) is None else server_state(values)
 
     def write_state(self, state: ServerState) -> None:
         """Whole or not at all, readable by the user alone."""
-        aside = self.state.with_suffix(".new")
-        aside.unlink(missing_ok=True)
-        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(asdict(state), file)
-        aside.replace(self.state)
-
-    def log_tail(self, limit: int = 600) -> str:
-        """The last messages without Java's stack frames, in one line, for an error."""
-        for path in (self.log, self.output):
-            try:
-                text = path.read_text(errors="replace").strip()
-            except OSError:
-                continue
-            output = [line for line in text.splitlines() if not line.startswith("\tat ")]
-            if output:
-                return " | ".join(output)[-limit:]
-        return "no message"
+        self.write_values(asdict(state))
 
     def write_configuration(self, settings: ServerSettings) -> None:
         """Spark's configuration directory: its own, so that no file of the user's other Sparks has a say."""
@@ -205,31 +151,16 @@ class Layout:
         (self.configuration / "spark-defaults.conf").write_text(lines)
 
 
+def server_state(values: Mapping[str, Any]) -> ServerState | None:
+    """What a server says of itself; None where this version cannot read it."""
+    try:
+        return ServerState(**{entry.name: values[entry.name] for entry in fields(ServerState)})
+    except (KeyError, TypeError):
+        return None
+
+
 def server_layout(root: Path | None = None) -> Layout:
     """The layout of this user's and installation's server, its directory made (mode 0700)."""
     from pyspark import __version__ as spark_version
 
-    base = root or _runtime_root()
-    identity = f"{sys.executable}\n{platform.python_version()}\n{spark_version}"
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
-    directory = base / f"spark-{spark_version}-{digest}"
-    for path in (base, directory):
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = directory.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise ConfigurationError(
-            f"directory {directory} is open to other users",
-            op="spark",
-            hint=f"Remove it, or let {RUNTIME_DIR_VARIABLE} name a directory of your own.",
-        )
-    return Layout(directory=directory)
-
-
-def _runtime_root() -> Path:
-    given = os.environ.get(RUNTIME_DIR_VARIABLE)
-    if given:
-        return Path(given).resolve()
-    session = os.environ.get("XDG_RUNTIME_DIR")
-    if session and Path(session).is_dir():
-        return Path(session) / "parallel-apply"
-    return Path(tempfile.gettempdir()) / f"parallel-apply-{os.getuid()}"
+    return Layout(directory=host_directory("spark", version=spark_version, root=root))

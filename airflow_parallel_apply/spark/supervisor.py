@@ -1,6 +1,6 @@
 """Keeps one Spark Connect server: `python -m airflow_parallel_apply.spark.supervisor DIRECTORY LOCK IDLE_SECONDS`.
 
-Started by `server.connect_server` only, with the lock on the supervisor file as an open descriptor. States::
+Started by `pipeline.embedded.lease` only, with the lock on the supervisor file as an open descriptor. States::
 
     starting ──(the log names the ports)──▶ serving ──(no lease for the idle time | SIGTERM)──▶ stopping ──▶ gone
         └──────────────(the JVM ended)──────────┴───────────────────────────────────────────────────▶ gone
@@ -9,7 +9,6 @@ Started by `server.connect_server` only, with the lock on the supervisor file as
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import re
 import secrets
@@ -17,11 +16,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from airflow_parallel_apply.pipeline.embedded.lease import is_idle
 from airflow_parallel_apply.spark.layout import Layout, ServerState
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -67,7 +66,7 @@ class Supervisor:
                 while not self._asked_to_stop and not _ended(server):
                     published = published or self._publish(server.pid)
                     self._bound_output()
-                    if published and self._idle(lease.fileno()):
+                    if published and is_idle(lease.fileno(), self._idle_seconds):
                         break
             finally:
                 self._stop(server)
@@ -119,20 +118,6 @@ class Supervisor:
             )
         )
         return True
-
-    def _idle(self, lease: int) -> bool:
-        """True if nobody holds the lease or has touched it within the idle time; the supervisor then holds it from here
-        on.
-        """
-        try:
-            fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.utime(lease)
-            return False
-        if time.time() - os.fstat(lease).st_mtime >= self._idle_seconds:
-            return True
-        fcntl.flock(lease, fcntl.LOCK_UN)
-        return False
 
     def _stop(self, server: subprocess.Popen[bytes]) -> None:
         self._layout.state.unlink(missing_ok=True)

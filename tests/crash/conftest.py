@@ -14,8 +14,9 @@ import pytest
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.embedded.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.pipeline.run import OpenedRun
-from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE, ServerSettings
+from airflow_parallel_apply.spark.layout import ServerSettings
 from airflow_parallel_apply.spark.server import connect_server, stop_server
 from airflow_parallel_apply.spark.session import ConnectAccess, close_session, open_session, warm_up
 from airflow_parallel_apply.spark.stage import SparkStage, open_stage

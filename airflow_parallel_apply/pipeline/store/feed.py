@@ -115,13 +115,12 @@ def feed_stretch(log: LogReader, routing: Routing, feeder: Feeder, stretch: Stre
         return 0
     partitioner = open_partitioner(routing)
     relations = {relation.relation_id: relation for relation in state.relations}
-    rows = 0
-    for batch in log.rows(stretch.after_seqno, stretch.last_seqno):
-        for channel, found in by_channel(partitioner, routing.channels, batch, relations):
-            feeder.put(stretch, channel, [found])
-            rows += found.num_rows
-    feeder.finish(stretch)
-    return rows
+
+    def split() -> Iterator[tuple[int, pa.RecordBatch]]:
+        for batch in log.rows(stretch.after_seqno, stretch.last_seqno):
+            yield from by_channel(partitioner, routing.channels, batch, relations)
+
+    return feeder.feed(stretch, split)
 
 
 def by_channel(

@@ -10,7 +10,7 @@ slower, never wrong. Its rows are a pure function of the log: whoever asks again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
@@ -96,29 +96,52 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
-    """The part of a channel that a store holds."""
+    """The part of a channel that a store holds. Of a store in a router: what waits in memory, the most that ever waited
+    in memory and on disk, and how long the channel could take nothing more.
+    """
 
     channel: int
     row_count: int
     file_bytes: int
     file_count: int
+    memory_bytes: int = 0
+    most_memory_bytes: int = 0
+    most_file_bytes: int = 0
+    blocked_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatus:
-    """The part of a pipeline that a store holds beside the log, of all channels. `held_seqno`: up to where."""
+    """The part of a pipeline that a store holds beside the log, of all channels. `held_seqno`: up to where. `place`: of
+    the router that holds it; empty where files do. `failure`: why the log serves what the store should.
+    """
 
     name: str
     held_seqno: int
     row_count: int
     file_bytes: int
     file_count: int
+    memory_bytes: int = 0
+    place: str = ""
+    failure: str = ""
+    channels: tuple[StoreStats, ...] = ()
 
     def __str__(self) -> str:
+        if self.failure:
+            return f"store {self.name}: the log serves its channels, since {self.failure}"
+        if self.place:
+            return (
+                f"store {self.name}: {self.row_count:,} rows up to seqno {self.held_seqno} at {self.place}, "
+                f"{self.memory_bytes / 2**20:,.1f} MB in memory, {self.file_bytes / 2**20:,.1f} MB spilled"
+            )
         return (
             f"store {self.name}: {self.row_count:,} rows up to seqno {self.held_seqno} in {self.file_count:,} files, "
             f"{self.file_bytes / 2**20:,.1f} MB"
         )
+
+
+Split: TypeAlias = Callable[[], Iterator[tuple[int, pa.RecordBatch]]]
+"""Reads the rows of a stretch from the log, once: channel by channel in batches."""
 
 
 class Feeder(Protocol):
@@ -128,28 +151,27 @@ class Feeder(Protocol):
         """Those parts of a stretch that the store does not hold, in order."""
         ...
 
-    def put(self, stretch: Stretch, channel: int, batches: Iterable[pa.RecordBatch]) -> None:
-        """Add `ROWS` of a stretch in one channel, in any order. Nobody reads them before `finish`. Memory is bounded,
-        however many channels there are. Errors: `LogError`.
-        """
-        ...
-
-    def finish(self, stretch: Stretch) -> bool:
-        """Hold the stretch: every row of every channel was put. False where another feeder was faster; then what was
-        put is gone. Errors: `LogError`.
+    def feed(self, stretch: Stretch, split: Split) -> int:
+        """Hold a stretch: every row of every channel. Returns how many rows it took from `split`, which a store that
+        has the log read elsewhere does not call. Nobody reads what is not held whole. Memory is bounded, however many
+        channels there are. Errors: `LogError`.
         """
         ...
 
     def abandon(self) -> None:
-        """Forget what was put and not finished."""
+        """Forget what was begun and is not held."""
         ...
 
     def trim(self, positions: Sequence[Position]) -> int:
         """Let go of what every one of these positions has passed in its channel, and of nothing else; returns how many
-        files went. The target has these positions on disk. Errors: `LogError`.
+        files went, where it has files. The target has these positions on disk. Errors: `LogError`.
         """
         ...
 
     def stats(self) -> tuple[StoreStats, ...]:
         """By channel."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it keeps open. Idempotent."""
         ...

@@ -22,8 +22,8 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.embedded.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
 from tests.support.rig import Rig, execute
 
 REPOSITORY: Final = Path(__file__).parents[3]

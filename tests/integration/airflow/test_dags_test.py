@@ -16,9 +16,9 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.embedded.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.pipeline.run import prepare
 from airflow_parallel_apply.queue import open_queue
-from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.spark.server import ServerLease
 from tests.support.dags_test import Airflow
 from tests.support.queue_service import ServedQueue, make_certificate

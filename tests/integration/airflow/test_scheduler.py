@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.airflow import AirflowOptions, AirflowServices
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.spark.layout import RUNTIME_DIR_VARIABLE
+from airflow_parallel_apply.pipeline.embedded.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.spark.server import stop_server
 from tests.crash.scene import spark_processes
 from tests.support.airflow_pipeline import DAG, DAGS, AirflowPipeline

@@ -31,7 +31,7 @@ from airflow_parallel_apply.pipeline.store.channel_log.directory import (
 )
 from airflow_parallel_apply.pipeline.store.channel_log.file import ChannelWriter
 from airflow_parallel_apply.pipeline.store.channel_log.held import held_stats
-from airflow_parallel_apply.pipeline.store.protocol import StoreStats, Stretch
+from airflow_parallel_apply.pipeline.store.protocol import Split, StoreStats, Stretch
 
 BUFFER_BYTES: Final = 64 * 2**20
 """The size of the rows that may wait to be written, of all channels together."""
@@ -76,7 +76,18 @@ class ChannelLogFeeder:
             lacking.append(Stretch(reached, stretch.last_seqno))
         return tuple(lacking)
 
+    def feed(self, stretch: Stretch, split: Split) -> int:
+        rows = 0
+        for channel, batch in split():
+            self.put(stretch, channel, [batch])
+            rows += batch.num_rows
+        self.finish(stretch)
+        return rows
+
     def put(self, stretch: Stretch, channel: int, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add `ROWS` of a stretch in one channel, in any order; nobody reads them before `finish`. Errors:
+        `LogError`.
+        """
         if not self._writers and not self._waiting_bytes:
             self._directory.create(self._pipeline, self._channels)
         for batch in batches:
@@ -87,6 +98,9 @@ class ChannelLogFeeder:
             self._flush(stretch)
 
     def finish(self, stretch: Stretch) -> bool:
+        """Hold the stretch: every row of every channel was put. False where another feeder was faster; then what was
+        put is gone. Errors: `LogError`.
+        """
         self._directory.create(self._pipeline, self._channels)
         self._flush(stretch)
         files = {channel: writer.finish() for channel, writer in self._writers.items()}
@@ -128,6 +142,9 @@ class ChannelLogFeeder:
 
     def stats(self) -> tuple[StoreStats, ...]:
         return held_stats(self._directory, self._channels)
+
+    def close(self) -> None:
+        """Holds nothing open."""
 
     def _flush(self, stretch: Stretch) -> None:
         for channel, batches in sorted(self._waiting.items()):
