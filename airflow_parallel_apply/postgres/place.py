@@ -6,7 +6,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 
 def place_of_dsn(dsn: str) -> str:
-    """`host:port/database`. Errors: psycopg's own, for a string that is none."""
+    """`host:port/database`, or what a string names of these beside `service=name`, whose file is the server's driver's
+    to read. Errors: psycopg's own, for a string that is none.
+    """
     given = conninfo_to_dict(dsn)
+    if service := given.get("service"):
+        named = ("host", "hostaddr", "port", "dbname")
+        return " ".join([f"service={service}", *(f"{name}={given[name]}" for name in named if given.get(name))])
     host = given.get("host") or given.get("hostaddr") or "localhost"
     return f"{host}:{given.get('port') or 5432}/{given.get('dbname') or given.get('user') or 'postgres'}"

@@ -6,6 +6,7 @@ A finding is said once, where the thing is looked at: by the source, the target,
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -129,6 +130,11 @@ def hint_of(findings: Sequence[Finding]) -> str:
         words.append("`parallel-apply check` shows all commands.")
     words += dict.fromkeys(finding.note for finding in findings if finding.note)
     return " ".join(words)
+
+
+def table_options(names: Iterable[str]) -> str:
+    """Options of a command that takes tables, whatever is in their names."""
+    return " ".join(f"--table {shlex.quote(name)}" for name in names)
 
 
 def sentence(text: str) -> str:

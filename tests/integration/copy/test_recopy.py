@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,24 @@ def test_the_command_tells_what_it_did(rig: Rig) -> None:
     assert refused.exit_code == 1
     assert "public.nothing" in refused.output
     require_green_and_equal(rig)
+
+
+def test_a_name_with_a_dot_or_a_space_is_copied_as_its_hint_says_it(rig: Rig) -> None:
+    rig = rig.having(tables=TablePatterns(include=("*.*",), exclude=("parallel_apply.*",)))
+    rig.both('CREATE SCHEMA "our.shop"', 'CREATE TABLE "our.shop"."odd table" (id integer PRIMARY KEY)')
+    rig.write('INSERT INTO "our.shop"."odd table" VALUES (1)')
+    with pytest.raises(ParallelApplyError) as refused:
+        rig.run()
+    command = re.search(r"parallel-apply (recopy.*--table '.*?')", refused.value.hint or "")
+    assert command is not None, refused.value.hint
+    both = ["--source", rig.source_dsn, "--target", rig.target_dsn, "--log-url", rig.config.log_url]
+    told = CliRunner().invoke(app, [*shlex.split(command.group(1)), *both])
+    assert told.exit_code == 0, told.output
+    rig.write('INSERT INTO "our.shop"."odd table" VALUES (2)')
+    require_green_and_equal(rig)
+    rig.write("CREATE SCHEMA our", 'CREATE TABLE our."shop.odd table" (id integer PRIMARY KEY)')
+    unclear = CliRunner().invoke(app, [*shlex.split(command.group(1)), *both])
+    assert "several tables that are called our.shop.odd table" in " ".join(unclear.output.split())
 
 
 def test_a_target_restored_to_before_the_copy_is_refused(rig: Rig) -> None:

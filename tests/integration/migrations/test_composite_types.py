@@ -53,6 +53,16 @@ def test_it_stops_the_run_until_the_target_has_them_too(rig: Rig, statements: tu
     assert_equal(rig)
 
 
+def test_an_attribute_that_came_and_went_while_rows_were_written_stops_the_run(rig: Rig) -> None:
+    execute(rig.target_dsn, "ALTER TABLE t ALTER COLUMN p TYPE text")
+    rig.write(*_MORE, "INSERT INTO t VALUES (3, '(3,z,5)')", "ALTER TYPE pair DROP ATTRIBUTE more CASCADE")
+    with pytest.raises(FatalError, match=r"attributes of a composite type in public\.t .*: pair"):
+        rig.run()
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t"), ("public", "u")], report=lambda progress: None)
+    rig.run()
+    assert rig.rows("SELECT p FROM t WHERE id = 3") == [("(3,z)",)]
+
+
 def test_it_is_followed_where_it_is_sent(rig: Rig) -> None:
     install(rig.source_dsn)
     rig.transaction(*_MORE, ddl(_MORE[0]), "UPDATE t SET p.more = 5")

@@ -11,6 +11,9 @@ from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
 
 _RENAME = "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'"
+_SWAP = tuple(
+    f"ALTER TYPE mood RENAME VALUE '{old}' TO '{new}'" for old, new in (("sad", "x"), ("ok", "sad"), ("x", "ok"))
+)
 
 
 @pytest.fixture
@@ -68,6 +71,36 @@ def test_it_is_followed_where_it_is_sent(rig: Rig) -> None:
     rig.transaction(_RENAME, ddl(_RENAME), "DELETE FROM t WHERE id = 3")
     rig.run()
     assert_equal(rig)
+
+
+def test_labels_that_were_exchanged_while_rows_were_written_stop_the_run_though_they_have_their_names_again(
+    rig: Rig,
+) -> None:
+    rig.write(*_SWAP, "INSERT INTO t VALUES (4, 'sad')", *_SWAP, "INSERT INTO v VALUES (2)")
+    with pytest.raises(FatalError, match=r"labels of an enum in public\.t .*: sad, ok(?s:.*)recopy") as refused:
+        rig.run()
+    assert "public.v" not in str(refused.value)
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t"), ("public", "u")], report=lambda progress: None)
+    rig.write("INSERT INTO t VALUES (5, 'ok')")
+    rig.run()
+    assert_equal(rig)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_told_whole", [True, False])
+def test_labels_that_have_their_names_again_are_followed_where_each_time_was_sent(
+    rig: Rig, is_told_whole: bool
+) -> None:
+    install(rig.source_dsn)
+    told = [statement for one in _SWAP for statement in (one, ddl(one))]
+    rig.transaction(*(told if is_told_whole else _SWAP), "INSERT INTO t VALUES (4, 'sad')")
+    rig.transaction(*told)
+    if is_told_whole:
+        rig.run()
+        assert_equal(rig)
+    else:
+        with pytest.raises(FatalError, match=r"labels of an enum in public\.t"):
+            rig.run()
 
 
 def test_a_new_label_changes_nothing(rig: Rig) -> None:

@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.admin.purge import purge_log
 from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.check import check_pipeline
-from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
@@ -144,6 +144,24 @@ def test_targets_that_are_equal_at_the_beginning_join_it(first: Rig, second: Sec
 def test_a_slot_that_feeds_another_log_is_refused(first: Rig, second: Second, tmp_path: Path) -> None:
     first.prepare()
     refused(second(log_url=str(tmp_path / "elsewhere")), "slot both feeds log")
+
+
+def test_tables_that_only_others_follow_stay_in_the_publication(first: Rig, second: Second) -> None:
+    first.both("CREATE TABLE u (id int PRIMARY KEY)")
+    first.prepare()
+    narrow = second(tables=TablePatterns(exclude=("public.u",)))
+    execute(narrow.target_dsn, "CREATE TABLE u (id int PRIMARY KEY)")
+    with pytest.raises(ConfigurationError, match=r"no longer match: public\.u") as alone:
+        first.having(tables=narrow.config.tables).prepare()
+    assert (alone.value.hint or "").startswith('Run ALTER PUBLICATION "both" DROP TABLE "public"."u"')
+    first.run()
+    with pytest.raises(ConfigurationError, match=r"no longer match: public\.u(?s:.*)since first may follow them"):
+        narrow.run()
+    wide = narrow.having(tables=first.config.tables)
+    first.write("INSERT INTO t VALUES (1, 'a')", "INSERT INTO u VALUES (1)")
+    for rig in (first, wide):
+        rig.run()
+        assert rig.comparison().equal
 
 
 def test_dropping_one_leaves_the_slot_to_the_others(first: Rig, second: Second) -> None:

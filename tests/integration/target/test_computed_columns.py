@@ -81,9 +81,13 @@ def test_a_partition_with_an_expression_of_its_own_is_refused_on_either_side(rig
         "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (50)",
     )
     execute(rig.source_dsn, "ALTER TABLE t1 ALTER g SET EXPRESSION AS (b * 4)", _ROWS)
-    with pytest.raises(FatalError, match=r"the partition public\.t1 computes the column g by an expression of its own"):
+    with pytest.raises(
+        FatalError, match=r"the partition public\.t1 computes the column g by an expression of its own"
+    ) as refused:
         rig.prepare()
-    execute(rig.source_dsn, "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 2)")
+    hint = re.search(r"Run (ALTER TABLE .*?)\. It gives", refused.value.hint or "")
+    assert hint is not None, refused.value.hint
+    execute(rig.source_dsn, hint.group(1))
     rig.prepare()
     rig.run()
     execute(rig.target_dsn, f"{table} ALTER g SET EXPRESSION AS (b * 3)")

@@ -60,6 +60,17 @@ def test_a_session_of_somebody_else_is_named_and_nothing_is_applied(scene: Scene
     assert scene.run(_MARKED) == [(105,)]
 
 
+def test_a_session_that_a_pooler_kept_with_an_origin_lets_it_go_first(scene: Scene, accounts: Relation) -> None:
+    scene.start()
+    scene.target.take(0, generation=scene.generation, token="claim1")
+    scene.target._session.connection().execute(_HOLD)  # type: ignore[attr-defined]
+    scene.commit(staged(scene, 5))
+    assert scene.seqnos() == [5]
+    assert scene.run(_MARKED) == [(105,)]
+    with holding(scene, "somebody else"):
+        pass
+
+
 def test_what_a_session_does_beside_its_commits_carries_none(scene: Scene, accounts: Relation) -> None:
     scene.start()
     scene.target.take(0, generation=scene.generation, token="claim1")

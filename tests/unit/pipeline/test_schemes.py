@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.check.open import type_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.open import copy_findings, is_copying, read_progress, recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.source.open import followed_at, install_ddl_capture_at, open_source
 from airflow_parallel_apply.pipeline.target.open import logs_applied_at, open_target
 from tests.support.installed import installed
@@ -117,12 +118,21 @@ def test_a_command_is_refused_for_a_source_that_offers_no_such_thing(tmp_path: P
         ("memo://user:hush@host:7/desk", "memo", "host:7/desk"),
         ("postgres://me:hush@db.invalid/shop", "postgresql", "db.invalid:5432/shop"),
         ("host=db.invalid dbname=shop password=a://b", "postgresql", "db.invalid:5432/shop"),
+        ("service=shop password=hush", "postgresql", "service=shop"),
+        ("postgresql://me:hush@/books?service=shop", "postgresql", "service=shop dbname=books"),
     ],
 )
 def test_an_endpoint_tells_its_scheme_and_its_place_without_secrets(url: str, scheme: str, place: str) -> None:
     endpoint = Endpoint(conn_id="", url=url)
     assert (endpoint.scheme, endpoint.place) == (scheme, place)
     assert url not in repr(endpoint)
+
+
+def test_a_ledger_of_another_service_is_a_database_of_its_own() -> None:
+    ledger = Endpoint(conn_id="", url="service=books")
+    for url, is_one in (("service=shop", False), ("service=books", True)):
+        session = open_pipeline(Endpoint(conn_id="", url=url, ledger=ledger), "demo")
+        assert session.is_one_database is is_one
 
 
 def test_a_command_takes_the_url_of_any_scheme() -> None:

@@ -48,7 +48,7 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
 from airflow_parallel_apply.pipeline.log.readers import forget_command, read_readers
 from airflow_parallel_apply.pipeline.model.change import Mark, Relation, latest_names
-from airflow_parallel_apply.pipeline.model.finding import refuse
+from airflow_parallel_apply.pipeline.model.finding import refuse, table_options
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.source.postgres.recopying import Recopying, TablesThen
@@ -324,7 +324,7 @@ class Recopy:
             names = sorted({*copied.values(), *(name for _, name in found)})
             raise self._wrong(
                 f"the log knows {now} as {former}, a name that another table has had since",
-                f"Copy them together: {' '.join(f'--table {name}' for name in names)}.",
+                f"Copy them together: {table_options(names)}.",
             )
 
     def _analyze(self, tables: Sequence[TargetTable]) -> None:

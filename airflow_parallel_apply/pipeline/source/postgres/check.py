@@ -221,14 +221,17 @@ def _name_finding(row: Mapping[str, Any], table: SourceTable) -> Finding:
 
 def _computation_findings(row: Mapping[str, Any], table: SourceTable) -> Iterator[Finding]:
     """The log has one expression of a column, for all partitions."""
-    for column in row["computed_otherwise"] or ():
+    alter = f"ALTER TABLE {quoted(table.schema, table.table)} ALTER COLUMN"
+    for column, expression in row["computed_otherwise"] or ():
         part = f"{row['schema']}.{row['table']}"
         yield _finding(
             table.name,
             f"the partition {part} computes the column {column} by an expression of its own, so what the target is to "
             f"compute in {table.name} is not known",
-            note=f"Give the partition the expression of {table.name}, as ALTER TABLE … ALTER COLUMN … SET EXPRESSION "
-            f"for {table.name} does, or leave the table out.",
+            *((f"{alter} {quoted(column)} SET EXPRESSION AS ({expression})",) if expression is not None else ()),
+            note=f"It gives the partition the expression of {table.name}. Or leave the table out."
+            if expression is not None
+            else f"Attach a partition that has the expression of {table.name}, or leave the table out.",
         )
 
 

@@ -1,6 +1,7 @@
 -- Of some tables: who owns them, and by what the server identifies a row of them for an UPDATE or DELETE; of a
 -- partitioned one every partition that holds rows. `key_index`: one that could serve as the replica identity.
--- `computed_otherwise`: a partition's columns with expressions of their own.
+-- `computed_otherwise`: a partition's columns with expressions of their own, each with that of the whole table where the
+-- server can give it to the partition (from version 17 on).
 SELECT
     t.oid::bigint AS root,
     n.nspname AS schema,
@@ -40,14 +41,19 @@ SELECT
         LIMIT 1
     ) AS key_index,
     (
-        SELECT array_agg(a.attname::text ORDER BY a.attnum)
+        SELECT json_agg(json_build_array(a.attname, CASE
+            WHEN current_setting('server_version_num')::int >= 170000 THEN whole.text
+        END) ORDER BY a.attnum)
         FROM pg_catalog.pg_attribute a
         JOIN pg_catalog.pg_attribute above ON above.attrelid = t.oid AND above.attname = a.attname
+        CROSS JOIN LATERAL (
+            SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS text FROM pg_catalog.pg_attrdef d
+            WHERE d.adrelid = t.oid AND d.adnum = above.attnum
+        ) AS whole
         WHERE c.oid <> t.oid AND a.attrelid = c.oid AND a.attgenerated <> ''
             AND (SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d
                 WHERE d.adrelid = c.oid AND d.adnum = a.attnum)
-            <> (SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d
-                WHERE d.adrelid = t.oid AND d.adnum = above.attnum)
+            <> whole.text
     ) AS computed_otherwise
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t (oid, ordinal)
 CROSS JOIN LATERAL (

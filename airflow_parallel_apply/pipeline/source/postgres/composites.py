@@ -1,4 +1,5 @@
 """Composite types whose attributes came or went: every value of the type prints another text then, and no row is sent.
+One that came and went again is in the texts of the rows that were written in between.
 
 A DDL message of the transaction that did it acquits, since the target runs the same. An attribute's name is in no text,
 and its type cannot change while a table has it.
@@ -43,8 +44,18 @@ def _altered(pair: Pair) -> dict[int, set[int]]:
     """The numbers of the attributes that came or went, by the type's oid."""
     before, after = pair
     now = dict(after.attributes)
-    return {oid: _numbers(text) ^ _numbers(now[oid]) for oid, text in before.attributes if now.get(oid, text) != text}
+    found = {oid: _changed(text, now[oid]) for oid, text in before.attributes if now.get(oid, text) != text}
+    return {oid: numbers for oid, numbers in found.items() if numbers}
 
 
-def _numbers(text: str) -> set[int]:
-    return {int(number) for number in text.split()}
+def _changed(before: str, after: str) -> set[int]:
+    (old, old_count), (new, new_count) = _numbers(before), _numbers(after)
+    # A log of an older version does not say how many there ever were.
+    came = range(old_count + 1, new_count + 1) if old_count else ()
+    return (old ^ new) | {*came}
+
+
+def _numbers(text: str) -> tuple[set[int], int]:
+    """Those that are there, and how many there ever were; 0 where that is not known."""
+    numbers, _, count = text.partition("/")
+    return {int(number) for number in numbers.split()}, int(count or 0)

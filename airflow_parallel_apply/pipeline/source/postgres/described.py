@@ -12,6 +12,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
+from airflow_parallel_apply.pipeline.model.finding import table_options
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable, sends_generated
@@ -243,8 +244,8 @@ def _unidentified(connection: psycopg.Connection[Any], wire: WireRelation, shape
         "the partitioned table has REPLICA IDENTITY FULL and no key, and not all its partitions have it too",
         op="capture",
         table=name,
-        hint=f"{alter}`parallel-apply recopy --table {name}` copies the table anew, if the pipeline has begun: rows "
-        "that changed before may have been sent in part. Then run again.",
+        hint=f"{alter}`parallel-apply recopy {table_options([name])}` copies the table anew, if the pipeline has "
+        "begun: rows that changed before may have been sent in part. Then run again.",
     )
 
 

@@ -1,6 +1,8 @@
-"""Enums whose labels were renamed: every value that has the label prints another text then, and no row is sent.
+"""Enums whose labels were renamed: every value that has the label prints another text then, and no row is sent. A row
+that was written before a label got its former name back was sent with the name of that moment.
 
-A DDL message of the transaction that renamed it acquits, since the target runs the same.
+A DDL message of the transaction that renamed it acquits, since the target runs the same; for one that has its former
+name again, the messages of two.
 """
 
 from __future__ import annotations
@@ -17,22 +19,27 @@ from airflow_parallel_apply.pipeline.source.postgres.signed_messages import sign
 def renamed_labels(
     connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair]
 ) -> Iterator[tuple[Pair, tuple[str, ...]]]:
-    """Yield the tables with labels of other names than were registered, and the names before. Errors: psycopg's own."""
-    renamed = {pair: _renamed(pair) for pair in pairs}
-    oids = [oid for labels in renamed.values() for oid in labels]
-    if not oids:
+    """Yield the tables with labels that were renamed since they were registered, and the names before. Errors:
+    psycopg's own.
+    """
+    renamed = {pair: [*_renamed(pair)] for pair in pairs}
+    if not any(renamed.values()):
         return
-    rows = connection.execute("SELECT oid::bigint, xmin::text::bigint FROM pg_enum WHERE oid = ANY (%s)", [oids])
-    writers: dict[int, int] = dict(rows.fetchall())
     sent = {message.xid for message in signed_messages(connection, slot, publication) if message.retypes}
     for pair, labels in renamed.items():
-        unsent = [label for oid, label in labels.items() if writers.get(oid) not in sent]
+        unsent = [label for label, writer, times in labels if writer not in sent or len(sent) < times]
         if unsent:
             yield pair, tuple(unsent)
 
 
-def _renamed(pair: Pair) -> dict[int, str]:
-    """The former labels of those that have another one now, by oid."""
+def _renamed(pair: Pair) -> Iterator[tuple[str, int, int]]:
+    """Yield former labels, who wrote their entries last, and how many times they were renamed at least."""
     before, after = pair
-    now = dict(after.labels)
-    return {oid: label for oid, label in before.labels if now.get(oid, label) != label}
+    now = {oid: (label, version) for oid, label, version in after.labels}
+    for oid, label, version in before.labels:
+        label_now, writer = now.get(oid, (label, version))
+        if label_now != label:
+            yield label, writer, 1
+        # A log of an older version has no versions.
+        elif version and writer != version:
+            yield label, writer, 2

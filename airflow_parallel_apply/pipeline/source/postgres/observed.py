@@ -132,7 +132,7 @@ def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
         watched=watched,
         filenode=filenode,
         versions=tuple(versions),
-        labels=tuple((oid, label) for oid, label in labels or ()),
+        labels=tuple((oid, label, version) for oid, label, version in labels or ()),
         attributes=tuple((oid, numbers) for oid, numbers in attributes or ()),
         partitions=tuple(
             Partition(

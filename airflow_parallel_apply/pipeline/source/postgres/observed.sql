@@ -55,15 +55,18 @@ WITH RECURSIVE publication AS (
     WHERE inner_types.type >= 16384
 ), composed AS (
     SELECT used.root, jsonb_agg(jsonb_build_array(t.typrelid::bigint, (
-        SELECT coalesce(string_agg(a.attnum::text, ' ' ORDER BY a.attnum), '')
+        SELECT coalesce(string_agg(a.attnum::text, ' ' ORDER BY a.attnum) FILTER (WHERE NOT a.attisdropped), '')
+            || '/' || count(*)
         FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+        WHERE a.attrelid = t.typrelid AND a.attnum > 0
     )) ORDER BY t.oid) AS attributes
     FROM used
     JOIN pg_catalog.pg_type t ON t.oid = used.type AND t.typtype = 'c'
     GROUP BY used.root
 ), labelled AS (
-    SELECT used.root, jsonb_agg(jsonb_build_array(e.oid::bigint, e.enumlabel) ORDER BY e.oid) AS labels
+    SELECT used.root, jsonb_agg(
+        jsonb_build_array(e.oid::bigint, e.enumlabel, e.xmin::text::bigint) ORDER BY e.oid
+    ) AS labels
     FROM used
     JOIN pg_catalog.pg_enum e ON e.enumtypid = used.type
     GROUP BY used.root

@@ -13,7 +13,17 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogState
-from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, errors, listed, new_finding, refuse
+from airflow_parallel_apply.pipeline.log.readers import read_readers
+from airflow_parallel_apply.pipeline.model.finding import (
+    Finding,
+    Severity,
+    Side,
+    errors,
+    listed,
+    new_finding,
+    refuse,
+    table_options,
+)
 from airflow_parallel_apply.pipeline.model.sighting import in_order
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
@@ -253,11 +263,10 @@ class Preparation:
             logged = {relation.oid for relation in log.relations}
             left = [table.name for table in tables if table.oid in logged and table.name not in names]
             if left:
-                options = " ".join(f"--table {name}" for name in left)
                 raise self._wrong(
                     f"has tables without rows, which this pipeline followed once and did not see since: {listed(left)}",
-                    f"Run parallel-apply recopy --pipeline {self.config.pipeline} {options}, which empties them at the "
-                    "target; or leave them out with an exclude pattern.",
+                    f"Run parallel-apply recopy --pipeline {self.config.pipeline} {table_options(left)}, which "
+                    "empties them at the target; or leave them out with an exclude pattern.",
                 )
             if names:
                 known = list_tables(connection, self.publication)
@@ -269,11 +278,10 @@ class Preparation:
                         f"Leave {listed(waiting)} out with an exclude pattern until a run has followed the rename and "
                         "is green; then take them in again.",
                     )
-                options = " ".join(f"--table {name}" for name in names)
                 raise self._wrong(
                     f"has new tables with rows, which this pipeline did not see: {listed(names)}",
-                    f"Run parallel-apply recopy --pipeline {self.config.pipeline} {options}, which brings their rows "
-                    "in; or empty them, or leave them out with an exclude pattern.",
+                    f"Run parallel-apply recopy --pipeline {self.config.pipeline} {table_options(names)}, which "
+                    "brings their rows in; or empty them, or leave them out with an exclude pattern.",
                 )
             added = sql.SQL(", ").join(sql.SQL("ONLY {}").format(table.identifier) for table in tables)
             connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, added))
@@ -284,10 +292,14 @@ class Preparation:
         found = [table for table in tables if table.is_published and table.oid not in known]
         if found:
             leaving = ", ".join(quoted(table.schema, table.table) for table in found)
+            drop = f"ALTER PUBLICATION {quoted(self.publication)} DROP TABLE {leaving}"
+            others = {entry.pipeline for entry in read_readers(self.config.log_url)} - {self.config.pipeline}
             raise self._wrong(
                 f"publishes tables that the patterns no longer match: {listed([table.name for table in found])}",
-                f"Run ALTER PUBLICATION {quoted(self.publication)} DROP TABLE {leaving}; the pipeline no longer "
-                "follows them then. Or keep them in the patterns.",
+                f"Keep them in the patterns, since {listed(sorted(others))} may follow them by the same slot. Only if "
+                f"no pipeline is to follow them any more, give all the same patterns, and run {drop}."
+                if others
+                else f"Run {drop}; the pipeline no longer follows them then. Or keep them in the patterns.",
             )
 
     def _wrong(self, what: str, hint: str) -> ConfigurationError:

@@ -6,7 +6,6 @@ and is reported again until it is fixed: a table that is copied anew is register
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -15,7 +14,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.model.finding import Finding, Side, listed, new_finding
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, listed, new_finding, table_options
 from airflow_parallel_apply.pipeline.source.postgres.composites import altered_attributes
 from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.labels import renamed_labels
@@ -299,7 +298,7 @@ def _is_followed(found: ObservedTable, config: PipelineConfig) -> bool:
 
 def recopy_hint(names: Sequence[str], config: PipelineConfig) -> str:
     """The hint that makes sure of tables again."""
-    options = " ".join(f"--table {shlex.quote(name)}" for name in names[:_SHOWN_TABLES])
+    options = table_options(names[:_SHOWN_TABLES])
     return (
         f"Run `parallel-apply recopy --pipeline {config.pipeline} {options}`"
         + (f" with a --table for each of the {len(names)} tables" if len(names) > _SHOWN_TABLES else "")

@@ -65,7 +65,7 @@ class Recopying:
     def __init__(self, session: Session, config: PipelineConfig, names: Sequence[Name], log: OpenLog) -> None:
         self._session = session
         self._config = config
-        self._names = tuple(dict.fromkeys(names))
+        self._names = tuple(names)
         self._publication = config.stream
         slot = Slot(session, name=self._publication, publication=self._publication)
         self._mine = PipelineObjects(
@@ -100,8 +100,9 @@ class Recopying:
         """Everything that the pipeline follows once these tables are copied. Errors: the pipeline's."""
         with self._session.errors("recopy"):
             tables = list_tables(self._session.catalog(), self._publication)
-        names = ((table.schema, table.table) for table in tables if table.is_published)
-        return tuple(dict.fromkeys((*names, *self._names)))
+            wanted = self._find()
+        followed = (*(table for table in tables if table.is_published), *wanted)
+        return tuple(dict.fromkeys((table.schema, table.table) for table in followed))
 
     @contextmanager
     def then(self) -> Iterator[TablesThen]:
@@ -153,17 +154,25 @@ class Recopying:
         return self._mine.known_log(server, record)
 
     def _find(self) -> tuple[SourceTable, ...]:
-        there = {
-            (table.schema, table.table): table for table in list_tables(self._session.catalog(), self._publication)
-        }
-        missing = [".".join(name) for name in self._names if name not in there]
+        there: dict[str, list[SourceTable]] = {}
+        for table in list_tables(self._session.catalog(), self._publication):
+            there.setdefault(table.name, []).append(table)
+        names = [*dict.fromkeys(".".join(name) for name in self._names)]
+        missing = [name for name in names if name not in there]
         if missing:
             raise self._wrong(
                 f"the source {self._session.place} has no table {listed(missing)} that can be followed",
                 "Name tables as schema.table, a partitioned one by its root. A table that is gone at the source: leave "
                 "it out with an exclude pattern.",
             )
-        return tuple(there[name] for name in self._names)
+        unclear = [name for name in names if len(there[name]) > 1]
+        if unclear:
+            raise self._wrong(
+                f"the source {self._session.place} has several tables that are called {listed(unclear)}, with a dot in "
+                "the name of one or its schema",
+                "Rename one.",
+            )
+        return tuple(there[name][0] for name in names)
 
     def _require_own_names(self, tables: Sequence[SourceTable], relations: Sequence[Relation]) -> None:
         """The copy of a table would replace, and later be renamed as, the one that had its name before."""

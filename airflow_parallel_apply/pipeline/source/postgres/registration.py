@@ -53,8 +53,9 @@ class RegisteredTable:
     the oid of its entry in the publication that tells when partitions are truncated (see `truncations.py`). `filenode`:
     of its own rows' file; 0 of a partitioned one. `versions`: of its columns' entries in the catalog, their `xmin`, by
     number from 1 on; 0 of one that is dropped or generated; none in a log of an older version. `labels`: of the enums
-    that its columns' values may have, by the oids of their entries in the catalog. `attributes`: the numbers of those
-    that the composite types of its columns' values have, by the oids of these types' entries.
+    that its columns' values may have: the oids of their entries in the catalog, and the versions of these, as above.
+    `attributes`: the numbers of those that the composite types of its columns' values have, and behind a slash how many
+    there ever were, by the oids of these types' entries.
     """
 
     oid: int
@@ -69,7 +70,7 @@ class RegisteredTable:
     partitions: tuple[Partition, ...] = ()
     filenode: int = 0
     versions: tuple[int, ...] = ()
-    labels: tuple[tuple[int, str], ...] = ()
+    labels: tuple[tuple[int, str, int], ...] = ()
     attributes: tuple[tuple[int, str], ...] = ()
 
     @property
@@ -180,6 +181,6 @@ def _table_from_json(value: list[Any]) -> RegisteredTable:
         ),
         filenode=filenode,
         versions=tuple(version for version, count in versions for _ in range(count)),
-        labels=tuple((oid, label) for oid, label in labels),
+        labels=tuple((oid, label, version[0] if version else 0) for oid, label, *version in labels),
         attributes=tuple((oid, numbers) for oid, numbers in attributes),
     )

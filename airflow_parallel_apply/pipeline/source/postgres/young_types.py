@@ -48,7 +48,7 @@ def altered_young_types(
 def _new_labels(pair: Pair) -> frozenset[int]:
     """The oids of the entries of labels that were not registered."""
     before, after = pair
-    return frozenset(oid for oid, _ in after.labels) - {oid for oid, _ in before.labels}
+    return frozenset(oid for oid, *_ in after.labels) - {oid for oid, *_ in before.labels}
 
 
 def _new_relations(pair: Pair) -> frozenset[int]:

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.model.finding import (
     general_findings,
     hint_of,
     new_finding,
+    table_options,
 )
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
@@ -132,8 +133,8 @@ def _nested_findings(
             f"{schema}.{table} is a partition of {root_schema}.{root} at the target, and both are followed",
             f"ALTER TABLE {quoted(root_schema, root)} DETACH PARTITION {quoted(schema, table)}",
             note="At the source it is a table of its own. Then run `parallel-apply recopy --pipeline "
-            f"{session.pipeline} --table {root_schema}.{root} --table {schema}.{table}`, since rows of the one may lie "
-            "in the other.",
+            f"{session.pipeline} {table_options([f'{root_schema}.{root}', f'{schema}.{table}'])}`, since rows of the "
+            "one may lie in the other.",
         )
 
 
@@ -298,8 +299,8 @@ def _begun_findings(connection: Connection, session: Session, unbegun: Sequence[
             yield about(
                 table.relation,
                 f"{name} has rows, and the source's table had none when the pipeline came to follow it",
-                note=f"Run parallel-apply recopy --pipeline {session.pipeline} --table {name}, which replaces them; "
-                "or empty the table.",
+                note=f"Run parallel-apply recopy --pipeline {session.pipeline} {table_options([name])}, which "
+                "replaces them; or empty the table.",
             )
 
 

@@ -2,7 +2,8 @@
 
 One session at a time holds an origin, and channels commit side by side: so each channel has one, and what moves all
 positions carries that of channel 0. A commit holds it inside its transaction and lets it go behind it, so nothing else
-that the session does carries it. Who takes a channel has ended its former holders: with their sessions they let go.
+that the session does carries it. Who takes a channel has ended its former holders: with their sessions they let go. A
+pooler may give a session on as a client left it that was killed behind its commit: the next one lets go first.
 
 Names are those of the server, not of a database: `parallel_apply:<oid of the database>:<pipeline>:<channel>`. They are
 made where a generation begins, all or none: none where the role may not call the functions, or the server has no room.
@@ -11,6 +12,7 @@ Then commits carry none, and `check` says so. A database's origins outlive it; w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -41,6 +43,8 @@ _IS_ORPHAN: Final = sql.SQL(
 _ALL_CHANNELS: Final = 0
 """The channel whose origin a unit of all channels carries."""
 
+_HOLDER: Final = re.compile(r"\d+$")
+"""The process at the end of what the server says, in any language."""
 _PATIENCE_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.02
 
@@ -65,6 +69,7 @@ class CommitOrigins:
         self._session = session
         self._known: tuple[Connection, Sequence[int]] | None = None
         self._holding: Connection | None = None
+        self._last: Connection | None = None
 
     @contextmanager
     def letting_go(self) -> Iterator[None]:
@@ -114,7 +119,17 @@ class CommitOrigins:
         return self._known[1]
 
     def _hold(self, connection: Connection, channel: int) -> None:
-        connection.execute(_query("hold", self._session), {"channel": channel})
+        query = _query("hold", self._session)
+        if connection is self._last:
+            connection.execute(query, {"channel": channel})
+        else:
+            try:
+                with connection.transaction():
+                    connection.execute(query, {"channel": channel})
+            except psycopg.errors.ObjectNotInPrerequisiteState:
+                connection.execute(_query("let_go", self._session))
+                connection.execute(query, {"channel": channel})
+            self._last = connection
         self._holding = connection
 
     def _set(self, connection: Connection, origin: CommitOrigin) -> None:
@@ -233,7 +248,11 @@ def _prefix(pipeline: str) -> sql.Composed:
 
 
 def _held(error: psycopg.errors.ObjectInUse) -> Unavailable:
+    what = error.diag.message_primary or ""
+    holder = _HOLDER.search(what)
+    end = f"SELECT pg_terminate_backend({holder[0]})" if holder else "pg_terminate_backend"
     return Unavailable(
-        f"another session holds the pipeline's replication origin: {error.diag.message_primary}",
-        hint="It is none of this pipeline's: end it (pg_terminate_backend), and the run goes on by itself.",
+        f"another session holds the pipeline's replication origin: {what}",
+        hint=f"It is none of this pipeline's, or a pooler keeps it for a client that was killed: end it at the target "
+        f"({end}), and the run goes on by itself.",
     )

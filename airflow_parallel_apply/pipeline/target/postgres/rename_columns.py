@@ -11,6 +11,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import table_options
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange
 
@@ -99,5 +100,5 @@ def _left(
         table=relation.name,
         column=names[0][0],
         hint=f"Rename them at the target ({text}), then {after}: everything before is applied. Or: `parallel-apply "
-        f"recopy --table {relation.name}` copies the table anew; where types changed hands, rename first.",
+        f"recopy {table_options([relation.name])}` copies the table anew; where types changed hands, rename first.",
     )

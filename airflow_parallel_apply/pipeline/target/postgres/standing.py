@@ -8,7 +8,7 @@ from typing import Final
 from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding, table_options
 from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.target.postgres.expressions import OTHERWISE, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
@@ -62,7 +62,7 @@ def unlogged_findings(connection: Connection, session: Session, tables: Sequence
             f"{part}{name} is unlogged: a crash of the target would empty it, and its positions would stay",
             f"ALTER TABLE {quoted(schema, table)} SET LOGGED",
             note="If the server has crashed since rows were applied, they are gone: then `parallel-apply recopy "
-            f"--pipeline {session.pipeline} --table {name}`.",
+            f"--pipeline {session.pipeline} {table_options([name])}`.",
         )
 
 

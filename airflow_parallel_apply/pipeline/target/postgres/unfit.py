@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import table_options
 from airflow_parallel_apply.pipeline.target.postgres.generated_text import as_taken
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -89,4 +90,4 @@ def require_fit(relation: Relation, table: TargetTable | None, server_version: i
 
 
 def _recopy(relation: Relation) -> str:
-    return f"`parallel-apply recopy --table {relation.name}` copies the table anew; then run again."
+    return f"`parallel-apply recopy {table_options([relation.name])}` copies the table anew; then run again."

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.finding import table_options
 
 
 def recopying(relation: Relation) -> str:
     """The hint that always leads on."""
-    return f"`parallel-apply recopy --table {relation.name}` copies the table anew; then run again."
+    return f"`parallel-apply recopy {table_options([relation.name])}` copies the table anew; then run again."
 
 
 def untold(relation: Relation, columns: tuple[Column, ...]) -> PlanError:
