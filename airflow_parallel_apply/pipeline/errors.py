@@ -8,6 +8,8 @@
     │   │   └── StagingLost       what was staged is not there any more: stage it again
     │   │       └── BranchesLost  what was prepared was rolled back, since something was in its way
     │   ├── Deadlock              sessions waited for each other's locks, and this one was rolled back
+    │   ├── RoutingCancelled      the router let go of rows before they were read: the log has them
+    │   ├── SpillFull             the router's disk is spent: the log has what it held
     │   └── LeaseBusy             another live run owns the pipeline, or goes first
     ├── OwnershipLost             somebody else goes on with this work: stop, change nothing
     └── FatalError                a person has to act; no position moved
@@ -122,6 +124,14 @@ class BranchesLost(StagingLost):
 
 class Deadlock(RetryableError):
     """Sessions waited for each other's locks, and the server rolled this one back."""
+
+
+class RoutingCancelled(RetryableError):
+    """The router let go of rows before they were read; the log has them."""
+
+
+class SpillFull(RetryableError):
+    """The disk that the router may use, or has, is spent. It lets go of what it held; the log has it."""
 
 
 class LeaseBusy(RetryableError):

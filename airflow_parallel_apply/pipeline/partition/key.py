@@ -80,7 +80,7 @@ def keyless_buckets(seqno: Numbers, fragno: Numbers) -> Numbers:
     """The buckets of rows without a key: spread evenly, and the same when the rows are captured again."""
     with np.errstate(over="ignore"):
         seeds = np.full(len(seqno), SEED, dtype=np.uint64)
-        hashes = _hash_long(fragno.astype(np.uint64), _hash_long(seqno.astype(np.uint64), seeds))
+        hashes = hash_long(fragno.astype(np.uint64), hash_long(seqno.astype(np.uint64), seeds))
     return (hashes & np.uint64(BUCKET_COUNT - 1)).astype(np.int64)
 
 
@@ -179,7 +179,7 @@ def _signed(values: npt.NDArray[np.uint64]) -> Numbers:
     return (values.astype(np.uint64) ^ _SIGN).view(np.int64)
 
 
-def _hash_long(value: npt.NDArray[np.uint64], seed: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def hash_long(value: npt.NDArray[np.uint64], seed: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """XXH64 of an 8-byte integer, as Spark hashes a bigint."""
     state = seed + _P5 + np.uint64(8)
     state ^= _rotated(value * _P2, 31) * _P1

@@ -11,9 +11,8 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
@@ -26,6 +25,7 @@ from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.protocol import Partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.partition.split import split
 from airflow_parallel_apply.pipeline.store.open import holds_rows, open_feeder, remove_held
 from airflow_parallel_apply.pipeline.store.protocol import Feeder, Stretch
 
@@ -126,14 +126,7 @@ def feed_stretch(log: LogReader, routing: Routing, feeder: Feeder, stretch: Stre
 def by_channel(
     partitioner: Partitioner, channels: int, batch: pa.RecordBatch, relations: Mapping[int, Relation]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each channel, in the order in which they came: gathered once, and then slices of that."""
+    """The rows of each channel, in the order in which they came."""
     if not batch.num_rows:
-        return
-    placed: Any = partitioner.place(batch, relations).channels.astype(np.int16)
-    order = np.argsort(placed, kind="stable")
-    bounds = np.searchsorted(placed[order], np.arange(channels + 1))
-    gathered = batch.take(pa.array(order))
-    for channel in range(channels):
-        count = int(bounds[channel + 1] - bounds[channel])
-        if count:
-            yield channel, gathered.slice(int(bounds[channel]), count)
+        return iter(())
+    return split(batch, partitioner.place(batch, relations).channels, channels)
