@@ -101,6 +101,14 @@ class ServiceAddress:
         path = f"/{quote(self.path)}" if self.path else ""
         return f"{TLS if self.tls else PLAIN}://{self.target}{path}"
 
+    def url(self, *, with_token: bool, with_path: bool = True) -> str:
+        """The URL that gives this address back."""
+        token = f":{quote(self.token, safe='')}@" if self.token is not None and with_token else ""
+        path = f"/{quote(self.path)}" if self.path and with_path else ""
+        files = {"ca": self.ca, "cert": self.cert, "key": self.key}
+        query = "&".join(f"{name}={quote(str(file), safe='/')}" for name, file in files.items() if file is not None)
+        return f"{TLS if self.tls else PLAIN}://{token}{self.target}{path}" + (f"?{query}" if query else "")
+
     def certificates(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         """Authority, the caller's key, its certificate chain. Errors: `OSError`."""
         authority, key, chain = (None if file is None else file.read_bytes() for file in (self.ca, self.key, self.cert))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
+from airflow_parallel_apply.pipeline.packed_error import pack, unpack
 
 _LOG_CLASSES: Final = ("PATH_NOT_FOUND", "FAILED_READ_FILE", "FILE_NOT_EXIST", "CANNOT_READ_FILE")
 _UNFIT_PYTHON: Final = (
@@ -26,6 +28,16 @@ _NO_TLS: Final = "WRONG_VERSION_NUMBER"
 _NO_SERVER: Final = "failed to connect to all addresses"
 """gRPC's words when no server accepts its connection."""
 _LINE_LIMIT: Final = 400
+_MARK: Final = "parallel_apply_error: "
+
+
+class WorkerError(Exception):
+    """An error of ours as a worker raises it where it cannot return it; Spark repeats its text in its own error."""
+
+    @classmethod
+    def holding(cls, error: ParallelApplyError) -> WorkerError:
+        """With all that the error says."""
+        return cls(f"{_MARK}{pack(error)}")
 
 
 @contextlib.contextmanager
@@ -50,6 +62,9 @@ def translate(error: Exception, doing: str) -> ParallelApplyError:
     """
     from pyspark.errors import PythonException
 
+    held = _held(error)
+    if held is not None:
+        return held
     code, name = _status(error), _error_class(error)
     if code == "UNAUTHENTICATED":
         return ConfigurationError(
@@ -91,6 +106,17 @@ def translate(error: Exception, doing: str) -> ParallelApplyError:
             hint="Is it up, and reachable from here at the connection's host and port?",
         )
     return Unavailable(f"Spark did not finish: {_first_line(error)}", op=doing)
+
+
+def _held(error: Exception) -> ParallelApplyError | None:
+    """The error that a worker raised as a `WorkerError`, which stands on a line of its own."""
+    for line in str(error).splitlines():
+        _, mark, text = line.partition(_MARK)
+        if mark:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                found, _ = json.JSONDecoder().raw_decode(text)
+                return unpack(json.dumps(found))
+    return None
 
 
 def _status(error: Exception) -> str:

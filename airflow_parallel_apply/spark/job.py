@@ -14,8 +14,6 @@ rows than others, is read by several, each with a bucket range of its own; so no
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -27,12 +25,11 @@ from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch, StoreBranch, StreamBranch
 from airflow_parallel_apply.spark.access import column_functions, filter_counts
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA, LOG_SCHEMA
+from airflow_parallel_apply.spark.stream_source import stream_rows
 
 EXCHANGE_ROWS: Final = 2_000_000
 """Log rows that one task takes at most, of a unit that can be divided."""
 
-STREAM_FORMAT: Final = "parallel_apply_stream"
-"""Spark's name for a router's streams. Options: `address` with its token, `tickets` as a JSON list in base64."""
 
 _TASK_ROWS: Final = 50_000
 """Log rows that are worth a task of their own."""
@@ -88,12 +85,6 @@ def read_rows(session: Any, files: Sequence[str]) -> Any:
     return session.read.schema(LOG_SCHEMA).option("parquet.hadoop.vectored.io.enabled", "false").parquet(*files)
 
 
-def read_streams(session: Any, address: str, tickets: Sequence[bytes]) -> Any:
-    """Rows that a router streams as a DataFrame: one task for each ticket."""
-    told = {"address": address, "tickets": json.dumps([base64.b64encode(ticket).decode() for ticket in tickets])}
-    return session.read.format(STREAM_FORMAT).schema(LOG_SCHEMA).options(**told).load()
-
-
 def counted_rows(executed: Any, scans: int = 1) -> int | None:
     """Count the rows that passed the unit's filter, by Spark's own metric of an executed `ordered`; None if not told.
 
@@ -108,7 +99,7 @@ def _scan(session: Any, branch: StoreBranch) -> Any:
         case FileBranch(files=files):
             return read_rows(session, files)
         case StreamBranch(address=address, tickets=tickets):
-            return read_streams(session, address, tickets)
+            return stream_rows(session, address, tickets)
 
 
 def _unit_filter(f: ModuleType, unit: Unit, branch: StoreBranch) -> Any:

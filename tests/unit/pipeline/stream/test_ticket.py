@@ -75,7 +75,10 @@ def test_the_url_of_a_log_names_host_port_and_log() -> None:
     found = log_address("grpcs://:a%20token@router:7413/orders?ca=/ca.pem")
     assert (found.target, found.path, found.token) == ("router:7413", "orders", "a token")
     assert found.place == "grpcs://router:7413/orders"
-    assert "token" not in repr(found).replace("token=", "")
+    assert "a token" not in repr(found)
+    assert log_address(found.url(with_token=True)) == found
+    assert log_address(found.url(with_token=False)) == replace(found, token=None)
+    assert router_address(found.url(with_token=True, with_path=False)) == replace(found, path="")
 
 
 @pytest.mark.parametrize(
