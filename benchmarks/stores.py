@@ -162,7 +162,8 @@ def _feed(log: LogReader, routing: Routing) -> tuple[float, float, tuple[int, in
     feed_stretch(log, routing, feeder, Stretch(-1, log.state().last_seqno))
     spent, worked = monotonic() - began, process_time() - working
     stats = feeder.stats()
-    shutil.rmtree(log.root / "channels")
+    if log.root is not None:
+        shutil.rmtree(log.root / "channels")
     return spent, worked, (sum(one.file_count for one in stats), sum(one.file_bytes for one in stats))
 
 

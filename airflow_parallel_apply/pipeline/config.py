@@ -190,7 +190,13 @@ class PipelineConfig:
         if not _NAME.fullmatch(self.pipeline):
             raise _wrong("pipeline", self.pipeline, "a lower-case name of up to 40 letters, digits and _")
         if not self.log_url:
-            raise _wrong("log_url", self.log_url, "a directory that every worker sees, file:///… or /…")
+            raise _wrong(
+                "log_url",
+                self.log_url,
+                "a directory that every worker sees, file:///… or /…, or a router's log, grpcs://…",
+            )
+        if is_service(self.log_url) and self.store is StoreName.CHANNEL_LOG:
+            raise _wrong("store", self.store, "another one with a router's log_url: its files lie beside the log")
         if self.slot and not _SLOT.fullmatch(self.slot):
             raise _wrong("slot", self.slot, "a lower-case name of up to 56 letters, digits and _")
         if not 1 <= self.channels <= MAX_CHANNELS:

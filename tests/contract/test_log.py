@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError
-from airflow_parallel_apply.pipeline.log import WriterOptions, log_exists, open_reader
+from airflow_parallel_apply.pipeline.log import LogReader, WriterOptions, log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
@@ -28,6 +29,9 @@ from tests.log_batches import (
     rows_batch,
     transactions_batch,
 )
+from tests.support.routers import served_logs
+
+Reading = Callable[[str], LogReader]
 
 END = 2**62
 NO_ROWS = rows_batch([])
@@ -42,8 +46,27 @@ def url(tmp_path: Path) -> str:
     return url
 
 
-def in_order(url: str) -> pa.Table:
-    return pa.Table.from_batches(open_reader(url).rows(-1, END, in_order=True), schema=ROWS).select(UNLINKED.names)
+@pytest.fixture(params=["directory", "router"])
+def reading(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reading]:
+    """Opens a reader of the log in a directory: of the directory itself, or of the router that serves it."""
+    if request.param == "directory":
+        yield open_reader
+        return
+    with served_logs(tmp_path) as router:
+        yield lambda url: open_reader(f"{router}/{Path(url).name}")
+
+
+def in_order(reader: LogReader) -> pa.Table:
+    return pa.Table.from_batches(reader.rows(-1, END, in_order=True), schema=ROWS).select(UNLINKED.names)
+
+
+def has_files(reader: LogReader) -> bool:
+    """False of a router's log, which has none here."""
+    if reader.root is not None:
+        return True
+    with pytest.raises(LogError, match="the router's"):
+        reader.row_files(-1, END)
+    return False
 
 
 def test_a_log_is_created_once_and_says_what_it_is_a_log_of(tmp_path: Path) -> None:
@@ -63,6 +86,37 @@ def test_a_scheme_other_than_file_is_refused() -> None:
             log_exists(url)
 
 
+def test_a_router_serves_the_logs_that_are_there_and_tells_who_asks_for_another(tmp_path: Path) -> None:
+    create_log(str(tmp_path / "log"), IDENTITY)
+    with served_logs(tmp_path) as router:
+        assert log_exists(f"{router}/log")
+        assert open_reader(f"{router}/log").identity == IDENTITY
+        assert not log_exists(f"{router}/later")
+        with pytest.raises(ConfigurationError, match="serves no log 'later'"):
+            open_reader(f"{router}/later")
+        create_log(str(tmp_path / "later"), IDENTITY)
+        assert log_exists(f"{router}/later")
+        reader = open_reader(f"{router}/log")
+        remove_log(str(tmp_path / "log"), stream=IDENTITY.stream)
+        create_log(str(tmp_path / "log"), replace(IDENTITY, log_id="another"))
+        with pytest.raises(LogError, match="log log-1 is asked for"):
+            reader.state()
+        for needs_the_directory in (open_writer, lambda url: create_log(url, IDENTITY)):
+            with pytest.raises(ConfigurationError, match=r"names a router.*the directory"):
+                needs_the_directory(f"{router}/log")
+
+
+def test_a_router_that_changed_the_manifests_on_the_way_is_found_out(tmp_path: Path) -> None:
+    create_log(str(tmp_path / "log"), IDENTITY)
+    (path,) = (tmp_path / "log" / "manifests").iterdir()
+    with served_logs(tmp_path) as router:
+        reader = open_reader(f"{router}/log")
+        later = path.with_name(f"{1:020d}.json")
+        later.write_bytes(path.read_bytes().replace(b'"version":0', b'"version":1'))
+        with pytest.raises(LogError, match="does not match its checksum"):
+            reader.state()
+
+
 def test_opening_a_directory_without_a_log_names_the_missing_file(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"log\.json is missing.*mounted"):
         open_reader(str(tmp_path))
@@ -74,49 +128,49 @@ def test_another_sources_log_is_refused(url: str) -> None:
     open_writer(url, expected=replace(IDENTITY, log_id="", created=START + timedelta(days=1)))
 
 
-def test_a_log_of_another_format_is_refused_and_can_still_be_removed(tmp_path: Path) -> None:
+def test_a_log_of_another_format_is_refused_and_can_still_be_removed(tmp_path: Path, reading: Reading) -> None:
     url = str(tmp_path / "old")
     create_log(url, replace(IDENTITY, format=1))
-    for opened in (open_reader, open_writer):
+    for opened in (reading, open_writer):
         with pytest.raises(LogError, match=r"format 1, and this version knows 2 .*parallel-apply drop"):
             opened(url)
     assert remove_log(url, stream=IDENTITY.stream)
     assert not (tmp_path / "old").exists()
 
 
-def test_what_was_appended_is_read_back_in_order_and_without_order(url: str) -> None:
+def test_what_was_appended_is_read_back_in_order_and_without_order(url: str, reading: Reading) -> None:
     writer = open_writer(url)
     batches = [history(0, 100), history(100, 50)]
     for rows, transactions in batches:
         writer.append(rows, transactions)
-    assert open_reader(url).state().last_seqno == -1
+    assert reading(url).state().last_seqno == -1
     state = writer.commit(500)
-    reader = open_reader(url)
+    reader = reading(url)
     assert reader.state() == state
     assert (state.last_seqno, state.captured_offset) == (149, 500)
     assert state.last_commit_time == START + timedelta(seconds=149)
     expected = pa.Table.from_batches([rows for rows, _ in batches])
-    assert in_order(url).equals(expected)
+    assert in_order(reading(url)).equals(expected)
     assert pa.Table.from_batches(reader.rows(-1, END)).num_rows == expected.num_rows
     assert reader.transactions(-1, END).equals(pa.Table.from_batches([each for _, each in batches]))
 
 
-def test_a_range_of_seqnos_is_read_with_the_columns_asked_for(url: str) -> None:
+def test_a_range_of_seqnos_is_read_with_the_columns_asked_for(url: str, reading: Reading) -> None:
     writer = open_writer(url)
     writer.append(*history(0, 100))
     writer.commit(1)
-    reader = open_reader(url)
+    reader = reading(url)
     part = pa.Table.from_batches(reader.rows(10, 20, columns=["key", "seqno"], in_order=True))
     assert part.column_names == ["key", "seqno"]
     assert part.column("seqno").to_pylist() == [seqno for seqno in range(11, 21) for _ in range(3)]
     assert reader.transactions(10, 20).column("seqno").to_pylist() == list(range(11, 21))
     assert list(reader.rows(200, 300)) == []
-    assert reader.row_files(200, 300) == ()
+    assert not has_files(reader) or reader.row_files(200, 300) == ()
     rest = pa.Table.from_batches(reader.rows(10, 11, columns=["fragno"], in_order=True, after_fragno=0))
     assert rest.column("fragno").to_pylist() == [1, 2]
 
 
-def test_a_huge_transaction_spans_segments_and_is_seen_whole_or_not_at_all(url: str) -> None:
+def test_a_huge_transaction_spans_segments_and_is_seen_whole_or_not_at_all(url: str, reading: Reading) -> None:
     writer = open_writer(url, options=SMALL_SEGMENTS)
     writer.append(*history(0, 5))
     expected = [history(0, 5)[0]]
@@ -129,27 +183,27 @@ def test_a_huge_transaction_spans_segments_and_is_seen_whole_or_not_at_all(url: 
         writer.append(expected[-1], NO_TRANSACTIONS)
     with pytest.raises(LogError, match=r"rows and no end.*seqno 5"):
         writer.commit(1)
-    assert open_reader(url).state().last_seqno == -1
+    assert reading(url).state().last_seqno == -1
     writer.append(NO_ROWS, transactions_batch(5, [1000]))
     writer.append(*history(6, 5))
     state = writer.commit(1)
     pieces = [segment for segment in state.segments if segment.first_seqno == segment.last_seqno == 5]
     assert len(pieces) > 3
     assert all(after.first_fragno == before.last_fragno + 1 for before, after in pairwise(pieces))
-    assert in_order(url).equals(pa.Table.from_batches([*expected, history(6, 5)[0]]))
-    assert open_reader(url).transactions(-1, END).column("seqno").to_pylist() == list(range(11))
-    tail = pa.Table.from_batches(open_reader(url).rows(4, 5, columns=["fragno"], in_order=True, after_fragno=700))
+    assert in_order(reading(url)).equals(pa.Table.from_batches([*expected, history(6, 5)[0]]))
+    assert reading(url).transactions(-1, END).column("seqno").to_pylist() == list(range(11))
+    tail = pa.Table.from_batches(reading(url).rows(4, 5, columns=["fragno"], in_order=True, after_fragno=700))
     assert tail.column("fragno").to_pylist() == list(range(701, 1000))
 
 
-def test_one_large_batch_is_cut_into_segments(url: str) -> None:
+def test_one_large_batch_is_cut_into_segments(url: str, reading: Reading) -> None:
     writer = open_writer(url, options=SMALL_SEGMENTS)
     rows, transactions = history(0, 300)
     writer.append(rows, transactions)
     state = writer.commit(1)
     assert len(state.segments) > 5
     assert sum(segment.transaction_count for segment in state.segments) == 300
-    assert in_order(url).equals(pa.Table.from_batches([rows]))
+    assert in_order(reading(url)).equals(pa.Table.from_batches([rows]))
 
 
 def test_the_halves_of_a_key_change_lie_in_one_segment(url: str) -> None:
@@ -162,13 +216,13 @@ def test_the_halves_of_a_key_change_lie_in_one_segment(url: str) -> None:
     assert [segment.row_count for segment in state.segments] == [2]
 
 
-def test_transactions_without_rows_are_kept(url: str) -> None:
+def test_transactions_without_rows_are_kept(url: str, reading: Reading) -> None:
     writer = open_writer(url)
     writer.append(NO_ROWS, transactions_batch(0, [0, 0]))
     state = writer.commit(1)
-    reader = open_reader(url)
+    reader = reading(url)
     assert state.last_seqno == 1
-    assert reader.row_files(-1, END) == ()
+    assert not has_files(reader) or reader.row_files(-1, END) == ()
     assert list(reader.rows(-1, END)) == []
     assert reader.transactions(-1, END).num_rows == 2
 
@@ -214,7 +268,7 @@ def test_a_commit_without_news_makes_no_version_and_one_with_a_new_offset_makes_
         writer.commit(6)
 
 
-def test_relations_are_numbered_once_and_a_changed_definition_is_reported_once(url: str) -> None:
+def test_relations_are_numbered_once_and_a_changed_definition_is_reported_once(url: str, reading: Reading) -> None:
     def relation(*names: str) -> Relation:
         columns = tuple(
             Column(name=name, type_name="integer", kind=KeyKind.INTEGER, key=name == "id") for name in names
@@ -235,24 +289,24 @@ def test_relations_are_numbered_once_and_a_changed_definition_is_reported_once(u
     assert writer.relation_id(relation("id", "a")) == (2, True)
     assert writer.relation_id(relation("id")) == (3, True)
     state = writer.commit(2)
-    assert [each.relation_id for each in open_reader(url).state().relations] == [1, 2, 3]
+    assert [each.relation_id for each in reading(url).state().relations] == [1, 2, 3]
     assert state.relation(3).columns == relation("id").columns
     with pytest.raises(LogError, match="relation 4"):
         state.relation(4)
 
 
-def test_a_long_log_opens_from_its_last_checkpoint(url: str) -> None:
+def test_a_long_log_opens_from_its_last_checkpoint(url: str, reading: Reading) -> None:
     writer = open_writer(url, options=WriterOptions(checkpoint_every=4))
     for number in range(10):
         writer.append(*history(number, 1))
         writer.commit(number + 1)
     for version in range(8):
         (Path(url) / "manifests" / f"{version:020d}.json").write_text("unread")
-    assert open_reader(url).state() == writer.state()
+    assert reading(url).state() == writer.state()
 
 
-def test_an_open_reader_sees_later_commits(url: str) -> None:
-    reader = open_reader(url)
+def test_an_open_reader_sees_later_commits(url: str, reading: Reading) -> None:
+    reader = reading(url)
     writer = open_writer(url)
     for number in range(3):
         writer.append(*history(number, 1))

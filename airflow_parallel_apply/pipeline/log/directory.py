@@ -24,6 +24,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError
+from airflow_parallel_apply.service.address import is_service
 
 ROWS_SUFFIX: Final = ".rows.parquet"
 TRANSACTIONS_SUFFIX: Final = ".transactions.parquet"
@@ -46,6 +47,11 @@ class LogDirectory:
     def from_url(cls, url: str) -> LogDirectory:
         """`file:///dir` or an absolute or relative path; `ConfigurationError` for any other scheme."""
         parts = urlsplit(url)
+        if is_service(url):
+            raise ConfigurationError(
+                "log_url names a router, and this needs the log's directory",
+                hint="Give the directory itself, on a host that has it: capture's or the router's.",
+            )
         if "://" not in url:
             path = url
         elif parts.scheme == "file" and parts.netloc in _LOCAL_HOSTS:
@@ -53,7 +59,7 @@ class LogDirectory:
         else:
             raise ConfigurationError(
                 f"log_url {url!r}: logs of this kind are not supported",
-                hint="log_url takes a directory that every worker sees: file:///… or /….",
+                hint="log_url takes a directory that every worker sees, file:///… or /…, or a router's log, grpcs://….",
             )
         if not path:
             raise ConfigurationError("log_url is empty", hint="log_url takes a directory: file:///… or /….")

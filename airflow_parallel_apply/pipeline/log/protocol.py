@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
+from airflow_parallel_apply.service.address import ServiceAddress
 
 
 class WriterFenced(LogError):
@@ -236,8 +237,13 @@ class LogReader(RowReader, Protocol):
     def identity(self) -> LogIdentity: ...
 
     @property
-    def root(self) -> Path:
-        """The log's directory, in which a store may keep what it makes from the log."""
+    def root(self) -> Path | None:
+        """The log's directory, in which a store may keep what it makes from the log; None where a router serves it."""
+        ...
+
+    @property
+    def router(self) -> ServiceAddress | None:
+        """The router that serves it, its path the log's name there; None of a directory. Holds a token."""
         ...
 
     def verify(self, segments: Sequence[Segment]) -> None:
@@ -247,7 +253,9 @@ class LogReader(RowReader, Protocol):
         ...
 
     def row_files(self, after_seqno: int, last_seqno: int) -> tuple[str, ...]:
-        """Absolute paths of the row files that hold seqnos of (after_seqno, last_seqno]: what Spark scans."""
+        """Absolute paths of the row files that hold seqnos of (after_seqno, last_seqno]: what Spark scans. A router's
+        log has none here: `LogError`.
+        """
         ...
 
 

@@ -45,6 +45,10 @@ class DirectoryLogReader:
     def root(self) -> Path:
         return self._directory.root
 
+    @property
+    def router(self) -> None:
+        return None
+
     def state(self) -> LogState:
         self._view = view = catch_up(self._directory, self._view)
         return view.state

@@ -81,6 +81,8 @@ def feed_store(config: PipelineConfig, log: LogReader, session: PipelineSession,
 
 def _let_go(log: LogReader, pipeline: str) -> None:
     """Remove what runs with another store, or consistency, have left."""
+    if log.root is None:
+        return
     try:
         remove_held(log.root, pipeline)
     except (LogError, OSError) as error:

@@ -8,18 +8,20 @@ that together they read about one scan; with any other each of them reads all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader, Segment
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT, Relation
-from airflow_parallel_apply.pipeline.model.epoch import Merging, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Merging, Serial, Unit
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.even_ranges import even_ranges
-from airflow_parallel_apply.pipeline.store.protocol import FileBranch
+from airflow_parallel_apply.pipeline.store.protocol import ALL_ROWS, FileBranch, StoreBranch, StreamBranch
+from airflow_parallel_apply.pipeline.stream.ticket import Ticket
 
 
 class LogStore:
@@ -28,9 +30,9 @@ class LogStore:
     def __init__(self, log: LogReader) -> None:
         self._log = log
 
-    def branch(self, unit: Unit, *, parts: int = 1) -> FileBranch:
-        """The files' checksums are compared once a process, before their first use. Asked for parts, it reads the
-        buckets of all rows that come into question.
+    def branch(self, unit: Unit, *, parts: int = 1) -> StoreBranch:
+        """The files' checksums are compared once a process, before their first use; of a log that a router serves, by
+        the router. Asked for parts, it reads the buckets of all rows that come into question.
         """
         state = self._log.state()
         segments = [
@@ -38,15 +40,28 @@ class LogStore:
             for segment in state.segments
             if segment.first_seqno <= unit.last_seqno and segment.last_seqno > unit.after_seqno
         ]
+        ranges = self._ranges(unit, parts, segments) if parts > 1 else ()
+        committed = self._committed(unit, state.relations) if isinstance(unit.kind, Merging) else None
+        unordered = _unordered(segments, state.relations)
+        if self._log.router is not None:
+            return StreamBranch(
+                address=self._log.router.url(with_token=True, with_path=False),
+                tickets=self._tickets(unit, self._log.router.path, ranges),
+                after_seqno=unit.after_seqno,
+                last_seqno=unit.last_seqno,
+                condition=None if unit.channel is None else ALL_ROWS,
+                committed=committed,
+                unordered=unordered,
+            )
         self._log.verify(segments)
         return FileBranch(
             files=self._log.row_files(unit.after_seqno, unit.last_seqno),
             after_seqno=unit.after_seqno,
             last_seqno=unit.last_seqno,
             condition=None if unit.channel is None else self._condition(unit, unit.channel, state.relations),
-            committed=self._committed(unit, state.relations) if isinstance(unit.kind, Merging) else None,
-            unordered=_unordered(segments, state.relations),
-            ranges=self._ranges(unit, parts, segments) if parts > 1 else (),
+            committed=committed,
+            unordered=unordered,
+            ranges=ranges,
         )
 
     def doubt(self, unit: Unit) -> None:
@@ -54,6 +69,19 @@ class LogStore:
 
     def close(self) -> None:
         """Holds nothing open."""
+
+    def _tickets(self, unit: Unit, name: str, ranges: Sequence[tuple[int, int]]) -> tuple[bytes, ...]:
+        """The router leaves the rows of other channels out; what else is not the unit's the job does."""
+        ticket = Ticket(
+            log=name,
+            log_id=self._log.identity.log_id,
+            after_seqno=unit.after_seqno,
+            last_seqno=unit.last_seqno,
+            routing=None if unit.channel is None else unit.routing or Routing(channels=unit.channels),
+            channel=unit.channel,
+            after_fragno=_fragno_before(unit),
+        )
+        return tuple(replace(ticket, buckets=buckets).to_bytes() for buckets in ranges or (None,))
 
     def _ranges(self, unit: Unit, parts: int, segments: Sequence[Segment]) -> tuple[tuple[int, int], ...]:
         """A channel's rows are divided where they are more than those of others, which lie in the same files."""
@@ -85,6 +113,13 @@ class LogStore:
             for seqno, channels in sorted(channels_at.items())
         )
         return f"CASE {' '.join(cases)} ELSE {unit.last_seqno} END"
+
+
+def _fragno_before(unit: Unit) -> int | None:
+    """Of a unit that begins inside a transaction: the fragno that the part before it ended with."""
+    if isinstance(unit.kind, Serial) and unit.kind.first_fragno and unit.last_seqno == unit.after_seqno + 1:
+        return unit.kind.first_fragno - 1
+    return None
 
 
 def _rows_between(segment: Segment, unit: Unit) -> float:

@@ -41,6 +41,8 @@ def open_feeder(name: StoreName, log: LogReader, pipeline: str, routing: Routing
 
 def store_status(log: LogReader, pipeline: str, routing: Routing) -> StoreStatus | None:
     """Look at what is held for a pipeline beside its log; None where that is nothing. Errors: `LogError`."""
+    if log.root is None:
+        return None
     return held_status(ChannelDirectory.of_pipeline(log, pipeline, routing), routing.channels)
 
 

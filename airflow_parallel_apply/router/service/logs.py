@@ -7,11 +7,14 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError
-from airflow_parallel_apply.pipeline.log.directory import LogDirectory
+from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
 from airflow_parallel_apply.pipeline.log.reader import DirectoryLogReader
+
+_Key: TypeAlias = tuple[Path, int, int, int]
+"""A log's directory, and what tells its identity's file from another one's: device, inode, time."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -68,7 +71,7 @@ class ServedLogs:
     def __init__(self, paths: LogPaths) -> None:
         self._paths = paths
         self._lock = threading.Lock()
-        self._readers: dict[str, DirectoryLogReader] = {}
+        self._readers: dict[str, tuple[_Key, DirectoryLogReader]] = {}
 
     def names(self) -> tuple[str, ...]:
         """As `LogPaths` has them."""
@@ -81,11 +84,15 @@ class ServedLogs:
     def reader(self, name: str, log_id: str = "") -> DirectoryLogReader:
         """The log of that name; with `log_id`, if it is that one. Errors: `ConfigurationError`, `LogError`."""
         directory = self.directory(name)
+        with file_errors(directory.identity_path):
+            found = directory.identity_path.stat()
+        # A log may be removed, and another one made in its place.
+        key = (directory.root, found.st_dev, found.st_ino, found.st_ctime_ns)
         with self._lock:
-            reader = self._readers.get(name)
-            # A log may be removed, and another one made in its place.
-            if reader is None or reader.root != directory.root or (log_id and reader.identity.log_id != log_id):
-                reader = self._readers[name] = DirectoryLogReader(directory)
+            opened, reader = self._readers.get(name, (None, None))
+            if reader is None or opened != key:
+                reader = DirectoryLogReader(directory)
+                self._readers[name] = (key, reader)
         if log_id and reader.identity.log_id != log_id:
             raise LogError(
                 f"the router's log {name!r} is log {reader.identity.log_id}, and log {log_id} is asked for",

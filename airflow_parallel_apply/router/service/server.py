@@ -27,6 +27,7 @@ from airflow_parallel_apply.pipeline.errors import (
     ParallelApplyError,
     Unavailable,
 )
+from airflow_parallel_apply.pipeline.log.directory import sync_directory
 from airflow_parallel_apply.pipeline.log.manifest_file import manifest_contents
 from airflow_parallel_apply.pipeline.stream.faults import to_flight
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket
@@ -147,7 +148,12 @@ class RouterServer(flight.FlightServerBase):  # type: ignore[misc]
                 return [self._logs.directory(body["log"]).identity_path.read_bytes()]
             case "manifests":
                 self._logs.reader(body["log"], body["log_id"])
-                return manifest_contents(self._logs.directory(body["log"]), after_version=int(body["after_version"]))
+                directory = self._logs.directory(body["log"])
+                contents = manifest_contents(directory, after_version=int(body["after_version"]))
+                if contents:
+                    # Whoever is told of a version lets the source go by it, and may not lose it in a crash.
+                    sync_directory(directory.manifests)
+                return contents
         raise _refused(f"this router takes no call {name!r}")
 
     def _action_names(self) -> tuple[str, ...]:

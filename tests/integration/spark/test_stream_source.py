@@ -56,7 +56,7 @@ def test_each_ticket_is_a_partition_and_together_they_are_the_rows_of_the_log(se
         assert TOKEN not in frame._explain_string(extended=True)
         rows = frame.toArrow().cast(ROWS)
         parts = frame.selectExpr("spark_partition_id() part").distinct().count()
-        with spark_errors("stream"), pytest.raises(ConfigurationError, match="refuses this caller"):
+        with pytest.raises(ConfigurationError, match="refuses this caller"), spark_errors("stream"):
             stream_rows(session, url, tickets).toArrow()
     expected = pa.Table.from_batches(open_reader(str(logs / "orders")).rows(9, 249), schema=ROWS)
     order = [("seqno", "ascending"), ("fragno", "ascending")]

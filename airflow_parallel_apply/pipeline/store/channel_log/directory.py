@@ -58,7 +58,12 @@ class ChannelDirectory:
 
     @classmethod
     def of_pipeline(cls, log: LogReader, pipeline: str, routing: Routing) -> ChannelDirectory:
-        """The one that holds the log as it is now."""
+        """The one that holds the log as it is now. Errors: `LogError`, of a log that a router serves."""
+        if log.root is None:
+            raise LogError(
+                "the store channel_log keeps its files beside the log, and a router serves the log",
+                hint="Use another store with this log_url.",
+            )
         state = log.state()
         told = [log.identity.log_id, sorted(one.recopy_id for one in state.passed_over), pipeline, routing.digest]
         digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
