@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from airflow_parallel_apply.pipeline.config import StoreName
+from airflow_parallel_apply.pipeline.config import PipelineConfig, StoreName
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
@@ -155,16 +155,17 @@ def _split(log: LogReader, routing: Routing) -> float:
 
 def _feed(log: LogReader, routing: Routing) -> tuple[float, float, tuple[int, int]]:
     """Seconds; those of processors; how many files there are, and their bytes."""
-    feeder = open_feeder(StoreName.CHANNEL_LOG, log, _PIPELINE, routing)
+    config = PipelineConfig(pipeline=_PIPELINE, log_url=str(log.root), store=StoreName.CHANNEL_LOG)
+    feeder = open_feeder(config, log, routing)
     if feeder is None:
         raise AssertionError("channel_log has a feeder")
     began, working = monotonic(), process_time()
     feed_stretch(log, routing, feeder, Stretch(-1, log.state().last_seqno))
     spent, worked = monotonic() - began, process_time() - working
-    stats = feeder.stats()
+    stats = feeder.status()
     if log.root is not None:
         shutil.rmtree(log.root / "channels")
-    return spent, worked, (sum(one.file_count for one in stats), sum(one.file_bytes for one in stats))
+    return spent, worked, (stats.file_count, stats.file_bytes)
 
 
 def _read_from_log(log: LogReader, routing: Routing) -> int:

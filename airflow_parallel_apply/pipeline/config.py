@@ -1,6 +1,7 @@
 """A pipeline's parameters, as its user gives them, checked once, at the edge.
 
-Connections are not part of it: they carry secrets, and travel as `Endpoint`, whose text form hides them.
+Connections carry secrets, and travel as `Endpoint` beside it, whose text form hides them; the router's is the one that
+is part of it.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class StoreName(StrEnum):
     """In the log, which is scanned by channel."""
     CHANNEL_LOG = "channel_log"
     """In a log for each channel, beside the log."""
+    MEMORY = "memory"
+    """In the memory of a router, which streams them."""
 
 
 class Consistency(StrEnum):
@@ -149,6 +152,16 @@ class QueueEndpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RouterEndpoint:
+    """The router of the store `memory`, a service (`grpc://`, `grpcs://`). The URL may hold a token, and is kept out of
+    every text form.
+    """
+
+    conn_id: str
+    url: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConfig:
     """One pipeline. Errors: `ConfigurationError`, which names the parameter and what it takes."""
 
@@ -172,6 +185,8 @@ class PipelineConfig:
     shard_file: str = ""
     """The shard list, a file; read when the pipeline is routed, which keeps what it said."""
     store: StoreName = StoreName.LOG
+    router: RouterEndpoint | None = None
+    """That of the store `memory`; None: the embedded one of the host."""
     consistency: Consistency = Consistency.CHANNEL
     epoch_protocol: EpochProtocol = EpochProtocol.AUTO
     ddl: DdlPolicy = DdlPolicy.REFUSE

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Annotated
 
 import typer
@@ -123,11 +124,28 @@ def serve(
     metrics: Annotated[str | None, typer.Option(help="host:port of Prometheus metrics.", show_default="none")] = None,
     max_streams: Annotated[int, typer.Option(min=1, help="Streams at once; more wait, then are sent away.")] = 256,
     memory_mb: Annotated[int, typer.Option(min=1, help="Memory of rows on their way from the log, MB.")] = 512,
+    store_memory_mb: Annotated[int, typer.Option(min=1, help="Memory of rows that the store memory holds, MB.")] = 256,
+    store_disk_mb: Annotated[int, typer.Option(min=0, help="Disk that they may spill to, MB.")] = 8192,
+    spill: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="Where they spill.", show_default="that of the system")
+    ] = None,
+    interval: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Seconds of commit time that the slowest channel may lie behind before the store reads no further, "
+            "for 30 s at most; 0: any.",
+        ),
+    ] = 0,
 ) -> None:
-    """Serve logs over Arrow Flight until SIGTERM: log_url=grpc://host:port/NAME. Beyond loopback with TLS and token."""
+    """Serve logs over Arrow Flight until SIGTERM: log_url=grpc://host:port/NAME, and hold rows for pipelines with
+    store=memory. Beyond loopback with TLS and token.
+    """
     with reporting_errors():
         try:
             # Late: the other commands need no Flight.
+            from airflow_parallel_apply.router.feeding.feedings import FeedingLimits, Feedings
+            from airflow_parallel_apply.router.feeding.guard import GuardLimits
             from airflow_parallel_apply.router.service.limits import RouterLimits
             from airflow_parallel_apply.router.service.logs import LogPaths
             from airflow_parallel_apply.router.service.process import RouterServing
@@ -153,7 +171,12 @@ def serve(
             )
         except ValueError as error:
             raise ConfigurationError(str(error), op="serve") from error
-        serve_until_stopped(serving)
+        held = FeedingLimits(
+            memory_bytes=store_memory_mb * 2**20,
+            disk_bytes=store_disk_mb * 2**20,
+            guard=GuardLimits(interval=timedelta(seconds=interval) if interval else None),
+        )
+        serve_until_stopped(serving, lambda logs: Feedings(logs, held, spill or Path(gettempdir())))
 
 
 @app.command()

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.errors import LeaseBusy
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, StoreName
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import EpochKind
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.extend import Planned, extend_plan
-from airflow_parallel_apply.pipeline.store.feed import feed_store
+from airflow_parallel_apply.pipeline.store.feed import Fed, feed_store
+from airflow_parallel_apply.pipeline.store.protocol import StoreStatus
+from airflow_parallel_apply.service.address import is_service
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +31,8 @@ class PlanReport:
     critical: int
     rows: int
     left_to_open: bool
+    store: StoreStatus | None = None
+    """What the store holds now; None for one that holds no rows."""
 
     def __str__(self) -> str:
         if self.left_to_open:
@@ -36,7 +44,8 @@ class PlanReport:
 
     def to_json(self) -> dict[str, Any]:
         """For XCom."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return {**found, "store": None if self.store is None else asdict(self.store)}
 
 
 def plan(config: PipelineConfig, target: Endpoint) -> PlanReport:
@@ -50,17 +59,36 @@ def plan(config: PipelineConfig, target: Endpoint) -> PlanReport:
                 routing=routing_of(config, writing.target.colocation(config.tables)),
             )
             planned = extend_plan(log, writing, config, generation=None)
-            feed_store(config, log, writing)
-            return _report(planned, left_to_open=False)
+            with _router(config):
+                fed = feed_store(config, log, writing)
+            return _report(planned, fed, left_to_open=False)
         except LeaseBusy:
-            return _report(Planned(planned_seqno=writing.planned_seqno(), epochs=()), left_to_open=True)
+            return _report(Planned(planned_seqno=writing.planned_seqno(), epochs=()), Fed(), left_to_open=True)
 
 
-def _report(planned: Planned, *, left_to_open: bool) -> PlanReport:
+@contextmanager
+def _router(config: PipelineConfig) -> Iterator[None]:
+    """The embedded router for whoever feeds and reads on this host, where the pipeline's store is in one. It stays for
+    a while behind this; where it does not start, the log serves the channels.
+    """
+    with ExitStack() as stack:
+        is_elsewhere = config.router is not None or is_service(config.log_url)
+        if config.store is StoreName.MEMORY and not is_elsewhere and not config.commits_in_groups:
+            from airflow_parallel_apply.router.embedded import embedded_router
+
+            try:
+                stack.enter_context(embedded_router())
+            except ParallelApplyError as error:
+                _logger.warning("no router on this host: %s", error)
+        yield
+
+
+def _report(planned: Planned, fed: Fed, *, left_to_open: bool) -> PlanReport:
     return PlanReport(
         planned_seqno=planned.planned_seqno,
         epochs=len(planned.epochs),
         critical=sum(epoch.kind is EpochKind.SERIAL for epoch in planned.epochs),
         rows=sum(epoch.row_count for epoch in planned.epochs),
         left_to_open=left_to_open,
+        store=fed.status,
     )

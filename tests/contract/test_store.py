@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig, StoreName
+from airflow_parallel_apply.pipeline.config import PipelineConfig, RouterEndpoint, StoreName
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, Unit, UnitKind
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.store.channel_log.feeder import LEFT_SECONDS
+from airflow_parallel_apply.pipeline.store.channel_log.feeder import LEFT_SECONDS, ChannelLogFeeder
 from airflow_parallel_apply.pipeline.store.feed import feed_stretch
 from airflow_parallel_apply.pipeline.store.open import open_feeder, open_store
-from airflow_parallel_apply.pipeline.store.protocol import Feeder, FileBranch, Store, StoreBranch, Stretch
+from airflow_parallel_apply.pipeline.store.protocol import Feeder, FileBranch, Store, StoreBranch, StreamBranch, Stretch
+from tests.support.memory_router import MemoryRouter, memory_router, streamed
 from tests.support.written_log import Change, append, make_log
 
 LAST = 49
 CHANNELS = 4
 ROUTING = Routing(channels=CHANNELS)
 WHOLE = Stretch(-1, LAST)
+ROUTERS: list[RouterEndpoint] = []
+"""That of the store `memory`, in a test of it."""
 
 
 @pytest.fixture
@@ -43,6 +46,17 @@ def name(request: pytest.FixtureRequest) -> StoreName:
     return found
 
 
+@pytest.fixture(autouse=True)
+def router(name: StoreName, tmp_path: Path) -> Iterator[MemoryRouter | None]:
+    if name is not StoreName.MEMORY:
+        yield None
+        return
+    with memory_router(tmp_path) as running:
+        ROUTERS[:] = [running.endpoint]
+        yield running
+    ROUTERS.clear()
+
+
 def unit(kind: UnitKind, after_seqno: int, last_seqno: int) -> Unit:
     return Unit(
         pipeline="p",
@@ -56,12 +70,20 @@ def unit(kind: UnitKind, after_seqno: int, last_seqno: int) -> Unit:
     )
 
 
+def config_of(name: StoreName, log: LogReader) -> PipelineConfig:
+    return PipelineConfig(pipeline="p", log_url=str(log.root), store=name, router=next(iter(ROUTERS), None))
+
+
 def store_of(name: StoreName, log: LogReader) -> Store:
-    return open_store(PipelineConfig(pipeline="p", log_url=str(log.root), store=name), log)
+    return open_store(config_of(name, log), log)
+
+
+def feeder_of(name: StoreName, log: LogReader) -> Feeder | None:
+    return open_feeder(config_of(name, log), log, ROUTING)
 
 
 def feed(name: StoreName, log: LogReader, *stretches: Stretch) -> Feeder | None:
-    feeder = open_feeder(name, log, "p", ROUTING)
+    feeder = feeder_of(name, log)
     if feeder is not None:
         for stretch in stretches:
             feed_stretch(log, ROUTING, feeder, stretch)
@@ -94,8 +116,8 @@ def fed_with_an_overlap(name: StoreName, log: LogReader) -> None:
 
 
 def fed_by_one_that_died(name: StoreName, log: LogReader) -> None:
-    feeder = open_feeder(name, log, "p", ROUTING)
-    if feeder is not None:
+    feeder = feeder_of(name, log)
+    if isinstance(feeder, ChannelLogFeeder):
         feeder._buffer_bytes = 1  # type: ignore[attr-defined]
         feeder.finish = lambda stretch: False  # type: ignore[method-assign]
         feed_stretch(log, ROUTING, feeder, WHOLE)
@@ -167,11 +189,14 @@ def _channels(log: LogReader) -> None:
 
 
 def read(branch: StoreBranch) -> list[int]:
-    assert isinstance(branch, FileBranch)
     assert branch.condition is not None
     database = sqlite3.connect(":memory:")
     database.execute("CREATE TABLE log (seqno, bucket)")
-    rows = pq.read_table(list(branch.files), columns=["seqno", "bucket"]).to_pylist()
+    match branch:
+        case FileBranch():
+            rows = pq.read_table(list(branch.files), columns=["seqno", "bucket"]).to_pylist()
+        case StreamBranch():
+            rows = [row for batch in streamed(branch) for row in batch.select(["seqno", "bucket"]).to_pylist()]
     database.executemany("INSERT INTO log VALUES (:seqno, :bucket)", rows)
     bounds = [branch.after_seqno, branch.last_seqno]
     chosen = f"SELECT seqno FROM log WHERE seqno > ? AND seqno <= ? AND ({branch.condition})"
@@ -209,26 +234,26 @@ def test_a_serial_unit_takes_every_channels_rows(name: StoreName, log: LogReader
     assert store_of(name, log).branch(asked).condition is None
 
 
-def test_a_store_that_holds_rows_serves_them_and_what_it_lacks_is_told(name: StoreName, log: LogReader) -> None:
+def test_a_store_that_holds_files_serves_them_and_what_it_lacks_is_told(name: StoreName, log: LogReader) -> None:
     feeder = feed(name, log, Stretch(9, 19))
-    if feeder is None:
-        pytest.skip("it holds no rows")
+    if not isinstance(feeder, ChannelLogFeeder):
+        pytest.skip("it holds no files")
     assert feeder.lacks(WHOLE) == (Stretch(-1, 9), Stretch(19, LAST))
     asked = counted(unit(Branch(1), 9, 19))
     served = store_of(name, log).branch(asked)
     assert not set(served.files) & set(log.row_files(-1, LAST))
-    assert sum(one.row_count for one in feeder.stats()) == 10
+    assert sum(one.row_count for one in feeder.status().channels) == 10
     beyond = counted(unit(Branch(1), 9, 20))
     assert set(store_of(name, log).branch(beyond).files) == set(log.row_files(-1, LAST))
 
 
 def test_what_is_trimmed_is_what_its_channel_has_passed_and_nothing_else(name: StoreName, log: LogReader) -> None:
     feeder = feed(name, log, Stretch(-1, 14), Stretch(14, LAST))
-    if feeder is None:
-        pytest.skip("it holds no rows")
-    before = [one.row_count for one in feeder.stats()]
+    if not isinstance(feeder, ChannelLogFeeder):
+        pytest.skip("it holds no files")
+    before = [one.row_count for one in feeder.status().channels]
     assert feeder.trim(positions(13, 14, LAST, LAST)) == 5
-    after = [one.row_count for one in feeder.stats()]
+    after = [one.row_count for one in feeder.status().channels]
     assert after[0] == before[0]
     assert 0 < after[1] < before[1]
     assert after[2:] == [0, 0]
@@ -239,10 +264,10 @@ def test_what_is_trimmed_is_what_its_channel_has_passed_and_nothing_else(name: S
 
 
 def test_a_large_put_goes_to_disk_and_no_reader_sees_it_before_it_is_finished(name: StoreName, log: LogReader) -> None:
-    feeder = open_feeder(name, log, "p", ROUTING)
-    if feeder is None:
-        pytest.skip("it holds no rows")
-    feeder._buffer_bytes = 1  # type: ignore[attr-defined]
+    feeder = feeder_of(name, log)
+    if not isinstance(feeder, ChannelLogFeeder):
+        pytest.skip("it holds no files")
+    feeder._buffer_bytes = 1
     for batch in log.rows(-1, LAST):
         for number in range(batch.num_rows):
             row = batch.slice(number, 1)
@@ -250,15 +275,15 @@ def test_a_large_put_goes_to_disk_and_no_reader_sees_it_before_it_is_finished(na
     assert len(channel_files(log)) == CHANNELS
     assert feeder.lacks(WHOLE) == (WHOLE,)
     assert feeder.finish(WHOLE)
-    assert sum(one.row_count for one in feeder.stats()) == LAST + 1
+    assert sum(one.row_count for one in feeder.status().channels) == LAST + 1
     asked = counted(unit(Branch(2), -1, LAST))
     assert read(store_of(name, log).branch(asked)) == seqnos_of(asked)
 
 
 def test_of_two_feeders_one_holds_a_stretch_and_the_others_files_go(name: StoreName, log: LogReader) -> None:
-    first, second = (open_feeder(name, log, "p", ROUTING) for _ in range(2))
-    if first is None or second is None:
-        pytest.skip("it holds no rows")
+    first, second = (feeder_of(name, log) for _ in range(2))
+    if not isinstance(first, ChannelLogFeeder) or not isinstance(second, ChannelLogFeeder):
+        pytest.skip("it holds no files")
     feed_stretch(log, ROUTING, first, WHOLE)
     files = channel_files(log)
     feed_stretch(log, ROUTING, second, WHOLE)
@@ -267,13 +292,13 @@ def test_of_two_feeders_one_holds_a_stretch_and_the_others_files_go(name: StoreN
 
 def test_what_a_crash_left_is_swept_later(name: StoreName, log: LogReader) -> None:
     fed_by_one_that_died(name, log)
-    feeder = open_feeder(name, log, "p", ROUTING)
-    if feeder is None:
-        pytest.skip("it holds no rows")
+    feeder = feeder_of(name, log)
+    if not isinstance(feeder, ChannelLogFeeder):
+        pytest.skip("it holds no files")
     feed_stretch(log, ROUTING, feeder, WHOLE)
     assert len(channel_files(log)) == 2 * CHANNELS
     feeder.trim(positions(-1, -1, -1, -1))
     assert len(channel_files(log)) == 2 * CHANNELS, "it may be another's who is at work"
-    feeder._clock = lambda: time.time() + 2 * LEFT_SECONDS  # type: ignore[attr-defined]
+    feeder._clock = lambda: time.time() + 2 * LEFT_SECONDS
     feeder.trim(positions(-1, -1, -1, -1))
     assert len(channel_files(log)) == CHANNELS

@@ -22,11 +22,10 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.store.protocol import ALL_ROWS, StreamBranch
-from airflow_parallel_apply.pipeline.stream.address import router_address
-from airflow_parallel_apply.pipeline.stream.client import StreamClient
 from airflow_parallel_apply.pipeline.target.loading import LoadTask
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session
+from tests.support.memory_router import streamed
 
 _CANCEL_AGAIN_SECONDS: Final = 0.05
 _attempts = count()
@@ -87,9 +86,7 @@ class LocalStage:
         if unit.channel is not None:
             self.served.append(is_held)
         if isinstance(branch, StreamBranch):
-            router = StreamClient(router_address(branch.address))
-            streamed = [batch for ticket in branch.tickets for batch in router.stream(ticket)]
-            rows = pa.Table.from_batches(streamed, schema=ROWS)
+            rows = pa.Table.from_batches(streamed(branch), schema=ROWS)
         elif is_held:
             wanted = (pc.field("seqno") > unit.after_seqno) & (pc.field("seqno") <= unit.last_seqno)
             rows = pq.read_table(list(branch.files), filters=wanted).cast(ROWS)

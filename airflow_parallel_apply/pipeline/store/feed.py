@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import PipelineConfig, StoreName
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader
@@ -27,9 +28,12 @@ from airflow_parallel_apply.pipeline.partition.protocol import Partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.partition.split import split
 from airflow_parallel_apply.pipeline.store.open import holds_rows, open_feeder, remove_held
-from airflow_parallel_apply.pipeline.store.protocol import Feeder, Stretch
+from airflow_parallel_apply.pipeline.store.protocol import Feeder, StoreStatus, Stretch
 
 _logger = logging.getLogger(__name__)
+
+_told: Final[set[tuple[str, str]]] = set()
+"""(pipeline, reason) of the failures that were told."""
 
 STRETCH_ROWS: Final = 2_000_000
 """Rows that are fed at a time: what a crash costs, and how soon the first of them are there."""
@@ -44,6 +48,8 @@ class Fed:
     trimmed_files: int = 0
     seconds: float = 0.0
     failure: str = ""
+    status: StoreStatus | None = None
+    """What the store holds now; None where nothing was fed."""
 
 
 def feed_store(config: PipelineConfig, log: LogReader, session: PipelineSession, *, trims: bool = True) -> Fed:
@@ -56,9 +62,24 @@ def feed_store(config: PipelineConfig, log: LogReader, session: PipelineSession,
             _let_go(log, config.pipeline)
         return Fed()
     routing = session.ledger.routing()
-    feeder = open_feeder(config.store, log, config.pipeline, routing)
+    if trims and config.store is not StoreName.CHANNEL_LOG:
+        _let_go(log, config.pipeline)
+    feeder = open_feeder(config, log, routing)
     if feeder is None:
         return Fed()
+    with closing(feeder):
+        return _fed(config, log, session, routing, feeder, trims=trims)
+
+
+def _fed(
+    config: PipelineConfig,
+    log: LogReader,
+    session: PipelineSession,
+    routing: Routing,
+    feeder: Feeder,
+    *,
+    trims: bool,
+) -> Fed:
     started = time.monotonic()
     positions = session.target.positions(durable=trims)
     epochs = session.ledger.epochs(above_seqno=low_watermark(positions))
@@ -71,12 +92,21 @@ def feed_store(config: PipelineConfig, log: LogReader, session: PipelineSession,
                 stretches += 1
     except (LogError, OSError, pa.ArrowException) as error:
         feeder.abandon()
-        _logger.warning("the store %s was not fed, the log serves its channels: %s", config.store, error)
+        _tell(config, str(error))
         return Fed(failure=str(error), seconds=time.monotonic() - started)
     except BaseException:
         feeder.abandon()
         raise
-    return Fed(stretches=stretches, rows=rows, trimmed_files=trimmed, seconds=time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Fed(stretches=stretches, rows=rows, trimmed_files=trimmed, seconds=seconds, status=feeder.status())
+
+
+def _tell(config: PipelineConfig, why: str) -> None:
+    """Once a process for each reason: a lane feeds at every step of its captures."""
+    told = (config.pipeline, why)
+    if told not in _told:
+        _told.add(told)
+        _logger.warning("the store %s was not fed, the log serves its channels: %s", config.store, why)
 
 
 def _let_go(log: LogReader, pipeline: str) -> None:

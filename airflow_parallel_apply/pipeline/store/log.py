@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader, Segment
+from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader, LogState, Segment
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT, Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, Serial, Unit
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
@@ -35,11 +35,7 @@ class LogStore:
         the router. Asked for parts, it reads the buckets of all rows that come into question.
         """
         state = self._log.state()
-        segments = [
-            segment
-            for segment in state.segments
-            if segment.first_seqno <= unit.last_seqno and segment.last_seqno > unit.after_seqno
-        ]
+        segments = _segments_of(unit, state)
         ranges = self._ranges(unit, parts, segments) if parts > 1 else ()
         committed = self._committed(unit, state.relations) if isinstance(unit.kind, Merging) else None
         unordered = _unordered(segments, state.relations)
@@ -64,6 +60,10 @@ class LogStore:
             ranges=ranges,
         )
 
+    def parts(self, unit: Unit, parts: int) -> int:
+        """Into how many parts a channel's unit would be divided where `parts` are asked for. Errors: `LogError`."""
+        return 1 if parts == 1 else max(1, _channel_parts(unit, parts, _segments_of(unit, self._log.state())))
+
     def doubt(self, unit: Unit) -> None:
         """Nothing: there is no other place for its rows."""
 
@@ -87,8 +87,7 @@ class LogStore:
         """A channel's rows are divided where they are more than those of others, which lie in the same files."""
         first, last = 0, BUCKET_COUNT - 1
         if unit.channel is not None:
-            share = sum(_rows_between(segment, unit) for segment in segments) / unit.channels
-            parts = min(parts, round(unit.row_count / share)) if share else 1
+            parts = _channel_parts(unit, parts, segments)
             if unit.routing is None or unit.routing == Routing(channels=unit.channels):
                 first, last = bucket_range(unit.channel, unit.channels)
         if parts < 2:
@@ -120,6 +119,20 @@ def _fragno_before(unit: Unit) -> int | None:
     if isinstance(unit.kind, Serial) and unit.kind.first_fragno and unit.last_seqno == unit.after_seqno + 1:
         return unit.kind.first_fragno - 1
     return None
+
+
+def _segments_of(unit: Unit, state: LogState) -> list[Segment]:
+    return [
+        segment
+        for segment in state.segments
+        if segment.first_seqno <= unit.last_seqno and segment.last_seqno > unit.after_seqno
+    ]
+
+
+def _channel_parts(unit: Unit, parts: int, segments: Sequence[Segment]) -> int:
+    """Into how many parts a channel's rows are divided: one, unless they are more than those of others."""
+    share = sum(_rows_between(segment, unit) for segment in segments) / unit.channels
+    return min(parts, round(unit.row_count / share)) if share else 1
 
 
 def _rows_between(segment: Segment, unit: Unit) -> float:

@@ -168,8 +168,8 @@ class Feeder(Protocol):
         """
         ...
 
-    def stats(self) -> tuple[StoreStats, ...]:
-        """By channel."""
+    def status(self) -> StoreStatus:
+        """What is held, in all and by channel. Errors: `LogError`."""
         ...
 
     def close(self) -> None:

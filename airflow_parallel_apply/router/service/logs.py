@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
 from airflow_parallel_apply.pipeline.log.reader import DirectoryLogReader
 
@@ -22,17 +23,19 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPaths:
     """The directories that may be served. `named`: one log each. `within`: each directory in it that holds a log is
-    served under its own name. Errors: `ValueError` for a name that no URL could have, or where there is neither.
+    served under its own name. `anywhere`: the path of any log is its name; for a router that serves its own user alone.
+    Errors: `ValueError` for a name that no URL could have, or where there is none of these.
     """
 
     named: Mapping[str, Path] = field(default_factory=dict)
     within: Path | None = None
+    anywhere: bool = False
 
     def __post_init__(self) -> None:
         for name in self.named:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is no name of a log: letters, digits, _, - and . are")
-        if not self.named and self.within is None:
+        if not self.named and self.within is None and not self.anywhere:
             raise ValueError("no log is named. Hint: Give --log NAME=DIRECTORY or --logs DIRECTORY.")
 
     def find(self, name: str) -> Path:
@@ -45,6 +48,8 @@ class LogPaths:
             path = (within / name).resolve()
             if path.parent == within and LogDirectory(root=path).identity_path.exists():
                 return path
+        if self.anywhere and name.startswith("/") and LogDirectory(root=Path(name)).identity_path.exists():
+            return Path(name)
         raise ConfigurationError(
             f"this router serves no log {name!r}",
             op="stream",
@@ -80,6 +85,20 @@ class ServedLogs:
     def directory(self, name: str) -> LogDirectory:
         """The directory of a log. Errors: `ConfigurationError`."""
         return LogDirectory(root=self._paths.find(name))
+
+    def find(self, log_id: str, root: str) -> str:
+        """The name of the log with an id; `root`: the directory in which whoever asks sees it. Errors:
+        `ConfigurationError` where this router does not serve it.
+        """
+        for name in (*self.names(), root):
+            with suppress(ParallelApplyError):
+                if self.reader(name).identity.log_id == log_id:
+                    return name
+        raise ConfigurationError(
+            f"this router serves no log with the id {log_id}",
+            op="stream",
+            hint="It reads the log itself: name its directory there with --log or --logs.",
+        )
 
     def reader(self, name: str, log_id: str = "") -> DirectoryLogReader:
         """The log of that name; with `log_id`, if it is that one. Errors: `ConfigurationError`, `LogError`."""

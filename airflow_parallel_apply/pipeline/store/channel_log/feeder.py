@@ -30,8 +30,8 @@ from airflow_parallel_apply.pipeline.store.channel_log.directory import (
     owner_of,
 )
 from airflow_parallel_apply.pipeline.store.channel_log.file import ChannelWriter
-from airflow_parallel_apply.pipeline.store.channel_log.held import held_stats
-from airflow_parallel_apply.pipeline.store.protocol import Split, StoreStats, Stretch
+from airflow_parallel_apply.pipeline.store.channel_log.held import held_status
+from airflow_parallel_apply.pipeline.store.protocol import Split, StoreStatus, Stretch
 
 BUFFER_BYTES: Final = 64 * 2**20
 """The size of the rows that may wait to be written, of all channels together."""
@@ -140,8 +140,8 @@ class ChannelLogFeeder:
         self._sweep(named)
         return removed
 
-    def stats(self) -> tuple[StoreStats, ...]:
-        return held_stats(self._directory, self._channels)
+    def status(self) -> StoreStatus:
+        return held_status(self._directory, self._channels)
 
     def close(self) -> None:
         """Holds nothing open."""

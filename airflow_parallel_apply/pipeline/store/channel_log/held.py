@@ -8,11 +8,12 @@ from pathlib import Path
 from airflow_parallel_apply.pipeline.config import StoreName
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.store.channel_log.directory import ChannelDirectory, owner_of
 from airflow_parallel_apply.pipeline.store.protocol import StoreStats, StoreStatus
 
 
-def held_stats(directory: ChannelDirectory, channels: int) -> tuple[StoreStats, ...]:
+def _held_stats(directory: ChannelDirectory, channels: int) -> tuple[StoreStats, ...]:
     """Count what is there, by channel. What another process trims meanwhile is not. Errors: `LogError`."""
     rows, sizes, counts = [0] * channels, [0] * channels, [0] * channels
     for stretch in directory.stretches():
@@ -31,18 +32,17 @@ def held_stats(directory: ChannelDirectory, channels: int) -> tuple[StoreStats, 
     )
 
 
-def held_status(directory: ChannelDirectory, channels: int) -> StoreStatus | None:
-    """None where nothing is held. Errors: `LogError`."""
+def held_status(directory: ChannelDirectory, channels: int) -> StoreStatus:
+    """Count what is there, in all and by channel. Errors: `LogError`."""
     stretches = directory.stretches()
-    if not stretches:
-        return None
-    stats = held_stats(directory, channels)
+    stats = _held_stats(directory, channels)
     return StoreStatus(
         name=StoreName.CHANNEL_LOG,
-        held_seqno=max(stretch.last_seqno for stretch in stretches),
+        held_seqno=max((stretch.last_seqno for stretch in stretches), default=NO_SEQNO),
         row_count=sum(one.row_count for one in stats),
         file_bytes=sum(one.file_bytes for one in stats),
         file_count=sum(one.file_count for one in stats),
+        channels=stats,
     )
 
 
