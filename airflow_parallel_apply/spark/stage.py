@@ -12,11 +12,17 @@ from typing import Any, Final
 from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.errors import (
+    LogError,
+    OwnershipLost,
+    ParallelApplyError,
+    RetryableError,
+    Unavailable,
+)
 from airflow_parallel_apply.pipeline.log import LogReader, open_reader
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
-from airflow_parallel_apply.pipeline.store.protocol import Store
+from airflow_parallel_apply.pipeline.store.protocol import Store, StreamBranch
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.spark.access import SparkAccess, core_count
 from airflow_parallel_apply.spark.faults import spark_errors
@@ -74,9 +80,12 @@ class SparkStage:
                     try:
                         tables = self._run(session, tag, unit, job)
                         break
-                    except LogError:
+                    except (LogError, RetryableError) as error:
+                        self._require_not_interrupted(tag, error)
+                        if not (isinstance(error, LogError) or isinstance(branch, StreamBranch)):
+                            raise
                         # A job, or Spark's retry of its task, may come later than the files of merged segments stay;
-                        # and what a store held may be gone, or less than the log has.
+                        # what a store held may be gone, or less than the log has; and a router may be away.
                         self._store.doubt(unit)
                         listed, branch = branch, self._store.branch(unit, parts=parts)
                         if branch == listed:

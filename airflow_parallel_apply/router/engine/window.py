@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -109,7 +109,7 @@ class WindowOutput(Output):
             self._reached_seqno = max(self._reached_seqno, seqno)
         self._wake()
 
-    def reading(self, after_seqno: int, last_seqno: int, timeout: float = 0.0) -> Iterator[Tagged] | None:
+    def reading(self, after_seqno: int, last_seqno: int, timeout: float = 0.0) -> Generator[Tagged, None, None] | None:
         """Items that have seqnos of (after_seqno, last_seqno], or None where that is not held as a whole.
 
         With a timeout, what was not put yet may still come: the reading begins, and waits for at most so many seconds
@@ -203,7 +203,7 @@ class WindowOutput(Output):
                 found = True
         return found
 
-    def _read(self, cursor: _Cursor, timeout: float) -> Iterator[Tagged]:
+    def _read(self, cursor: _Cursor, timeout: float) -> Generator[Tagged, None, None]:
         try:
             while True:
                 with self._condition:
