@@ -19,6 +19,7 @@ from airflow_parallel_apply.operators import (
     RouterOperator,
     SparkApplyOperator,
 )
+from airflow_parallel_apply.operators.once import require_alone_in_dag
 from airflow_parallel_apply.sensors import ChangesAvailableSensor
 
 _LANE_NAME: Final = "lane {{ task.lane }} of {{ task.lanes }}"
@@ -44,7 +45,8 @@ class ParallelApply(TaskGroup):
             )
 
     All parameters except the durations are templated. `PipelineTask` describes those that are not listed here.
-    Runs of one pipeline wait for each other at `open`, deferred, for at most `lease_timeout` each.
+    Runs of one pipeline wait for each other at `open`, deferred, for at most `lease_timeout` each. One run of a DAG
+    applies a pipeline once: a second group of the same pipeline and target is refused.
     With a timetable that gives data intervals, a run applies what was committed before its interval's end.
 
     A parameter that is not given here comes from `default_args` of the group or its DAG, then from the operators.
@@ -141,6 +143,7 @@ class ParallelApply(TaskGroup):
         capture = CaptureOperator(**arguments("capture", until=until, lease_timeout=lease_timeout))
         route = RouterOperator(**arguments("route", lease_timeout=lease_timeout))
         opened = CoordinatorOperator(action="open", **arguments("open", lease_timeout=lease_timeout))
+        require_alone_in_dag(opened)
         lane = arguments("apply", map_index_template=_LANE_NAME)
         # Each lane gets its own from `open`.
         lane.pop("lanes", None)

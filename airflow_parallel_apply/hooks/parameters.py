@@ -69,7 +69,7 @@ def check_literals(values: Mapping[str, object]) -> None:
 
     Errors: `ConfigurationError`.
     """
-    literals = {name: value for name, value in values.items() if not _is_rendered_later(value)}
+    literals = {name: value for name, value in values.items() if not is_rendered_later(value)}
     if len(literals) == len(values):
         pipeline_config(values)
         return
@@ -80,14 +80,14 @@ def check_literals(values: Mapping[str, object]) -> None:
             pipeline_config({"pipeline": "any", name: value})
 
 
-def _is_rendered_later(value: object) -> bool:
+def is_rendered_later(value: object) -> bool:
     """True if a value is a template, contains one, or will be returned by another task."""
     if isinstance(value, str):
         return any(mark in value for mark in ("{{", "{%", "{#"))
     if isinstance(value, Mapping):
-        return any(map(_is_rendered_later, (*value.keys(), *value.values())))
+        return any(map(is_rendered_later, (*value.keys(), *value.values())))
     if isinstance(value, list | tuple | set | frozenset):
-        return any(map(_is_rendered_later, value))
+        return any(map(is_rendered_later, value))
     return not (value is None or isinstance(value, int | float))
 
 

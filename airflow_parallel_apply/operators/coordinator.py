@@ -22,6 +22,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_parallel_apply.operators.earlier import wait_or_refuse
 from airflow_parallel_apply.operators.lease import LeaseTask
+from airflow_parallel_apply.operators.once import require_alone
 from airflow_parallel_apply.operators.spark import check_workers, release
 from airflow_parallel_apply.owner import goes_on
 from airflow_parallel_apply.pipeline.errors import FatalError, GapAhead, ParallelApplyError
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 STATE_KEY: Final = "coordinator_state"
 STOP_KEY: Final = "stop_marker"
 OPENED_KEY: Final = "opened"
+
+_NO_MESSAGE: Final = (
+    "it left no message: it was marked as failed, ran out of time, or its process was killed. Hint: See its log, then "
+    "clear {task_id} with everything downstream."
+)
 
 
 class Action(StrEnum):
@@ -87,6 +93,7 @@ class CoordinatorOperator(LeaseTask):
         from airflow_parallel_apply.pipeline.run import open_run
 
         identity = run_identity(context)
+        require_alone(self, context)
         # Before the lease: what cannot apply keeps nobody else from it. The lanes find the session warm.
         session_id = check_workers(settings.spark, settings.config, settings.target)
 
@@ -172,7 +179,7 @@ class CoordinatorOperator(LeaseTask):
             raise FatalError(f"{self.open_task_id} is {states.get(self.open_task_id)}: the run never opened")
         texts = [
             f"{task_id} failed: "
-            + (ti.xcom_pull(task_ids=task_id, key=ERROR_KEY, map_indexes=-1) or "it left no message, see its log")
+            + (ti.xcom_pull(task_ids=task_id, key=ERROR_KEY, map_indexes=-1) or _NO_MESSAGE.format(task_id=task_id))
             for task_id in failed
         ]
         raise FatalError("; ".join(texts))

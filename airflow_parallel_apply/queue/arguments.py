@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from airflow_parallel_apply.queue.model import Change, Insert, Json, TaskId, TaskRef
@@ -111,6 +111,11 @@ def _check_arrival(at: datetime | timedelta) -> None:
             raise ValueError(f"a time so far off cannot be told: {at}")
     elif at.tzinfo is None:
         raise ValueError(f"an arrival time needs a time zone: {at}")
+    elif at.tzinfo is not UTC:
+        try:
+            at.astimezone(UTC)
+        except OverflowError as error:
+            raise ValueError(f"an arrival time lies in the years 1 to 9999 of UTC: {at}") from error
 
 
 def _fits(text: str, max_bytes: int) -> bool:

@@ -17,13 +17,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from airflow_parallel_apply.queue.arguments import check_names
 from airflow_parallel_apply.queue.model import (
     Change,
     DependencyError,
+    FailureReason,
     Insert,
     Json,
     QueueError,
@@ -120,7 +122,11 @@ Work = Callable[[Held], Done | None]
 
 
 class Worker:
-    """Works on one task at a time; run as many as there are threads to spare. `clock`: seconds, monotonic."""
+    """Works on one task at a time; run as many as there are threads to spare. `clock`: seconds, monotonic.
+
+    Errors of the constructor: `ValueError` for a name that leaves no room for `/err` behind it, or a lease that ends
+    at once.
+    """
 
     def __init__(
         self,
@@ -132,6 +138,9 @@ class Worker:
         retry: RetryPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        check_names([*queues, *(name + ERROR_SUFFIX for name in queues)])
+        if lease <= timedelta(0):
+            raise ValueError(f"a worker's lease has a length: {lease}")
         self._queue = queue
         self._queues = list(queues)
         self._claimant = claimant
@@ -175,7 +184,9 @@ class Worker:
         return False if renewal.held.lost else self._finished(latest, done or Done())
 
     def _finished(self, task: Task, done: Done) -> bool:
-        """A refusal for what the function asked for, by wrong versions of other tasks, is its failure."""
+        """A refusal for what the function asked for, by wrong versions of other tasks or since it cannot be at all, is
+        its failure.
+        """
         try:
             self._queue.modify(
                 claimant=self._claimant,
@@ -187,6 +198,9 @@ class Worker:
         except DependencyError as error:
             if not any(failure.task_id == task.task_id for failure in error.deletes):
                 self._failed(task, error)
+            return False
+        except ValueError as error:
+            self._failed(task, error)
             return False
         return True
 
@@ -203,9 +217,17 @@ class Worker:
         change = Change(
             ref=task.ref, value=task.value, queue=queue, at=at, claimed=False, attempt=attempt, err=_text(error)
         )
-        # Refused: somebody else has it by now.
-        with suppress(DependencyError):
+        try:
             self._queue.modify(claimant=self._claimant, change=[change])
+        except DependencyError as refused:
+            if any(failure.reason is FailureReason.MIXED for failure in refused.changes):
+                # The other queue is strict: as in a strict queue it stays, failed, but holds up nothing here.
+                self._stay_failed(change)
+            # Else somebody has it by now.
+
+    def _stay_failed(self, change: Change) -> None:
+        with suppress(DependencyError):
+            self._queue.modify(claimant=self._claimant, change=[replace(change, queue=None, at=_FAILED)])
 
 
 class _Renewal:

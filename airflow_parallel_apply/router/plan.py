@@ -50,8 +50,9 @@ class PlanReport:
 
 def plan(config: PipelineConfig, target: Endpoint) -> PlanReport:
     """Extend the plan up to what is captured. Idempotent. Errors: `PlanError` when the routing may not change now."""
-    log = open_reader(config.log_url)
     with closing(open_pipeline(target, config.pipeline, log_url=config.log_url)) as writing:
+        writing.require_begun(config.pipeline)
+        log = open_reader(config.log_url)
         try:
             writing.route(
                 None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from uuid import uuid4
 
 import pendulum
@@ -209,6 +209,8 @@ def test_a_name_that_no_queue_can_have_is_refused(queue: Queue, name: str) -> No
         Insert(queue="\ud800"),
         Insert(queue="q", at=datetime(2020, 1, 1)),
         Insert(queue="q", at=timedelta.max),
+        Insert(queue="q", at=datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))),
+        Insert(queue="q", at=datetime.max.replace(tzinfo=timezone(timedelta(hours=-14)))),
     ],
     ids=repr,
 )

@@ -117,6 +117,22 @@ def test_a_refused_finish_is_a_failure_of_the_task(queue: Queue) -> None:
     assert (task.attempt, task.err.startswith("DependencyError: modify refused: depend")) == (1, True)
 
 
+def test_what_no_queue_could_do_for_a_function_is_a_failure_of_the_task(queue: Queue) -> None:
+    put(queue, Insert(queue="q"))
+    one = worker(queue, retry=RetryPolicy(max_attempts=1))
+    assert one.run_one(lambda _: Done(insert=[Insert(queue="")]), timeout=LONG) is False
+    (task,) = queue.tasks("q/err")
+    assert task.err.startswith("ValueError: a queue's name")
+
+
+def test_a_task_that_its_quarantine_does_not_take_stays_and_is_failed(queue: Queue) -> None:
+    put(queue, Insert(queue="q"), Insert(queue="q/err", sequence=1))
+    one = worker(queue, retry=RetryPolicy(max_attempts=1))
+    assert one.run_one(failing, timeout=LONG) is False
+    (task,) = queue.tasks("q")
+    assert (task.attempt, task.claimant, task.err[:12], task.at.year) == (1, None, "RuntimeError", 9000)
+
+
 def test_many_workers_finish_each_task_once(open_client: Open) -> None:
     count, threads = 60, 4
     queue = open_client()

@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_parallel_apply.hooks import parameters
+from airflow_parallel_apply.operators.once import require_alone
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.task import DEFAULT_RETRIES, DEFAULT_RETRY_DELAY
 from airflow_parallel_apply.task_group import ParallelApply
@@ -149,6 +150,57 @@ def test_two_pipelines_fit_into_one_dag() -> None:
     with DAG("both", schedule=None) as dag:
         ParallelApply(group_id="first") >> ParallelApply(group_id="second")
     assert dag.get_task("second.changes_available").upstream_task_ids == {"first.close"}
+
+
+def test_a_pipeline_is_applied_once_in_a_run_of_a_dag() -> None:
+    with (
+        pytest.raises(ConfigurationError, match=r"^first\.open and again\.open apply the same pipeline.*Hint: .*once"),
+        DAG("twice", schedule=None),
+    ):
+        ParallelApply(group_id="first", pipeline="orders") >> ParallelApply(group_id="again", pipeline="orders")
+    with DAG("both", schedule=None):
+        # Into two targets, and by names that only a run knows.
+        ParallelApply(group_id="first", pipeline="orders")
+        ParallelApply(group_id="second", pipeline="orders", target_conn_id="elsewhere")
+        ParallelApply(group_id="third", pipeline="{{ params.name }}")
+        ParallelApply(group_id="fourth", pipeline="{{ params.name }}")
+
+
+class StatesOfRun:
+    """As much of a task instance as tells how the other tasks of its run are."""
+
+    dag_id, run_id = "both", "run 1"
+
+    def __init__(self, state: str | None) -> None:
+        self.state = state
+
+    def get_task_states(self, *, dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, Any]:
+        assert (dag_id, run_ids) == (self.dag_id, [self.run_id])
+        return {self.run_id: {task_id: self.state for task_id in task_ids if self.state is not None}}
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "refused"),
+    [
+        ("orders", "success", True),
+        ("orders", "running", True),
+        ("orders", "failed", False),
+        ("orders", "skipped", False),
+        ("orders", None, False),
+        ("bills", "success", False),
+    ],
+)
+def test_a_second_open_that_only_a_run_can_tell_is_refused_there(name: str, state: str | None, refused: bool) -> None:
+    with DAG("both", schedule=None) as dag:
+        ParallelApply("first", pipeline="{{ params.name }}") >> ParallelApply("again", pipeline="{{ params.other }}")
+    task: Any = dag.get_task("again.open")
+    context: Any = {"ti": StatesOfRun(state), "params": {"name": name, "other": "orders"}}
+    task.render_template_fields(context)
+    if not refused:
+        require_alone(task, context)
+        return
+    with pytest.raises(ConfigurationError, match=r"^first\.open and again\.open apply the same pipeline"):
+        require_alone(task, context)
 
 
 TASKS = ("changes_available", "capture", "route", "open", "close")

@@ -62,6 +62,17 @@ class PipelineSession:
             )
         return found
 
+    def require_begun(self, pipeline: str) -> None:
+        """Raise `ConfigurationError` for a pipeline that no capture has made: it has neither log nor positions, and
+        nothing is lost.
+        """
+        if self.state() is None:
+            raise ConfigurationError(
+                "the pipeline's first run has not captured anything: there is no log yet, and no position",
+                pipeline=pipeline,
+                hint="Clear the task capture with everything downstream of it, or run parallel-apply prepare.",
+            )
+
     def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> PipelineState:
         """Own the pipeline and all its positions under a new generation, which is above all that ledger, target and
         queue know. Errors: those of `Ledger.acquire`; `OwnershipLost` when another run was faster.

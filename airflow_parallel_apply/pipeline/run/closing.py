@@ -36,7 +36,12 @@ def close_run(
 ) -> ClosedRun:
     """The only judge: a clean shutdown by the target's positions, or the first error. Releases the lease either way."""
     if opened is None:
-        raise FatalError("the run was not opened", op="close", pipeline=config.pipeline, hint="See the task open.")
+        raise FatalError(
+            "the run was not opened",
+            op="close",
+            pipeline=config.pipeline,
+            hint="Clear open with everything downstream of it: a task that is marked as success has done nothing.",
+        )
     with (
         closing(open_session(target, config)) as writing,
         closing(open_pipeline_queue(writing.target, target, queue, config.pipeline)) as tasks,

@@ -60,11 +60,12 @@ def open_run(
     another owner whose lease is over, whether its run is known to go on: its lanes may wait for slots; it is waited
     for, for `OWNER_PATIENCE` behind the lease's end. Errors: `LeaseBusy` while another run is alive, `GapAhead`.
     """
-    log = open_reader(config.log_url)
     with (
         closing(open_session(target, config)) as writing,
         closing(open_pipeline_queue(writing.target, target, queue, config.pipeline)) as tasks,
     ):
+        writing.require_begun(config.pipeline)
+        log = open_reader(config.log_url)
         # `capture` may have been the release before's.
         writing.migrate()
         require_history(config.log_url, writing)

@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +30,9 @@ from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 _LOCK_NAME: Final = "lock"
 _KEPT_SNAPSHOTS: Final = 2
 """The newest, and the one before it in case that it is damaged."""
+
+_MAX_RACES: Final = 5
+"""Times that files may vanish while somebody reads a directory that is served."""
 
 _SECURE_SECONDS: Final = 1.0
 """How long the watermark may be in the kernel's memory only."""
@@ -137,12 +141,11 @@ class DataDirectory:
             self._due.clear()
             if self._closing:
                 return
-            if self._is_snapshot_due():
-                try:
+            try:
+                if self._is_snapshot_due():
                     self.snapshot()
-                except QueueError as error:
-                    # The log has everything; the next segment is the next occasion.
-                    _logger.warning("%s", error)
+            except Exception as error:  # noqa: BLE001  the log has everything; the next segment is the next occasion
+                _logger.warning("the queue's log goes on without a new snapshot: %s", error)
 
     def _secure_now_and_then(self) -> None:
         while not self._closed.wait(_SECURE_SECONDS):
@@ -168,9 +171,25 @@ class DataDirectory:
 
 
 def check_data(path: Path) -> Recovered:
-    """Read a directory as a start would, changing nothing, even while it is served. Errors: `QueueCorrupt`."""
+    """Read a directory as a start would, changing nothing, even while it is served. Errors: `QueueCorrupt`;
+    `QueueMisconfigured` for one that is no queue's, or cannot be read.
+    """
     if not path.is_dir():
         raise QueueMisconfigured(f"{path} is no directory")
+    try:
+        # Listed first: what cannot be read would pass for empty.
+        if _LOCK_NAME not in {found.name for found in path.iterdir()}:
+            raise QueueMisconfigured(f"{path} holds no queue. Hint: Name what the service was given as --data.")
+        return _recovered_while_served(path)
+    except OSError as error:
+        raise QueueMisconfigured(f"{path} cannot be read: {error}. Hint: Ask as the user that serves it.") from error
+
+
+def _recovered_while_served(path: Path) -> Recovered:
+    """Errors: those of `recover`; `OSError`. A service removes what two newer snapshots make superfluous."""
+    for _ in range(_MAX_RACES):
+        with suppress(FileNotFoundError):
+            return recover(path)
     return recover(path)
 
 

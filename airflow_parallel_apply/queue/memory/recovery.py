@@ -58,11 +58,12 @@ class Recovered:
 def recover(directory: Path) -> Recovered:
     """Read everything, change nothing. Errors: `QueueCorrupt`."""
     recovered = Recovered()
-    # Before the segments: while a service writes, they only grow beyond it.
+    # Before the segments: while a service writes, they only grow beyond them.
     reached = read_watermark(directory)
+    snapshots = sorted(directory.glob(SNAPSHOT_PATTERN), reverse=True)
     segments = {number_of(path): path for path in directory.glob(SEGMENT_PATTERN)}
     recovered.last_segment = max(segments, default=0)
-    first = _load_snapshot(directory, recovered)
+    first = _load_snapshot(snapshots, recovered)
     wanted = range(first, recovered.last_segment + 1)
     missing = [number for number in wanted if number not in segments]
     if missing or (recovered.snapshot is not None and not segments):
@@ -91,9 +92,9 @@ def settle(directory: Path, recovered: Recovered, disk: Disk) -> None:
     disk.sync_names(directory)
 
 
-def _load_snapshot(directory: Path, recovered: Recovered) -> int:
+def _load_snapshot(newest_first: Sequence[Path], recovered: Recovered) -> int:
     """The number of the first segment to read behind the newest good snapshot."""
-    for path in sorted(directory.glob(SNAPSHOT_PATTERN), reverse=True):
+    for path in newest_first:
         try:
             recovered.tasks = read_snapshot(path)
         except (QueueCorrupt, ValueError) as error:

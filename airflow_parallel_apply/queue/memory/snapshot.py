@@ -23,6 +23,9 @@ from airflow_parallel_apply.queue.model import QueueCorrupt, Task
 SNAPSHOT_PATTERN: Final = "snapshot-*.tasks"
 UNFINISHED_PATTERN: Final = "snapshot-*.unfinished"
 
+_FRAME_CHARACTERS: Final = 2**20
+"""Values of about a megabyte go into one frame: it is put together in memory, and Python's lock is held meanwhile."""
+
 _FOOTER: Final = struct.Struct("<Q")
 """The count of tasks; these eight bytes end a snapshot; no change that has a task is so short."""
 
@@ -82,10 +85,12 @@ def _pages(engine: Engine) -> Iterator[list[Task]]:
 
 def _batches(tasks: Iterable[Task]) -> Iterator[list[Task]]:
     batch: list[Task] = []
+    characters = 0
     for task in tasks:
         batch.append(task)
-        if len(batch) == PAGE_TASKS:
+        characters += len(task.value)
+        if len(batch) == PAGE_TASKS or characters >= _FRAME_CHARACTERS:
             yield batch
-            batch = []
+            batch, characters = [], 0
     if batch:
         yield batch

@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.string import TextLoader
 
 from airflow_parallel_apply.postgres.keepalive import WAITING
+from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured, QueueUnavailable
 from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION, Statements
@@ -43,6 +44,8 @@ class Connections:
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._closed = False
+        self._has_own_sessions = False
+        """True once a session that listens was found to be the caller's alone, or nothing could be found."""
 
     @contextmanager
     def use(self) -> Iterator[Connection]:
@@ -60,6 +63,7 @@ class Connections:
         """As `use`, hearing what modifies announce, from before the first statement of the caller."""
         channel = sql.Identifier(self._statements.channel)
         with self.use() as connection:
+            self._require_own_session(connection)
             connection.execute(sql.SQL("LISTEN {}").format(channel))
             try:
                 yield connection
@@ -67,6 +71,16 @@ class Connections:
                 # An idle connection that went on listening would fill up with what nobody reads.
                 with suppress(psycopg.Error):
                     connection.execute(sql.SQL("UNLISTEN {}").format(channel))
+
+    def _require_own_session(self, connection: Connection) -> None:
+        """Once, since what stands in between stays. Errors: `QueueMisconfigured`."""
+        if self._has_own_sessions:
+            return
+        # Of a pooler that has no session to spare nothing is known.
+        with suppress(psycopg.OperationalError):
+            if shares_sessions(connection, lambda: psycopg.connect(self._conninfo, autocommit=True)):
+                raise QueueMisconfigured(f"the queue's database: {POOLER_FOUND}. Hint: {POOLER_HINT}")
+        self._has_own_sessions = True
 
     def check_open(self) -> None:
         """Raise when the queue was closed, by whichever thread."""
@@ -120,6 +134,11 @@ class Connections:
         return connection
 
     def _translated(self, connection: Connection, error: psycopg.Error) -> QueueError:
+        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+            # The server was, or became, a standby; another one may be the primary at the next call.
+            connection.close()
+            self._drop_idle()
+            return translated(error, self._statements.schema)
         if connection.closed:
             self._drop_idle()
             return QueueUnavailable(f"the connection to the queue's database was lost: {_line(error)}")
@@ -165,6 +184,11 @@ def translated(error: psycopg.Error, schema: str) -> QueueError:
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return QueueMisconfigured(
             f"the queue's user lacks a privilege: {_line(error)}. Hint: Grant it the schema {schema} and its tables."
+        )
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        return QueueUnavailable(
+            f"the queue's database takes no writes: {_line(error)}. Hint: A standby answers here: name the primary, or "
+            "all servers, host=a,b with target_session_attrs=read-write."
         )
     if isinstance(error, psycopg.OperationalError):
         return QueueUnavailable(f"the queue's database cannot do this now: {_line(error)}")

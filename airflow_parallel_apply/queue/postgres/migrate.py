@@ -7,9 +7,9 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.queue.model import QueueError, QueueUnavailable
+from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured, QueueUnavailable
 from airflow_parallel_apply.queue.postgres.connections import conninfo, prepare_session, translated
-from airflow_parallel_apply.queue.postgres.statements import DEFAULT_SCHEMA, Statements
+from airflow_parallel_apply.queue.postgres.statements import DEFAULT_SCHEMA, SCHEMA_VERSION, Statements
 
 _MAX_RACES: Final = 5
 
@@ -52,6 +52,11 @@ def _upgrade(connection: psycopg.Connection[Any], statements: Statements) -> tup
         row = connection.execute(statements["version"]).fetchone()
         if row is None:
             raise QueueError("the queue's version cannot be read")
+        if row[0] > SCHEMA_VERSION:
+            raise QueueMisconfigured(
+                f"the queue's tables in schema {statements.schema} have version {row[0]}, this code knows "
+                f"{SCHEMA_VERSION}. Hint: Upgrade this package."
+            )
         for number, text in statements.migrations(above=row[0]):
             connection.execute(text)
             connection.execute(

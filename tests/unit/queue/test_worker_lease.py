@@ -6,6 +6,8 @@ import threading
 import time
 from datetime import timedelta
 
+import pytest
+
 from airflow_parallel_apply.queue import Held, Insert, Task, Worker
 from airflow_parallel_apply.queue.memory import MemoryQueue
 
@@ -40,3 +42,12 @@ def test_work_hears_that_its_lease_is_over_while_a_renewal_hangs() -> None:
     assert told.is_set()
     assert time.monotonic() - began < 25
     assert len(queue.tasks("q")) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "lease", "told"),
+    [("n" * 510, timedelta(seconds=1), "queue's name"), ("q", timedelta(0), "a worker's lease")],
+)
+def test_a_worker_that_could_not_end_its_tasks_does_not_begin(name: str, lease: timedelta, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Worker(MemoryQueue(), [name], claimant="ann", lease=lease)
