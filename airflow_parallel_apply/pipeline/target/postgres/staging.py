@@ -13,11 +13,12 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import StagingLost
+from airflow_parallel_apply.pipeline.target.postgres.columns import TargetColumn
 from airflow_parallel_apply.pipeline.target.postgres.exact import text_column
 from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag, staging_prefix
 from airflow_parallel_apply.pipeline.target.postgres.narrow import constraints, narrow_columns
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetColumn, TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 OPERATION_COLUMN: Final = sql.Identifier("pa:operation")
 """I, U or D. The colon keeps it apart from columns of the target."""

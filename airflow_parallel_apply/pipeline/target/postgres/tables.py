@@ -4,62 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.columns import (
+    ColumnRow,
+    TargetColumn,
+    column_of,
+    made_types,
+)
 from airflow_parallel_apply.pipeline.target.postgres.generated_text import reads_its_server
+from airflow_parallel_apply.pipeline.target.postgres.indexes import UniqueIndex, unique_indexes
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.unfit import require_fit
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _TABLE_KINDS: Final = ("r", "p")
-_KEPT_COLUMNS: Final = 4096
-
-_ONE_IMAGE_TYPES: Final = frozenset((16, 17, 18, 20, 21, 23, 25, 26, 1043, 1082, 1114, 1184, 2950))
-"""bool, bytea, "char", the integers, text, oid, varchar, date, the timestamps, uuid: equal keys have equal text."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetColumn:
-    """One column. `declared_sql` is the type as DDL writes it; `type_sql` of a domain the type below it.
-    `plain_type_sql`: without a modifier, for casts: an explicit cast to `varchar(3)` cuts what an assignment to such a
-    column refuses.
-    """
-
-    name: str
-    type_sql: str
-    plain_type_sql: str
-    declared_sql: str
-    generated: bool
-    identity_always: bool
-    needs_value: bool
-    fuzzy: bool
-    """Its collation is nondeterministic."""
-    one_image: bool
-    """Values that are equal have the same text."""
-    compound: bool
-    """How its values are read depends on types that its own name does not tell."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UniqueIndex:
-    """A unique index or exclusion constraint. `usable`: valid, over plain columns, without a condition. `immediate`:
-    not deferrable. `referenced`: columns that its expressions and its condition read.
-    """
-
-    name: str
-    usable: bool
-    exclusion: bool
-    immediate: bool
-    columns: tuple[str | None, ...]
-    operators: tuple[str, ...]
-    referenced: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +162,7 @@ class TargetTable:
         return {
             column: sql.SQL(operator)
             for column, operator in zip(index.columns, index.operators, strict=True)
-            if column is not None
+            if column is not None and operator is not None
         }
 
 
@@ -207,31 +171,23 @@ def find_tables(
 ) -> tuple[TargetTable | None, ...]:
     """The table of each relation, None where there is none. Errors: psycopg's own."""
     named = {"schemas": [found.schema for found in relations], "tables": [found.table for found in relations]}
-    tables: dict[int, _Described] = {}
+    rows = connection.execute(statement("tables", "describe", schema=schema), named).fetchall()
+    described = {index: _Described(*facts[:_TABLE_FACTS]) for index, _, *facts in rows}
+    of_columns = [ColumnRow(name, *facts[_TABLE_FACTS:]) for _, name, *facts in rows]
+    types = made_types(connection, of_columns, schema=schema)
     columns: dict[int, dict[str, TargetColumn]] = {}
-    for index, name, *table_and_column in connection.execute(statement("tables", "describe", schema=schema), named):
-        if index not in tables:
-            tables[index] = _Described(*table_and_column[:_TABLE_FACTS])
-        columns.setdefault(index, {})[name] = _column(name, *table_and_column[_TABLE_FACTS:])
-    oids = [found.oid for found in tables.values()]
-    cursor = connection.cursor(row_factory=dict_row)
-    cursor.execute(statement("tables", "unique_indexes", schema=schema), {"oids": oids})
-    indexes: dict[int, list[UniqueIndex]] = {}
-    for row in cursor:
-        indexes.setdefault(row.pop("oid"), []).append(
-            UniqueIndex(
-                name=row["name"],
-                usable=row["usable"],
-                exclusion=row["exclusion"],
-                immediate=row["immediate"],
-                columns=tuple(row["columns"]),
-                operators=tuple(row["operators"]),
-                referenced=tuple(row["referenced"]),
-            )
-        )
+    for (index, *_), row in zip(rows, of_columns, strict=True):
+        columns.setdefault(index, {})[row.name] = column_of(row, types.get(row.type_oid))
+    firing = _firing(connection, [found.oid for found in described.values() if found.may_fire], schema=schema)
+    indexes = unique_indexes(
+        connection,
+        [found.oid for found in described.values()],
+        partitioned=[found.oid for found in described.values() if found.kind == "p"],
+        schema=schema,
+    )
     return tuple(
-        _table(relation, tables[number], columns[number], indexes)
-        if number in tables and tables[number].kind in _TABLE_KINDS
+        _table(relation, described[number], columns[number], indexes, firing)
+        if number in described and described[number].kind in _TABLE_KINDS
         else None
         for number, relation in enumerate(relations)
     )
@@ -251,56 +207,45 @@ class _Described(NamedTuple):
 
     oid: int
     kind: str
-    fires: bool
-    has_guards: bool
-    fires_as_replica: bool
+    may_fire: bool
 
 
 _TABLE_FACTS: Final = len(_Described._fields)
 
 
-@lru_cache(maxsize=_KEPT_COLUMNS)
-def _column(
-    name: str,
-    type_sql: str,
-    plain_type_sql: str,
-    declared_sql: str,
-    type_oid: int,
-    generated: bool,
-    identity_always: bool,
-    not_null: bool,
-    has_default: bool,
-    fuzzy: bool,
-    compound: bool,
-) -> TargetColumn:
-    """The rest of such a row. Thousands of tables have few different ones."""
-    return TargetColumn(
-        name=name,
-        type_sql=type_sql,
-        plain_type_sql=plain_type_sql,
-        declared_sql=declared_sql,
-        generated=generated,
-        identity_always=identity_always,
-        needs_value=not_null and not has_default and not generated,
-        fuzzy=fuzzy,
-        one_image=type_oid in _ONE_IMAGE_TYPES and not fuzzy,
-        compound=compound,
-    )
+class _Firing(NamedTuple):
+    """What acts on the rows of a table: see `TargetTable`."""
+
+    fires: bool
+    has_guards: bool
+    fires_as_replica: bool
+
+
+_NOTHING_FIRES: Final = _Firing(fires=False, has_guards=False, fires_as_replica=False)
+
+
+def _firing(connection: psycopg.Connection[Any], oids: Sequence[int], *, schema: str) -> dict[int, _Firing]:
+    if not oids:
+        return {}
+    found = connection.execute(statement("tables", "firing", schema=schema), {"oids": oids}).fetchall()
+    return {oid: _Firing(*facts) for oid, *facts in found}
 
 
 def _table(
     relation: Relation,
     found: _Described,
     columns: Mapping[str, TargetColumn],
-    indexes: Mapping[int, list[UniqueIndex]],
+    indexes: Mapping[int, tuple[UniqueIndex, ...]],
+    firing: Mapping[int, _Firing],
 ) -> TargetTable:
+    fires = firing.get(found.oid, _NOTHING_FIRES)
     return TargetTable(
         oid=found.oid,
         is_partitioned=found.kind == "p",
         relation=relation,
         columns=columns,
-        unique_indexes=tuple(indexes.get(found.oid, ())),
-        fires=found.fires,
-        has_guards=found.has_guards,
-        fires_as_replica=found.fires_as_replica,
+        unique_indexes=indexes.get(found.oid, ()),
+        fires=fires.fires,
+        has_guards=fires.has_guards,
+        fires_as_replica=fires.fires_as_replica,
     )

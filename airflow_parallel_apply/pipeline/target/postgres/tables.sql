@@ -1,19 +1,34 @@
 -- name: describe
 -- What belongs to a table is looked for by its index, which OFFSET 0 makes sure of: with statistics of a catalog that
--- has just grown, or for one table, the planner reads all of a catalog instead, for each column even.
-WITH RECURSIVE wanted AS MATERIALIZED (
-    SELECT w.ordinal, c.oid, c.relkind, c.relhasrules OR EXISTS (
-               SELECT FROM pg_trigger g
-               WHERE g.tgrelid = c.oid AND g.tgenabled IN ('O', 'A') AND g.tgfoid <> 'unique_key_recheck'::regproc
-               OFFSET 0
-           ) AS fires
-    FROM unnest(%(schemas)s::text[], %(tables)s::text[]) WITH ORDINALITY AS w(nspname, relname, ordinal)
-    JOIN pg_namespace n ON n.nspname = w.nspname
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname
-), held (root, oid) AS (
-    SELECT oid, oid FROM wanted
+-- has just grown, or for one table, the planner reads all of a catalog instead, for each column even. What few tables
+-- have (triggers, types that somebody made) has statements of its own: in a new session the planner would pay for it.
+SELECT w.ordinal - 1 AS index, a.attname AS column,
+       c.oid, c.relkind::text AS kind, c.relkind = 'p' OR c.relhasrules OR c.relhastriggers AS may_fire,
+       a.atttypid::bigint AS type_oid, format_type(a.atttypid, a.atttypmod) AS type_sql,
+       format_type(a.atttypid, -1) AS plain_type_sql,
+       a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
+       a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
+       coalesce(NOT l.collisdeterministic, false) AS fuzzy
+FROM unnest(%(schemas)s::text[], %(tables)s::text[]) WITH ORDINALITY AS w(nspname, relname, ordinal)
+JOIN pg_namespace n ON n.nspname = w.nspname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname
+CROSS JOIN LATERAL (
+    SELECT attname, attnum, atttypid, atttypmod, attgenerated, attidentity, attnotnull, atthasdef, attcollation
+    FROM pg_attribute
+    WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped
+    OFFSET 0
+) a
+LEFT JOIN pg_collation l ON l.oid = a.attcollation
+ORDER BY w.ordinal, a.attnum;
+
+-- name: firing
+WITH held (root, oid) AS (
+    SELECT oid, oid FROM unnest(%(oids)s::oid[]) AS oid
     UNION
-    SELECT w.oid, p.relid FROM wanted w CROSS JOIN LATERAL pg_partition_tree(w.oid) p WHERE w.relkind = 'p'
+    SELECT c.oid, p.relid
+    FROM pg_class c
+    CROSS JOIN LATERAL pg_partition_tree(c.oid) p
+    WHERE c.oid = ANY (%(oids)s::oid[]) AND c.relkind = 'p'
 ), watched AS MATERIALIZED (
     SELECT root, bool_or(enabled IN ('O', 'A')) AS by_others, bool_or(enabled IN ('A', 'R')) AS by_replicas
     FROM (
@@ -23,26 +38,28 @@ WITH RECURSIVE wanted AS MATERIALIZED (
             SELECT tgenabled AS enabled FROM pg_trigger WHERE tgrelid = held.oid AND NOT tgisinternal OFFSET 0
         ) g
         UNION ALL
-        SELECT w.oid, r.ev_enabled FROM wanted w JOIN pg_rewrite r ON r.ev_class = w.oid
+        SELECT r.ev_class, r.ev_enabled FROM pg_rewrite r WHERE r.ev_class = ANY (%(oids)s::oid[])
     ) guards
     GROUP BY root
-), attribute AS MATERIALIZED (
-    SELECT w.ordinal, w.oid, w.relkind, w.fires, a.*
-    FROM wanted w
-    CROSS JOIN LATERAL (
-        SELECT attname, attnum, atttypid, atttypmod, attgenerated, attidentity, attnotnull, atthasdef, attcollation
-        FROM pg_attribute
-        WHERE attrelid = w.oid AND attnum > 0 AND NOT attisdropped
-        OFFSET 0
-    ) a
-), used (oid) AS MATERIALIZED (
-    SELECT DISTINCT atttypid FROM attribute
-), below (domain, oid, typmod) AS (
-    SELECT u.oid, t.typbasetype, t.typtypmod
-    FROM used u
-    CROSS JOIN LATERAL (
-        SELECT typbasetype, typtypmod FROM pg_type WHERE oid = u.oid AND typtype = 'd' OFFSET 0
-    ) t
+)
+SELECT c.oid,
+       c.relhasrules OR EXISTS (
+           SELECT FROM pg_trigger g
+           WHERE g.tgrelid = c.oid AND g.tgenabled IN ('O', 'A') AND g.tgfoid <> 'unique_key_recheck'::regproc
+           OFFSET 0
+       ) AS fires,
+       coalesce(watched.by_others, false) AS has_guards, coalesce(watched.by_replicas, false) AS fires_as_replica
+FROM pg_class c
+LEFT JOIN watched ON watched.root = c.oid
+WHERE c.oid = ANY (%(oids)s::oid[]);
+
+-- name: types
+-- A domain's base, and the schema that format_type leaves out where the session's search path has it, as the source
+-- names types.
+WITH RECURSIVE below (domain, oid, typmod) AS (
+    SELECT t.oid, t.typbasetype, t.typtypmod
+    FROM pg_type t
+    WHERE t.oid = ANY (%(oids)s::oid[]) AND t.typtype = 'd'
     UNION ALL
     SELECT b.domain, t.typbasetype, greatest(b.typmod, t.typtypmod)
     FROM below b
@@ -54,9 +71,8 @@ WITH RECURSIVE wanted AS MATERIALIZED (
     FROM below b
     CROSS JOIN LATERAL (SELECT FROM pg_type WHERE oid = b.oid AND typtype <> 'd' OFFSET 0) t
 ), named AS MATERIALIZED (
-    -- With the schema that format_type leaves out where the session's search path has it, as the source names types.
     SELECT u.oid, element.compound, element.prefix
-    FROM (SELECT oid FROM used UNION SELECT oid FROM base) u
+    FROM (SELECT unnest(%(oids)s::oid[]) UNION SELECT base.oid FROM base) AS u (oid)
     CROSS JOIN LATERAL (
         -- A composite type, a range, or an array of these or of domains, that is not built in.
         SELECT e.oid >= 16384 AND e.typtype IN ('c', 'd', 'r', 'm') AS compound,
@@ -68,83 +84,69 @@ WITH RECURSIVE wanted AS MATERIALIZED (
         WHERE plain.oid = u.oid
         OFFSET 0
     ) element
-), typing AS MATERIALIZED (
-    SELECT u.oid AS typed, base.oid, base.typmod, plain.compound, plain.prefix, declared.prefix AS declared_prefix
-    FROM used u
-    LEFT JOIN base ON base.domain = u.oid
-    JOIN named declared ON declared.oid = u.oid
-    JOIN named plain ON plain.oid = coalesce(base.oid, u.oid)
 )
-SELECT a.ordinal - 1 AS index, a.attname AS column,
-       a.oid, a.relkind::text AS kind, a.fires, coalesce(watched.by_others, false) AS has_guards,
-       coalesce(watched.by_replicas, false) AS fires_as_replica,
-       t.prefix || format_type(coalesce(t.oid, a.atttypid), coalesce(t.typmod, a.atttypmod)) AS type_sql,
-       t.prefix || format_type(coalesce(t.oid, a.atttypid), -1) AS plain_type_sql,
-       t.declared_prefix || format_type(a.atttypid, a.atttypmod) AS declared_sql,
-       coalesce(t.oid, a.atttypid)::bigint AS type_oid,
-       a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
-       a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
-       coalesce(NOT l.collisdeterministic, false) AS fuzzy, t.compound
-FROM attribute a
-JOIN typing t ON t.typed = a.atttypid
-LEFT JOIN pg_collation l ON l.oid = a.attcollation
-LEFT JOIN watched ON watched.root = a.oid
-ORDER BY a.ordinal, a.attnum;
+SELECT declared.oid, declared.prefix AS declared_prefix, plain.prefix, plain.compound, base.oid::bigint AS base_oid,
+       format_type(base.oid, base.typmod) AS base_sql, format_type(base.oid, -1) AS plain_base_sql
+FROM named declared
+LEFT JOIN base ON base.domain = declared.oid
+JOIN named plain ON plain.oid = coalesce(base.oid, declared.oid)
+WHERE declared.oid = ANY (%(oids)s::oid[]);
+
+-- name: parts
+SELECT c.oid::bigint AS root, p.relid::bigint AS oid
+FROM unnest(%(oids)s::oid[]) AS c (oid)
+CROSS JOIN LATERAL pg_partition_tree(c.oid) p
+WHERE p.relid <> c.oid;
 
 -- name: unique_indexes
--- Those of one partition alone are told with its table, and can be nobody's key. By indexes, as in `describe`.
-WITH held AS (
-    SELECT oid AS root, oid FROM unnest(%(oids)s::oid[]) AS oid
-    UNION
-    SELECT c.oid, p.relid
-    FROM pg_class c
-    CROSS JOIN LATERAL pg_partition_tree(c.oid) p
-    WHERE c.oid = ANY (%(oids)s::oid[]) AND c.relkind = 'p'
-)
-SELECT held.root::bigint AS oid, i.relname AS name, i.indisexclusion AS exclusion, i.indimmediate AS immediate,
-       i.is_plain AND held.oid = held.root AS usable,
-       -- Of its expressions and its condition.
+-- `roots` are the tables, `oids` these and their parts. Those of one partition alone are told with its table, and can
+-- be nobody's key. By indexes, as in `describe`.
+SELECT held.root, i.indexrelid::bigint AS oid, i.relname AS name, i.indisexclusion AS exclusion,
+       i.indimmediate AS immediate, i.is_plain AND held.oid = held.root AS usable, i.reads,
        ARRAY(
-           SELECT r.attname::text
-           FROM pg_depend d
-           JOIN pg_attribute r ON r.attrelid = d.refobjid AND r.attnum = d.refobjsubid
-           WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
-             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = held.oid AND d.refobjsubid > 0
-       ) AS referenced,
-       k.columns, k.operators
-FROM held
+           SELECT (SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = held.oid AND a.attnum = k.attnum)
+           FROM unnest(i.attnums) WITH ORDINALITY AS k (attnum, ordinal)
+           ORDER BY k.ordinal
+       ) AS columns,
+       i.opclasses
+FROM unnest(%(roots)s::bigint[], %(oids)s::bigint[]) AS held (root, oid)
 CROSS JOIN LATERAL (
-    SELECT x.indexrelid, x.indkey, x.indclass, x.indnkeyatts, x.indisprimary, x.indisexclusion, x.indimmediate,
-           x.indpred IS NULL AND x.indexprs IS NULL AND x.indisunique AND x.indisvalid AS is_plain, c.relname
+    SELECT x.indexrelid, x.indisprimary, x.indisexclusion, x.indimmediate, c.relname,
+           x.indkey[0:x.indnkeyatts - 1]::smallint[] AS attnums, x.indclass[0:x.indnkeyatts - 1]::bigint[] AS opclasses,
+           x.indpred IS NULL AND x.indexprs IS NULL AND x.indisunique AND x.indisvalid AS is_plain,
+           x.indpred IS NOT NULL OR x.indexprs IS NOT NULL AS reads
     FROM pg_index x
     JOIN pg_class c ON c.oid = x.indexrelid
     WHERE x.indrelid = held.oid AND (x.indisunique OR x.indisexclusion)
       AND (held.oid = held.root OR NOT c.relispartition)
     OFFSET 0
 ) i
-CROSS JOIN LATERAL (
-    SELECT array_agg((
-               SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = held.oid AND a.attnum = k.attnum
-           ) ORDER BY k.ordinal) AS columns,
-           -- Its own equality; of a method that has none of its own (WITHOUT OVERLAPS), that of the type's order.
-           array_agg((
-               SELECT format('OPERATOR(%%I.%%s)', opn.nspname, op.oprname)
-               FROM pg_opclass oc
-               JOIN pg_am btree ON btree.amname = 'btree'
-               JOIN pg_opclass equal ON equal.oid = CASE oc.opcmethod WHEN btree.oid THEN oc.oid ELSE (
-                   SELECT usual.oid FROM pg_opclass usual
-                   WHERE usual.opcmethod = btree.oid AND usual.opcdefault AND usual.opcintype = oc.opcintype
-               ) END
-               JOIN pg_amop am ON am.amopfamily = equal.opcfamily AND am.amopstrategy = 3
-                    AND am.amoplefttype = equal.opcintype AND am.amoprighttype = equal.opcintype
-               JOIN pg_operator op ON op.oid = am.amopopr
-               JOIN pg_namespace opn ON opn.oid = op.oprnamespace
-               WHERE oc.oid = k.opclass
-           ) ORDER BY k.ordinal) AS operators
-    FROM unnest(i.indkey[0:i.indnkeyatts - 1], i.indclass[0:i.indnkeyatts - 1])
-         WITH ORDINALITY AS k(attnum, opclass, ordinal)
-) k
 ORDER BY held.root, i.indisprimary DESC, i.relname;
+
+-- name: index_reads
+-- The columns in the expressions and the condition of indexes.
+SELECT x.indexrelid::bigint AS oid, r.attname::text AS column
+FROM pg_index x
+JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = x.indexrelid
+JOIN pg_attribute r ON r.attrelid = d.refobjid AND r.attnum = d.refobjsubid
+WHERE x.indexrelid = ANY (%(oids)s::oid[])
+  AND d.refclassid = 'pg_class'::regclass AND d.refobjid = x.indrelid AND d.refobjsubid > 0
+ORDER BY x.indexrelid, r.attnum;
+
+-- name: equalities
+-- An operator class's own equality; of a method that has none of its own (WITHOUT OVERLAPS), that of the type's order.
+-- 403 is btree on every server.
+SELECT oc.oid::bigint AS oid, format('OPERATOR(%%I.%%s)', n.nspname, op.oprname) AS operator
+FROM pg_opclass oc
+JOIN pg_opclass equal ON equal.oid = CASE oc.opcmethod WHEN 403 THEN oc.oid ELSE (
+    SELECT usual.oid FROM pg_opclass usual
+    WHERE usual.opcmethod = 403 AND usual.opcdefault AND usual.opcintype = oc.opcintype
+) END
+JOIN pg_amop am ON am.amopfamily = equal.opcfamily AND am.amopstrategy = 3
+     AND am.amoplefttype = equal.opcintype AND am.amoprighttype = equal.opcintype
+JOIN pg_operator op ON op.oid = am.amopopr
+JOIN pg_namespace n ON n.oid = op.oprnamespace
+WHERE oc.oid = ANY (%(oids)s::oid[]);
 
 -- name: foreign_keys
 SELECT conname AS name, conrelid::bigint AS child, confrelid::bigint AS parent,
