@@ -35,6 +35,19 @@ _FLOW = "Flow"
 _PARALLELISM = "Parallelism"
 _OPTIONAL = ["string", "null"]
 
+
+def _one_of(values: dict[str, str], *, title: str, description: str) -> Param:
+    """A parameter with few values, of which the form says what each means; the first is the default."""
+    return Param(
+        next(iter(values)),
+        enum=list(values),
+        values_display={value: f"{value}: {meaning}" for value, meaning in values.items()},
+        title=title,
+        description_md=description,
+        section=_FLOW,
+    )
+
+
 PARAMS = {
     "pipeline": Param(
         "parallel_apply",
@@ -113,17 +126,14 @@ PARAMS = {
         "**exclude**.",
         section=_FLOW,
     ),
-    "start": Param(
-        "copy",
-        enum=["copy", "empty", "equal"],
-        values_display={
-            "copy": "copy: the target's tables have no rows, copy the source's into them",
-            "empty": "empty: the tables have no rows on either side",
-            "equal": "equal: both sides hold the same rows, I say so",
+    "start": _one_of(
+        {
+            "copy": "the target's tables have no rows, copy the source's into them",
+            "empty": "the tables have no rows on either side",
+            "equal": "both sides hold the same rows, I say so",
         },
         title="Start",
-        description_md="What the **first** run does. Later runs go on where the one before stopped.",
-        section=_FLOW,
+        description="What the **first** run does. Later runs go on where the one before stopped.",
     ),
     "create_tables": Param(
         False,
@@ -141,42 +151,33 @@ PARAMS = {
         "Empty: everything committed at the source when the run first opens.",
         section=_FLOW,
     ),
-    "ddl": Param(
-        "refuse",
-        enum=["refuse", "apply", "skip"],
-        values_display={
-            "refuse": "refuse: stop there with an error",
-            "apply": "apply: change the target as the source was changed",
-            "skip": "skip: pass over it, I change the target by hand",
+    "ddl": _one_of(
+        {
+            "refuse": "stop there with an error",
+            "apply": "change the target as the source was changed",
+            "skip": "pass over it, I change the target by hand",
         },
         title="DDL",
-        description_md="What DDL does that the source sends by **parallel_apply.send_ddl**, and a change of a table's "
+        description="What DDL does that the source sends by **parallel_apply.send_ddl**, and a change of a table's "
         "columns.",
-        section=_FLOW,
     ),
-    "consistency": Param(
-        "channel",
-        enum=["channel", "epoch"],
-        values_display={
-            "channel": "channel: each channel commits by itself",
-            "epoch": "epoch: all channels together, whole transactions of the source",
+    "consistency": _one_of(
+        {
+            "channel": "each channel commits by itself",
+            "epoch": "all channels together, whole transactions of the source",
         },
         title="Consistency",
-        description_md="When changes become visible. May change from run to run.",
-        section=_FLOW,
+        description="When changes become visible. May change from run to run.",
     ),
-    "epoch_protocol": Param(
-        "auto",
-        enum=["auto", "leader_merge", "two_phase"],
-        values_display={
-            "auto": "auto: what the benchmarks show to be faster",
-            "leader_merge": "leader_merge: one lane merges what all channels staged",
-            "two_phase": "two_phase: each channel merges and prepares, one lane commits all",
+    "epoch_protocol": _one_of(
+        {
+            "auto": "what the benchmarks show to be faster",
+            "leader_merge": "one lane merges what all channels staged",
+            "two_phase": "each channel merges and prepares, one lane commits all",
         },
         title="Epoch protocol",
-        description_md="With consistency=epoch: how all channels' rows become visible together. two_phase needs "
+        description="With consistency=epoch: how all channels' rows become visible together. two_phase needs "
         "max_prepared_transactions at the target.",
-        section=_FLOW,
     ),
     "channels": Param(
         4,

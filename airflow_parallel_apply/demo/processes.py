@@ -94,6 +94,7 @@ class Tree:
         """End everything: SIGTERM to what `launch` started, then, when patience is over, kill -9 to all that is left.
 
         Returns when nothing of the tree lives. It looks again after each kill, since a process may fork meanwhile.
+        Errors: `Unavailable` that names what survives being killed for ten seconds.
         """
         with self._lock:
             self._ended = True
@@ -110,6 +111,13 @@ class Tree:
             time.sleep(_POLL_SECONDS)
         self._reap()
         self._dismiss()
+        if living:
+            names = "; ".join(f"pid {process.pid} ({process.command})" for process in living)
+            raise Unavailable(
+                f"processes live on although they were killed: {names}",
+                op="processes",
+                hint="One that is stuck in the kernel, on a disk or a network share, ends when that answers.",
+            )
 
     def _wait_until_empty(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
-from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.target.postgres import loader, merge, target
@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.target.postgres.branches import record
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from tests.contract.branches import Make, kept, left_over, make_branches
 from tests.contract.test_coordinate import history
-from tests.contract.test_groups import APART, rows
+from tests.contract.test_groups import SOME_LANES, bring_to_the_end, rows
 from tests.support.in_memory.history import bucket_of
 from tests.support.local_stage import LocalStage
 from tests.support.written_log import Change, append
@@ -44,22 +44,11 @@ def series(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize(
-    ("channels", "lanes", "limits"),
-    [pytest.param(8, 1, APART, marks=pytest.mark.long), (4, 3, APART), (4, 2, FeedLimits())],
-)
+@SOME_LANES
 def test_lanes_bring_all_channels_to_the_end_together(
     make: Make, target_dsn: str, log_url: str, series: list[int], channels: int, lanes: int, limits: FeedLimits
 ) -> None:
-    transactions, expected = history(120, seed=channels * 10 + lanes)
-    last = append(log_url, 0, transactions)
-    generation = make_branches(make, channels, limits)
-    reports = generation.lanes(lanes)
-    assert rows(target_dsn) == expected
-    assert generation.seqnos() == [last] * channels
-    assert generation.coordinator.state().phase is Phase.DRAINED
-    assert sum(report.groups for report in reports) > 0
-    assert sum(report.restaged_groups for report in reports) == 0
+    bring_to_the_end(partial(make_branches, make, channels, limits), target_dsn, log_url, lanes)
     assert max(series) > 2
     assert kept(target_dsn) == 0
 

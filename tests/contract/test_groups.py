@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import psycopg
 import pytest
@@ -66,6 +67,27 @@ def staging(dsn: str) -> list[str]:
     with psycopg.connect(dsn) as connection:
         found = connection.execute("SELECT relname FROM pg_class WHERE starts_with(relname, 's_') AND relkind = 'r'")
         return [name for (name,) in found]
+
+
+SOME_LANES = pytest.mark.parametrize(
+    ("channels", "lanes", "limits"),
+    [pytest.param(8, 1, APART, marks=pytest.mark.long), (4, 3, APART), (4, 2, FeedLimits())],
+)
+
+
+def bring_to_the_end(make_one: Callable[[], Generation], target_dsn: str, log_url: str, lanes: int) -> None:
+    """Lanes take a random history from its begin to its end, and no group is staged twice."""
+    transactions, expected = history(120, seed=40 + lanes)
+    last = append(log_url, 0, transactions)
+    generation = make_one()
+    reports = generation.lanes(lanes)
+    assert rows(target_dsn) == expected
+    assert generation.seqnos() == [last] * generation.config.channels
+    assert generation.coordinator.state().phase is Phase.DRAINED
+    assert sum(report.groups for report in reports) > 0
+    assert sum(report.restaged_groups for report in reports) == 0
+    assert {report.stop_seqno for report in reports} == {last}
+    assert staging(target_dsn) == []
 
 
 # --- tasks ---
@@ -201,24 +223,11 @@ def test_a_commit_that_the_target_has_lost_is_fed_anew(fed: Generation, target_d
 # --- lanes ---
 
 
-@pytest.mark.parametrize(
-    ("channels", "lanes", "limits"),
-    [pytest.param(8, 1, APART, marks=pytest.mark.long), (4, 3, APART), (4, 2, FeedLimits())],
-)
+@SOME_LANES
 def test_lanes_bring_all_channels_to_the_end_together(
     make: Make, target_dsn: str, log_url: str, channels: int, lanes: int, limits: FeedLimits
 ) -> None:
-    transactions, expected = history(120, seed=channels * 10 + lanes)
-    last = append(log_url, 0, transactions)
-    generation = make_groups(make, channels, limits)
-    reports = generation.lanes(lanes)
-    assert rows(target_dsn) == expected
-    assert generation.seqnos() == [last] * channels
-    assert generation.coordinator.state().phase is Phase.DRAINED
-    assert sum(report.groups for report in reports) > 0
-    assert sum(report.restaged_groups for report in reports) == 0
-    assert {report.stop_seqno for report in reports} == {last}
-    assert staging(target_dsn) == []
+    bring_to_the_end(partial(make_groups, make, channels, limits), target_dsn, log_url, lanes)
 
 
 def test_more_staged_tables_than_a_queue_may_keep_are_staged_again(

@@ -11,7 +11,13 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from tests.crash.history import write_units
 from tests.crash.scene import Scene
-from tests.crash.struck_lane import committed
+from tests.crash.struck_lane import (
+    committed,
+    finish_after_kill,
+    finish_while_asleep,
+    require_later_run,
+    require_repeatable,
+)
 from tests.support.step_process import Fault
 from tests.support.variants import variants
 
@@ -51,22 +57,17 @@ def killed_at(scene: Scene, place: str) -> None:
     assert lane.wait() == -signal.SIGKILL, lane.tail()
 
 
-def require_whole(scene: Scene) -> None:
-    scene.require_equal()
+def require_nothing_left(scene: Scene) -> None:
     assert scene.staged() == []
     assert scene.prepared() == []
 
 
 @pytest.mark.parametrize("place", variants(PLACES, seldom=[place for place in PLACES if place not in SHORT]))
 def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place: str) -> None:
-    opened = written.open("run")
-    lane = written.start_lane(opened, fault=PLACES[place])
-    assert lane.wait() == -signal.SIGKILL, lane.tail()
-    written.rig.lane(opened, 1)
-    closed = written.close(opened)
-    require_whole(written)
-    assert written.rerun("run").stop_seqno == closed.stop_seqno
-    require_whole(written)
+    closed = finish_after_kill(written, PLACES[place])
+    require_nothing_left(written)
+    require_repeatable(written, closed)
+    require_nothing_left(written)
 
 
 @pytest.mark.parametrize(
@@ -78,28 +79,18 @@ def test_the_next_run_finds_nothing_prepared(written: Scene, place: str) -> None
     assert written.prepared() == []
     written.rig.apply(opened)
     written.close(opened)
-    require_whole(written)
+    written.require_equal()
+    require_nothing_left(written)
 
 
 @pytest.mark.parametrize(
     "place", variants(PLACES, seldom=[place for place in PLACES if place not in ["between the commits"]])
 )
 def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written: Scene, place: str) -> None:
-    fault = PLACES[place]
-    opened = written.open("run")
-    lane = written.start_lane(opened, fault=Fault(at=fault.at, when=fault.when, call=fault.call, signal=signal.SIGSTOP))
-    lane.wait_stopped()
-    written.rig.lane(opened, 1)
-    written.close(opened)
-    require_whole(written)
-    before = committed(written)
-    lane.signal(signal.SIGCONT)
-    lane.wait()
-    assert committed(written) == before
-    require_whole(written)
-    written.rig.write("INSERT INTO t VALUES (100000, 'later')")
-    written.rerun("later")
-    require_whole(written)
+    finish_while_asleep(written, PLACES[place], lambda scene: (committed(scene), scene.staged(), scene.prepared()))
+    require_nothing_left(written)
+    require_later_run(written)
+    require_nothing_left(written)
 
 
 @pytest.mark.parametrize("place", ["behind the record", pytest.param("between two branches", marks=pytest.mark.long)])
@@ -114,4 +105,5 @@ def test_a_target_that_crashes_has_what_was_prepared_and_decided(
     written.target_server.start()
     assert written.prepared() != []
     written.rerun("run")
-    require_whole(written)
+    written.require_equal()
+    require_nothing_left(written)

@@ -22,6 +22,14 @@ def _with_column(dice: random.Random, tables: Sequence[Table], kind: str, value:
     return table, name, [*make, *dice.choice(([RUN], [RUN], [ROWS]))]
 
 
+def _altered(
+    form: str, kind: str, definition: str, make: Sequence[str], alter: Sequence[str], then: Sequence[str]
+) -> list[str]:
+    """The statements that make a type or domain and a column of it, alter it step by step, and go on."""
+    altered = [f"ALTER {form} public.{kind} {step}" for step in alter]
+    return [f"CREATE {form} public.{kind} {definition}", *make, *altered, *then]
+
+
 def composite(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     """Attributes come, go, come again and are renamed: older values print otherwise, and no row is sent."""
     kind = f"pair{dice.randrange(1000)}"
@@ -39,11 +47,9 @@ def composite(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     )
     fresh = f"UPDATE {table.path} SET {name} = {name} WHERE {name} IS NOT NULL"
     return Recipe(
-        statements=[
-            f"CREATE TYPE public.{kind} AS (n integer, t text)", *make,
-            *(f"ALTER TYPE public.{kind} {one}" for one in alter),
-            *dice.choice(([], [ROWS], [fresh])),
-        ],
+        statements=_altered(
+            "TYPE", kind, "AS (n integer, t text)", make, alter, dice.choice(([], [ROWS], [fresh]))
+        ),
         names=[table.name, name, kind], alone=True,
     )  # fmt: skip
 
@@ -62,11 +68,10 @@ def labels(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     )
     used = "'zero'" if "ADD" in alter[0] else name
     return Recipe(
-        statements=[
-            f"CREATE TYPE public.{kind} AS ENUM ('one', 'two')", *make,
-            *(f"ALTER TYPE public.{kind} {one}" for one in alter),
-            *dice.choice(([], [ROWS], [f"UPDATE {table.path} SET {name} = {used}"])),
-        ],
+        statements=_altered(
+            "TYPE", kind, "AS ENUM ('one', 'two')", make, alter,
+            dice.choice(([], [ROWS], [f"UPDATE {table.path} SET {name} = {used}"])),
+        ),
         names=[table.name, name, kind], alone=True,
     )  # fmt: skip
 
@@ -85,11 +90,10 @@ def domain(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     )
     used = "50" if "DROP" in alter[0] else "6"
     return Recipe(
-        statements=[
-            f"CREATE DOMAIN public.{kind} AS integer CONSTRAINT low CHECK (VALUE < 10)", *make,
-            *(f"ALTER DOMAIN public.{kind} {one}" for one in alter),
-            *dice.choice(([ROWS], [f"UPDATE {table.path} SET {name} = {used} WHERE {name} IS NOT NULL"])),
-        ],
+        statements=_altered(
+            "DOMAIN", kind, "AS integer CONSTRAINT low CHECK (VALUE < 10)", make, alter,
+            dice.choice(([ROWS], [f"UPDATE {table.path} SET {name} = {used} WHERE {name} IS NOT NULL"])),
+        ),
         names=[table.name, name, kind],
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_parallel_apply.demo import processes
 from airflow_parallel_apply.demo.airflow import AirflowOptions, AirflowServices
 from airflow_parallel_apply.demo.processes import Tree
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
@@ -137,6 +138,19 @@ def test_a_process_that_ignores_sigterm_is_killed_when_patience_is_over(tmp_path
     tree.launch([sys.executable, "-c", script], environment=dict(os.environ), log=log, directory=tmp_path)
     _until(lambda: log.read_text() != "")
     tree.end(patience=timedelta(seconds=0.2))
+    assert tree.processes() == ()
+
+
+def test_what_outlives_a_kill_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = Tree()
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    child = tree.launch(command, environment=dict(os.environ), log=tmp_path / "log", directory=tmp_path)
+    with monkeypatch.context() as undead:
+        undead.setattr(processes, "_kill", lambda pid: None)
+        undead.setattr(processes, "_KILL_SECONDS", 0.1)
+        with pytest.raises(Unavailable, match=rf"pid {child.pid} \(.*time\.sleep"):
+            tree.end()
+    tree.end()
     assert tree.processes() == ()
 
 
