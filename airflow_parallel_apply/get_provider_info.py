@@ -19,7 +19,11 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["software"],
             }
         ],
-        "operators": [_modules("operators.capture", "operators.router", "operators.coordinator", "operators.apply")],
+        "operators": [
+            _modules(
+                "operators.capture", "operators.router", "operators.coordinator", "operators.apply", "operators.encode"
+            )
+        ],
         "sensors": [_modules("sensors.changes", "sensors.queue")],
         "triggers": [_modules("triggers.changes", "triggers.lease", "triggers.source_time", "triggers.queue")],
         "extra-links": ["airflow_parallel_apply.operators.links.SparkLink"],

@@ -95,7 +95,48 @@ def settings(
     )
 
 
-class PipelineTask(BaseOperator):
+class Guarded:
+    """The end of a task: one line for an error, red when killed. A mixin of operators, in front of their base."""
+
+    _killed = False
+
+    @property
+    def killed(self) -> bool:
+        """True once Airflow has asked this task to end."""
+        return self._killed
+
+    def guarded(self, context: Context, work: Callable[[], Result]) -> Result:
+        """Run the work of `execute`: errors in one line, with retries only where a retry can help."""
+        try:
+            result = work()
+        except (ParallelApplyError, QueueError) as error:
+            if self._killed:
+                raise AirflowException(f"cancelled: {error}") from None
+            context["ti"].xcom_push(ERROR_KEY, str(error))
+            for_good = isinstance(error, FatalError | QueueMisconfigured)
+            raise (AirflowFailException if for_good else AirflowException)(str(error)) from None
+        except AirflowException:
+            raise
+        except Exception as error:
+            context["ti"].xcom_push(ERROR_KEY, f"{type(error).__name__}: {error}")
+            raise
+        if self._killed:
+            raise AirflowException("cancelled: Airflow asked this task to end")
+        return result
+
+    def cancel(self) -> None:
+        """Interrupt what is running; called on a thread of its own."""
+
+    def on_kill(self) -> None:
+        """Set the flag and interrupt the work; whatever it holds, leave before SIGKILL comes."""
+        self._killed = True
+        # The handler runs on the main thread, which may hold a lock that `cancel` wants: never wait for it here.
+        thread = threading.Thread(target=self.cancel, name="cancel", daemon=True)
+        thread.start()
+        thread.join(_CANCEL_SECONDS)
+
+
+class PipelineTask(Guarded, BaseOperator):
     """Base of the operators and the sensor. All of these fields are templated and may be text.
 
     :param pipeline: name of the pipeline, under which the target keeps its positions, plan and lease
@@ -128,8 +169,6 @@ class PipelineTask(BaseOperator):
 
     template_fields: Sequence[str] = (*parameters.NAMES, *_CONNECTIONS)
     ui_color = "#dcefe7"
-
-    _killed = False
 
     def __init__(
         self,
@@ -200,38 +239,3 @@ class PipelineTask(BaseOperator):
             self.queue_conn_id,
             self.ledger_conn_id,
         )
-
-    @property
-    def killed(self) -> bool:
-        """True once Airflow has asked this task to end."""
-        return self._killed
-
-    def guarded(self, context: Context, work: Callable[[], Result]) -> Result:
-        """Run the work of `execute`: errors in one line, with retries only where a retry can help."""
-        try:
-            result = work()
-        except (ParallelApplyError, QueueError) as error:
-            if self._killed:
-                raise AirflowException(f"cancelled: {error}") from None
-            context["ti"].xcom_push(ERROR_KEY, str(error))
-            for_good = isinstance(error, FatalError | QueueMisconfigured)
-            raise (AirflowFailException if for_good else AirflowException)(str(error)) from None
-        except AirflowException:
-            raise
-        except Exception as error:
-            context["ti"].xcom_push(ERROR_KEY, f"{type(error).__name__}: {error}")
-            raise
-        if self._killed:
-            raise AirflowException("cancelled: Airflow asked this task to end")
-        return result
-
-    def cancel(self) -> None:
-        """Interrupt what is running; called on a thread of its own."""
-
-    def on_kill(self) -> None:
-        """Set the flag and interrupt the work; whatever it holds, leave before SIGKILL comes."""
-        self._killed = True
-        # The handler runs on the main thread, which may hold a lock that `cancel` wants: never wait for it here.
-        thread = threading.Thread(target=self.cancel, name="cancel", daemon=True)
-        thread.start()
-        thread.join(_CANCEL_SECONDS)

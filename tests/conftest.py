@@ -54,6 +54,7 @@ _SHARED: Final = {
     "tests/crash/test_random_kills.py": "spark that is killed",
     "tests/crash/test_copy_kills.py": "spark that is killed",
     "tests/provider/test_connections.py": "airflow",
+    "tests/provider/test_export.py": "airflow",
     "tests/provider/test_intervals.py": "airflow",
     "tests/provider/test_queue.py": "airflow",
     "tests/provider/test_runs.py": "airflow",

@@ -1,9 +1,29 @@
 """`parallel-apply`: what a person asks of a pipeline outside its runs, from the first check to its removal."""
 
-from airflow_parallel_apply.cli import adopting, preparing, recopying, recovering, removing, sending, watching
+from airflow_parallel_apply.cli import (
+    adopting,
+    exporting,
+    preparing,
+    recopying,
+    recovering,
+    removing,
+    sending,
+    watching,
+)
 from airflow_parallel_apply.cli.app import app
 
-__all__ = ["adopting", "app", "main", "preparing", "recopying", "recovering", "removing", "sending", "watching"]
+__all__ = [
+    "adopting",
+    "app",
+    "exporting",
+    "main",
+    "preparing",
+    "recopying",
+    "recovering",
+    "removing",
+    "sending",
+    "watching",
+]
 
 
 def main() -> None:

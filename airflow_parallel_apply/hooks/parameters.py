@@ -140,7 +140,8 @@ def _shard_by(name: str, value: object) -> tuple[tuple[str, str], ...]:
     return tuple((str(pattern), str(expression)) for pattern, expression in value.items())
 
 
-def _number(name: str, value: object) -> int:
+def number(name: str, value: object) -> int:
+    """A whole number, as JSON, Python or a rendered template writes it. Errors: `ConfigurationError`."""
     try:
         if isinstance(value, int | str) and not isinstance(value, bool):
             return int(value)
@@ -157,7 +158,9 @@ def _flag(name: str, value: object) -> bool:
     return text == "true"
 
 
-def _choice(kind: type[Choice]) -> Callable[[str, object], Choice]:
+def choice(kind: type[Choice]) -> Callable[[str, object], Choice]:
+    """The conversion to one of an enumeration's words. Errors of what it returns: `ConfigurationError`."""
+
     def convert(name: str, value: object) -> Choice:
         try:
             return kind(str(value))
@@ -182,18 +185,18 @@ def _wrong(name: str, value: object, takes: str) -> ConfigurationError:
 _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
     "slot": lambda _name, value: str(value),
     "tables": _tables,
-    "start": _choice(Start),
+    "start": choice(Start),
     "create_tables": _flag,
-    "channels": _number,
-    "lanes": _number,
+    "channels": number,
+    "lanes": number,
     "partitioner": lambda _name, value: str(value),
     "shard_by": _shard_by,
     "shard_file": lambda _name, value: str(value),
-    "store": _choice(StoreName),
-    "consistency": _choice(Consistency),
-    "epoch_protocol": _choice(EpochProtocol),
-    "ddl": _choice(DdlPolicy),
-    "epoch_max_changes": _number,
+    "store": choice(StoreName),
+    "consistency": choice(Consistency),
+    "epoch_protocol": choice(EpochProtocol),
+    "ddl": choice(DdlPolicy),
+    "epoch_max_changes": number,
     "error_values": _flag,
     "lease_timeout": lambda _name, value: value,
 }

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import lines
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.value_type import ValueType
 from airflow_parallel_apply.pipeline.partition.key import buckets, keyless_buckets
 from tests.support.written_log import make_log
 
@@ -37,6 +38,7 @@ def relation(table: str, columns: tuple[str, ...], key: str | None) -> Relation:
                 type_name="text" if name == "filler" else "integer",
                 kind=KeyKind.TEXT if name == "filler" else KeyKind.INTEGER,
                 key=name == key,
+                value=ValueType.parse("text" if name == "filler" else "timestamp" if name == "mtime" else "integer 32"),
             )
             for name in columns
         ),

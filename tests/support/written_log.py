@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
 from airflow_parallel_apply.pipeline.model.change import Column, Mark, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import line
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.value_type import ValueType
 from airflow_parallel_apply.pipeline.partition.key import buckets
 
 T = Relation(
@@ -23,8 +24,8 @@ T = Relation(
     table="t",
     replica_identity=ReplicaIdentity.KEY,
     columns=(
-        Column(name="id", type_name="integer", kind=KeyKind.INTEGER, key=True),
-        Column(name="v", type_name="text"),
+        Column(name="id", type_name="integer", kind=KeyKind.INTEGER, key=True, value=ValueType.parse("integer 32")),
+        Column(name="v", type_name="text", value=ValueType.parse("text")),
     ),
 )
 TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text)"

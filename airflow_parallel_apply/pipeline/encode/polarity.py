@@ -25,6 +25,8 @@ WEIGHT: Final = "_weight"
 OPERATION: Final = "_operation"
 """The column of a `KeyOperation`, which takes the place of the weights."""
 
+OPERATION_FIELD: Final = pa.field(OPERATION, pa.string(), nullable=False)
+
 _HINT: Final = "The key columns do not tell the rows apart: name others, or none."
 
 
@@ -55,14 +57,15 @@ class TwoOldRows(EncodeError):
 
 
 def by_polarity(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """All deletions, and all insertions, without their weights: a row that comes twice is there twice."""
+    """All deletions, and all insertions, each with its operation: a row that comes twice is there twice."""
     weights = _weights(rows)
     values = rows.drop_columns([WEIGHT])
 
-    def part(times: npt.NDArray[np.int64]) -> pa.Table:
-        return values.take(pa.array(np.repeat(np.arange(len(times)), times)))
+    def part(times: npt.NDArray[np.int64], operation: KeyOperation) -> pa.Table:
+        found = values.take(pa.array(np.repeat(np.arange(len(times)), times)))
+        return found.append_column(OPERATION_FIELD, pa.array([operation.value] * found.num_rows, pa.string()))
 
-    return part(np.maximum(-weights, 0)), part(np.maximum(weights, 0))
+    return part(np.maximum(-weights, 0), KeyOperation.DELETE), part(np.maximum(weights, 0), KeyOperation.INSERT)
 
 
 def by_key(rows: pa.Table, keys: Sequence[str], *, upsert: bool = False, table: str | None = None) -> pa.Table:
@@ -87,7 +90,7 @@ def by_key(rows: pa.Table, keys: Sequence[str], *, upsert: bool = False, table: 
     is_replaced = np.roll(has_old, 1)
     inserted, updated = (KeyOperation.UPSERT,) * 2 if upsert else (KeyOperation.INSERT, KeyOperation.UPDATE)
     operation = np.where(weights < 0, KeyOperation.DELETE.value, np.where(has_old, updated.value, inserted.value))
-    found = rows.drop_columns([WEIGHT]).append_column(OPERATION, pa.array(operation.tolist(), pa.string()))
+    found = rows.drop_columns([WEIGHT]).append_column(OPERATION_FIELD, pa.array(operation.tolist(), pa.string()))
     return found.filter(pa.array(~is_replaced))
 
 

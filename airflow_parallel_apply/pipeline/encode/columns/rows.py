@@ -17,7 +17,7 @@ A delete has the key's values (all, where rows are told apart by all their value
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.encode.columns.parse import Unfit, parse
-from airflow_parallel_apply.pipeline.encode.columns.types import ColumnTyping
+from airflow_parallel_apply.pipeline.encode.columns.types import ColumnTyping, typings
 from airflow_parallel_apply.pipeline.errors import EncodeError, LogError
-from airflow_parallel_apply.pipeline.model.change import Operation
+from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import NULL, SEPARATOR, line_widths, lists
 
 _WORDS: Final = {
@@ -76,9 +76,15 @@ class UnfitColumns(EncodeError):
 class RowTyping:
     """The schema of one relation's typed rows, and how they come about. Build it with `row_typing`."""
 
-    table: str
+    name: tuple[str, str]
+    """The table's schema and its own name."""
     columns: tuple[ColumnTyping, ...]
     schema: pa.Schema
+
+    @property
+    def table(self) -> str:
+        """`schema.table`, unquoted."""
+        return ".".join(self.name)
 
     @property
     def change_names(self) -> tuple[str, ...]:
@@ -91,17 +97,18 @@ class RowTyping:
         return tuple(typing.column.name for typing in self.columns if typing.is_text)
 
 
-def row_typing(table: str, columns: Sequence[ColumnTyping]) -> RowTyping:
-    """The typing of rows of these columns."""
+def row_typing(relation: Relation, kept_as_text: Collection[str] = ()) -> RowTyping:
+    """The typing of a relation's rows. `kept_as_text`: names of columns that keep their text."""
+    columns = typings(relation, kept_as_text)
     names = {typing.column.name for typing in columns}
-    underscores = next(
-        mark
-        for mark in ("_" * count for count in range(len(names) + 1))
-        if names.isdisjoint({mark + name for name in CHANGE.names})
-    )
+    underscores = ""
+    while not names.isdisjoint({underscores + name for name in CHANGE.names}):
+        underscores += "_"
     behind = [field.with_name(underscores + field.name) for field in CHANGE]
     return RowTyping(
-        table=table, columns=tuple(columns), schema=pa.schema([*(typing.field for typing in columns), *behind])
+        name=(relation.schema, relation.table),
+        columns=columns,
+        schema=pa.schema([*(typing.field for typing in columns), *behind]),
     )
 
 

@@ -46,7 +46,12 @@ class ColumnTyping:
 
     @property
     def field(self) -> pa.Field:
-        return pa.field(self.column.name, pa.string() if self.type is None else self.type)
+        """With the source's own name of the type, which formats that keep metadata tell their readers."""
+        return pa.field(
+            self.column.name,
+            pa.string() if self.type is None else self.type,
+            metadata={"source_type": self.column.type_name},
+        )
 
 
 def arrow_type(value: ValueType) -> pa.DataType | None:

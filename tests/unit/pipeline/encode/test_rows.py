@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.encode.columns.rows import UnfitColumns, row_typing, typed_rows
-from airflow_parallel_apply.pipeline.encode.columns.types import typings
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.value_type import ValueType
@@ -26,7 +25,7 @@ T = replace(
 
 
 def typed(*rows: Row, of: Relation = T, as_text: tuple[str, ...] = ()) -> list[dict[str, object]]:
-    typing = row_typing(of.name, typings(of, as_text))
+    typing = row_typing(of, as_text)
     moment = pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * len(rows), pa.timestamp("us", tz="UTC"))
     found: list[dict[str, object]] = typed_rows(batch({1: of}, rows), typing, moment).to_pylist()
     return found

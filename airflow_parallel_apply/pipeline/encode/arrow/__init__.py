@@ -1,0 +1,1 @@
+"""Arrow's own file format (IPC)."""

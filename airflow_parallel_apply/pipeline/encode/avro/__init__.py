@@ -1,0 +1,1 @@
+"""Avro: object container files, and messages in Confluent's wire format."""

@@ -1,0 +1,1 @@
+"""CSV, as RFC 4180 has it."""

@@ -1,0 +1,1 @@
+"""Files that appear together: data first, then the manifest that names them."""

@@ -1,0 +1,18 @@
+"""Formats of files, by the names that users give. Importable where Arrow must not be."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Format(StrEnum):
+    """What an export's files are."""
+
+    PARQUET = "parquet"
+    AVRO = "avro"
+    JSON = "json"
+    """A flat object a line."""
+    DEBEZIUM = "debezium"
+    """Debezium's envelope, one a line."""
+    CSV = "csv"
+    ARROW = "arrow"

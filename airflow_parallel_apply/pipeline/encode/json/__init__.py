@@ -1,0 +1,1 @@
+"""JSON: a line for each row, flat or in Debezium's envelope."""

@@ -1,0 +1,76 @@
+"""The DAG `export_changes` and the command `export` write a log's changes, once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+from typer.testing import CliRunner
+
+from airflow_parallel_apply.cli import app
+from airflow_parallel_apply.operators.encode import EncodeOperator
+from tests.provider.conftest import REPOSITORY
+from tests.support.written_log import Change, append, make_log
+
+pytestmark = pytest.mark.usefixtures("airflow_home")
+
+
+@pytest.fixture
+def log_url(tmp_path: Path) -> str:
+    url = str(tmp_path / "log")
+    make_log(url)
+    append(url, 0, [[Change("I", 1, "a")], [Change("I", 2, "b"), Change("D", 1)]])
+    return url
+
+
+@pytest.fixture
+def dag(monkeypatch: pytest.MonkeyPatch) -> DAG:
+    bag = DagBag(str(REPOSITORY / "dags" / "export_changes.py"))
+    assert not bag.import_errors
+    (task,) = bag.dags["export_changes"].tasks
+    monkeypatch.setattr(task, "retries", 0)
+    return bag.dags["export_changes"]
+
+
+def test_a_run_exports_what_is_new_and_a_rerun_nothing(dag: DAG, log_url: str, tmp_path: Path) -> None:
+    conf = {"pipeline": "p", "log_url": log_url, "place": str(tmp_path / "out"), "tables": ["public.*"], "threads": 1}
+    reports = []
+    for _ in range(2):
+        done = dag.test(run_conf=conf)
+        assert done.state == "success"
+        (task,) = done.get_task_instances()
+        reports.append(task.xcom_pull("export"))
+    assert [(one["rows"], one["last_seqno"], one["version"]) for one in reports] == [(3, 1, 0), (0, 1, 0)]
+    (path,) = reports[0]["files"]
+    rows = pq.read_table(path.removeprefix("file://")).to_pylist()
+    assert [(row["_operation"], row["id"]) for row in rows] == [("insert", 1), ("insert", 2), ("delete", 1)]
+
+
+def test_a_wrong_parameter_is_a_red_task_that_names_it(dag: DAG, log_url: str, tmp_path: Path) -> None:
+    task = EncodeOperator(task_id="export", pipeline="p", place=str(tmp_path), log_url=log_url, threads="0")
+    pushed: dict[str, Any] = {}
+    context: Any = {"ti": type("Task", (), {"xcom_push": lambda self, key, value: pushed.update({key: value})})()}
+    with pytest.raises(Exception, match="parameter threads"):
+        task.execute(context)
+    assert "threads" in pushed["error"]
+
+
+def test_the_command_exports_and_tells_what_it_did(log_url: str, tmp_path: Path) -> None:
+    place = str(tmp_path / "out")
+    arguments = ["export", "--log-url", log_url, "--to", place, "--format", "csv"]
+    first = CliRunner().invoke(app, [*arguments, "--until-seqno", "0"])
+    assert first.exit_code == 0, first.output
+    assert first.stdout.startswith("exported seqnos 0 to 0: 1 rows, ")
+    second = CliRunner().invoke(app, [*arguments, "--json", "--sweep"])
+    report = json.loads(second.stdout)
+    assert (report["first_seqno"], report["last_seqno"], report["rows"], report["swept"]) == (1, 1, 2, [])
+    assert CliRunner().invoke(app, arguments).stdout == "nothing to export: the place comes up to seqno 1\n"
+    wrong = CliRunner().invoke(app, [*arguments[:-1], "parquet"])
+    assert wrong.exit_code == 1
+    assert "error: " in wrong.stderr
+    assert "the format is csv" in wrong.stderr
