@@ -116,6 +116,18 @@ def stores() -> None:
 
 
 @app.command()
+def encode(rows: Annotated[int, typer.Option(help="Rows of each table.")] = 1_000_000) -> None:
+    """Each format of an export with 1 and 2 workers, against fastavro and orjson. BENCH_REPEATS."""
+    from benchmarks.encoding import measure_encoding, print_encoding
+    from benchmarks.settings import BenchSettings
+
+    console = Console(width=200)
+    settings = BenchSettings.from_environment(os.environ)
+    tell = partial(console.print, highlight=False)
+    print_encoding(console, measure_encoding(rows, repeats=settings.repeats, tell=tell))
+
+
+@app.command()
 def queue() -> None:
     """Our queue's backends against procrastinate, pgqueuer and Redis streams. BENCH_QUEUE_TASKS, _WORKERS, _BATCH, …"""
     from benchmarks.queues.settings import QueueBenchSettings

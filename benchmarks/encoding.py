@@ -1,0 +1,290 @@
+"""Measures the encoders: rows of a log, typed and encoded in each format by 1 and 2 workers, against encoders by rows.
+
+All in memory, so that no disk is measured. Peers get what they take: fastavro and orjson a list of dictionaries, whose
+making is told beside them, since rows of a log do not come as such.
+
+What two workers can gain is told by a hash, which needs no lock of Python's: on a machine with other work that is below
+2. `threads/processes`: seconds of two threads over those of two forked processes that hand nothing back; near 1 the
+interpreter's lock costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from time import monotonic, process_time
+from typing import Any, Final
+
+import fastavro
+import numpy as np
+import orjson
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from airflow_parallel_apply.pipeline.encode.avro.schema import avro_schema
+from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping, row_typing, typed_rows
+from airflow_parallel_apply.pipeline.encode.formats import Format
+from airflow_parallel_apply.pipeline.encode.open import open_encoder
+from airflow_parallel_apply.pipeline.encode.pool import Pool
+from airflow_parallel_apply.pipeline.encode.protocol import Encoder
+from airflow_parallel_apply.pipeline.encode.ranges import cursors
+from airflow_parallel_apply.pipeline.log.schema import ROWS
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
+from airflow_parallel_apply.pipeline.model.copy_text import lines
+from airflow_parallel_apply.pipeline.model.value_type import ValueType
+
+NARROW: Final = ("integer 64", "integer 32", "integer 32", "instant")
+WIDE: Final = (*NARROW, "decimal 12 2", "float 64", "date", "boolean", *("text",) * 8)
+_BATCH: Final = 65_536
+_HASHED_BYTES: Final = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeLine:
+    """One way to encode. `seconds` by the number of workers; `cpu_seconds` with one."""
+
+    what: str
+    rows: int
+    seconds: dict[int, float]
+    cpu_seconds: float
+    byte_count: int
+    threads_over_processes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """All lines of one table. `ideal`: what two threads gain that need no lock."""
+
+    table: str
+    ideal: float
+    lines: tuple[EncodeLine, ...]
+
+
+def measure_encoding(rows: int, *, repeats: int, tell: Callable[[str], None]) -> list[Encoding]:
+    """Medians of `repeats`, by turns."""
+    return [
+        _measure("narrow", NARROW, rows, repeats, tell),
+        _measure("wide", WIDE, rows, repeats, tell),
+    ]
+
+
+def print_encoding(console: Console, found: Sequence[Encoding]) -> None:
+    """A table for each width."""
+    for one in found:
+        table = Table(
+            title=f"{one.lines[0].rows:,} {one.table} rows; two threads without a lock gain {one.ideal:.2f} ×",
+            title_justify="left",
+            box=None,
+        )
+        table.add_column("what")
+        for name in ("1 worker, s", "rows/s", "cpu s", "2 workers, s", "gain", "threads/processes", "MB"):
+            table.add_column(name, justify="right")
+        for line in one.lines:
+            alone, two = line.seconds[1], line.seconds.get(2)
+            table.add_row(
+                line.what,
+                f"{alone:.2f}",
+                f"{line.rows / alone:,.0f}",
+                f"{line.cpu_seconds:.2f}",
+                "" if two is None else f"{two:.2f}",
+                "" if two is None else f"{alone / two:.2f} ×",
+                "" if line.threads_over_processes is None else f"{line.threads_over_processes:.2f}",
+                f"{line.byte_count / 2**20:,.0f}",
+            )
+        console.print(table)
+        cpu = {line.what: line.cpu_seconds for line in one.lines}
+        for ours, peer in (("avro, not compressed", "fastavro"), ("json", "orjson")):
+            console.print(
+                f"{ours}: {cpu[peer] / cpu[ours]:.1f} × {peer}, {cpu[f'{peer}, with its rows'] / cpu[ours]:.1f} × with "
+                "the making of its rows (processor seconds, one worker)",
+                highlight=False,
+            )
+
+
+def _measure(name: str, values: Sequence[str], rows: int, repeats: int, tell: Callable[[str], None]) -> Encoding:
+    relation = _relation(name, values)
+    log_rows = _log_rows(values, rows)
+    typing = row_typing(relation)
+    times = pa.array(np.zeros(rows, dtype=np.int64), pa.timestamp("us", tz="UTC"))
+    typed = pa.Table.from_batches([typed_rows(log_rows, typing, times)])
+    encoders: dict[str, Encoder] = {str(format_): open_encoder(format_, typing) for format_ in Format}
+    encoders["avro, not compressed"] = _plain_avro(typing)
+    works: dict[str, Callable[[int], int]] = {
+        "typing alone": partial(_type, log_rows, typing, times),
+        **{what: partial(_encode, encoder, typed) for what, encoder in encoders.items()},
+    }
+    seconds: dict[str, dict[int, list[float]]] = {what: {1: [], 2: []} for what in works}
+    cpu: dict[str, list[float]] = {what: [] for what in works}
+    forked: dict[str, list[float]] = {what: [] for what in works}
+    sizes: dict[str, int] = {}
+    ideal: list[float] = []
+    for turn in range(repeats):
+        tell(f"{name} rows, turn {turn + 1} of {repeats}")
+        ideal.append(_ideal())
+        for what, work in works.items():
+            for workers in (1, 2):
+                spent, worked, sizes[what] = _timed(partial(work, workers))
+                seconds[what][workers].append(spent)
+                if workers == 1:
+                    cpu[what].append(worked)
+            forked[what].append(seconds[what][2][-1] / _in_processes(partial(work, 1), partial(work, 1)) * 2)
+    lines_ = [
+        EncodeLine(
+            what=what,
+            rows=rows,
+            seconds={workers: median(found) for workers, found in seconds[what].items()},
+            cpu_seconds=median(cpu[what]),
+            byte_count=sizes[what],
+            threads_over_processes=median(forked[what]),
+        )
+        for what in works
+    ]
+    tell(f"{name} rows, encoders by rows")
+    return Encoding(table=name, ideal=median(ideal), lines=(*lines_, *_peers(typing, typed)))
+
+
+def _peers(typing: RowTyping, typed: pa.Table) -> list[EncodeLine]:
+    spent, worked, _ = _timed(lambda: len(typed.to_pylist()))
+    dictionaries = typed.to_pylist()
+    schema = fastavro.parse_schema(avro_schema(typing.schema, typing.table))
+
+    def by_fastavro() -> int:
+        file = io.BytesIO()
+        fastavro.writer(file, schema, dictionaries, codec="null")
+        return file.tell()
+
+    def by_orjson() -> int:
+        return sum(len(orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE)) for row in dictionaries)
+
+    found = []
+    for what, peer in (("fastavro", by_fastavro), ("orjson", by_orjson)):
+        alone, busy, size = _timed(peer)
+        for suffix, more, more_busy in (("", 0.0, 0.0), (", with its rows", spent, worked)):
+            found.append(
+                EncodeLine(
+                    what=what + suffix,
+                    rows=typed.num_rows,
+                    seconds={1: alone + more},
+                    cpu_seconds=busy + more_busy,
+                    byte_count=size,
+                )
+            )
+    return found
+
+
+def _type(rows: pa.RecordBatch, typing: RowTyping, times: pa.Array, workers: int) -> int:
+    def work(start: int) -> Any:
+        part = rows.slice(start, _BATCH)
+        yield typed_rows(part, typing, times.slice(start, _BATCH)).nbytes
+
+    sizes: list[int] = []
+    Pool(threads=workers).ordered((partial(work, start) for start in range(0, rows.num_rows, _BATCH)), sizes.append)
+    return sum(sizes)
+
+
+def _encode(encoder: Encoder, typed: pa.Table, workers: int) -> int:
+    sizes: list[int] = []
+    works = (partial(_body, encoder, cursor) for cursor in cursors(typed, [], 2))
+    Pool(threads=workers).ordered(works, lambda piece: sizes.append(len(piece)))
+    return sum(sizes)
+
+
+def _body(encoder: Encoder, cursor: Any) -> Any:
+    return encoder.body(cursor.open())
+
+
+def _plain_avro(typing: RowTyping) -> Encoder:
+    from airflow_parallel_apply.pipeline.encode.avro.encoder import AvroEncoder
+
+    return AvroEncoder(typing.schema, typing.table, codec="null")
+
+
+def _timed(work: Callable[[], int]) -> tuple[float, float, int]:
+    began, working = monotonic(), process_time()
+    result = work()
+    return monotonic() - began, process_time() - working, result
+
+
+def _in_processes(*works: Callable[[], object]) -> float:
+    """Seconds until all of them have ended, each in a process forked from this one."""
+    began = monotonic()
+    pids = []
+    for work in works:
+        pid = os.fork()
+        if not pid:
+            try:
+                work()
+            finally:
+                os._exit(0)
+        pids.append(pid)
+    for pid in pids:
+        os.waitpid(pid, 0)
+    return monotonic() - began
+
+
+def _ideal() -> float:
+    content = memoryview(os.urandom(_HASHED_BYTES))
+    halves = content[: _HASHED_BYTES // 2], content[_HASHED_BYTES // 2 :]
+    began = monotonic()
+    for half in halves:
+        hashlib.sha256(half)
+    alone = monotonic() - began
+    began = monotonic()
+    threads = [threading.Thread(target=hashlib.sha256, args=[half]) for half in halves]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return alone / (monotonic() - began)
+
+
+def _relation(name: str, values: Sequence[str]) -> Relation:
+    return Relation(
+        relation_id=0,
+        schema="public",
+        table=name,
+        replica_identity=ReplicaIdentity.KEY,
+        columns=tuple(
+            Column(name=f"c{place}", type_name=value, key=place == 0, value=ValueType.parse(value))
+            for place, value in enumerate(values)
+        ),
+    )
+
+
+def _log_rows(values: Sequence[str], rows: int) -> pa.RecordBatch:
+    random = np.random.default_rng(1)
+    makers: dict[str, Callable[[], pa.Array]] = {
+        "integer 64": lambda: pa.array(np.arange(rows)),
+        "integer 32": lambda: pa.array(random.integers(-5000, 5000, rows)),
+        "instant": lambda: pa.array([f"2026-01-{1 + n % 28:02} 12:00:00.{n % 999_983:06}+00" for n in range(rows)]),
+        "decimal 12 2": lambda: pa.array([f"{n % 99_991}.{n % 100:02}" for n in range(rows)]),
+        "float 64": lambda: pa.array(random.random(rows)),
+        "date": lambda: pa.array([f"20{n % 99:02}-{1 + n % 12:02}-{1 + n % 28:02}" for n in range(rows)]),
+        "boolean": lambda: pa.array(["t", "f"] * (rows // 2) + ["t"] * (rows % 2)),
+        "text": lambda: pa.array([f"some words, and number {n % 1009}" for n in range(rows)]),
+    }
+    columns = [makers[value]().cast(pa.string()) for value in values]
+    width = len(columns)
+    flat = pa.concat_arrays(columns)
+    order = np.arange(rows * width).reshape(width, rows).T.reshape(-1)
+    offsets = pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32))
+    zeros = np.zeros(rows, dtype=np.int64)
+    filled = {
+        "seqno": np.arange(rows),
+        "operation": pa.array(["I"] * rows),
+        "values": lines(flat.take(pa.array(order)), offsets),
+        "key": columns[0],
+        "unsent": pa.nulls(rows, pa.string()),
+        "old_key": pa.nulls(rows, pa.string()),
+    }
+    return pa.record_batch(
+        [filled[field.name] if field.name in filled else pa.array(zeros).cast(field.type) for field in ROWS],
+        schema=ROWS,
+    )
