@@ -7,6 +7,26 @@ from typing import Any, Final
 INTEGRATION: Final = "Parallel Apply"
 
 
+_TLS_FIELDS: Final[dict[str, Any]] = {
+    "ca": {
+        "label": "Authority",
+        "description": "With grpcs: PEM file, on every worker, of the authority that signed the service's certificate. "
+        "Empty: those of the system.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "cert": {
+        "label": "Certificate",
+        "description": "With grpcs, where the service asks for it: PEM file of the caller's own.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "key": {
+        "label": "Key",
+        "description": "Of that certificate, a PEM file.",
+        "schema": {"type": ["string", "null"]},
+    },
+}
+
+
 def get_provider_info() -> dict[str, Any]:
     """Provider metadata, in the form of Airflow's `provider_info.schema.json`."""
     return {
@@ -27,7 +47,7 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [_modules("sensors.changes", "sensors.queue")],
         "triggers": [_modules("triggers.changes", "triggers.lease", "triggers.source_time", "triggers.queue")],
         "extra-links": ["airflow_parallel_apply.operators.links.SparkLink"],
-        "hooks": [_modules("hooks.pipeline", "hooks.queue")],
+        "hooks": [_modules("hooks.pipeline", "hooks.queue", "hooks.router")],
         "connection-types": [
             {
                 "connection-type": "parallel_apply",
@@ -54,22 +74,25 @@ def get_provider_info() -> dict[str, Any]:
                         "tables in a database.",
                         "schema": {"type": "string", "enum": ["grpcs", "grpc", "postgresql"], "default": "grpcs"},
                     },
-                    "ca": {
-                        "label": "Authority",
-                        "description": "With grpcs: PEM file, on every worker, of the authority that signed the "
-                        "service's certificate. Empty: those of the system.",
-                        "schema": {"type": ["string", "null"]},
+                    **_TLS_FIELDS,
+                },
+            },
+            {
+                "connection-type": "parallel_apply_router",
+                "hook-class-name": "airflow_parallel_apply.hooks.router.RouterHook",
+                "hook-name": "Parallel Apply Router",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["login", "schema"],
+                    "relabeling": {"password": "Token"},
+                    "placeholders": {"host": "router.example", "port": "7413"},
+                },
+                "conn-fields": {
+                    "protocol": {
+                        "label": "Protocol",
+                        "description": "grpcs: a router; grpc: one on the same host, without TLS.",
+                        "schema": {"type": "string", "enum": ["grpcs", "grpc"], "default": "grpcs"},
                     },
-                    "cert": {
-                        "label": "Certificate",
-                        "description": "With grpcs, where the service asks for it: PEM file of the caller's own.",
-                        "schema": {"type": ["string", "null"]},
-                    },
-                    "key": {
-                        "label": "Key",
-                        "description": "Of that certificate, a PEM file.",
-                        "schema": {"type": ["string", "null"]},
-                    },
+                    **_TLS_FIELDS,
                 },
             },
         ],

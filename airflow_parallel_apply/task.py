@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -17,10 +17,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_parallel_apply.hooks import connections, parameters
 from airflow_parallel_apply.owner import owner_of
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
-from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, StoreName
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, ParallelApplyError
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
+from airflow_parallel_apply.service.address import is_service
 from airflow_parallel_apply.spark.endpoint import SparkEndpoint
 
 DEFAULT_SOURCE: Final = "parallel_apply_source"
@@ -28,7 +29,14 @@ DEFAULT_TARGET: Final = "parallel_apply_target"
 DEFAULT_RETRIES: Final = 2
 DEFAULT_RETRY_DELAY: Final = timedelta(seconds=10)
 
-_CONNECTIONS: Final = ("source_conn_id", "target_conn_id", "spark_conn_id", "queue_conn_id", "ledger_conn_id")
+_CONNECTIONS: Final = (
+    "source_conn_id",
+    "target_conn_id",
+    "spark_conn_id",
+    "queue_conn_id",
+    "ledger_conn_id",
+    "router_conn_id",
+)
 
 ERROR_KEY: Final = "error"
 """XCom of a failed task: its error in one line, for `close` to name."""
@@ -84,13 +92,22 @@ def settings(
     spark_conn_id: str,
     queue_conn_id: str,
     ledger_conn_id: str,
+    router_conn_id: str = "",
 ) -> Settings:
     """Build them from rendered values. Errors: `ConfigurationError`, which names the parameter or the connection."""
+    config = parameters.pipeline_config(values)
+    config = replace(config, router=connections.pipeline_router(router_conn_id))
+    found = connections.spark(spark_conn_id)
+    if config.store is StoreName.MEMORY and not found.is_embedded and not (config.router or is_service(config.log_url)):
+        raise ConfigurationError(
+            "store: 'memory' needs a router that Spark's executors reach, and spark_conn_id is not empty",
+            hint=f"Name one with router_conn_id, a connection of type {connections.ROUTER_TYPE}.",
+        )
     return Settings(
-        config=parameters.pipeline_config(values),
+        config=config,
         source=connections.database(source_conn_id, parameter="source_conn_id"),
         target=connections.target(target_conn_id, ledger_conn_id),
-        spark=connections.spark(spark_conn_id),
+        spark=found,
         queue=connections.pipeline_queue(queue_conn_id),
     )
 
@@ -147,6 +164,8 @@ class PipelineTask(Guarded, BaseOperator):
         queue that steers the pipeline; empty: in the ledger's database
     :param ledger_conn_id: connection of type postgres to the database that keeps the pipeline's ledger: owner, routing,
         run bounds, plan; empty: the target's
+    :param router_conn_id: with ``store=memory``: connection of type parallel_apply_router to the router that holds the
+        rows; empty: an embedded one on the host of the task ``route``
     :param log_url: directory of the log, seen by every worker; empty: below AIRFLOW_HOME
     :param slot: name of slot and publication at the source, which all pipelines of one log share; empty:
         ``parallel_apply_`` and the pipeline's name
@@ -159,7 +178,7 @@ class PipelineTask(Guarded, BaseOperator):
         installed one's name
     :param shard_by: with shards: an expression such as ``tenant_id``, or ``{"public.*": "tenant_id"}``
     :param shard_file: with ``shard_list``: the file that assigns shards to channels
-    :param store: where a channel's events wait: ``log``, or ``channel_log``
+    :param store: where a channel's events wait: ``log``, ``channel_log``, or ``memory``
     :param consistency: when changes become visible: ``channel`` or ``epoch``
     :param epoch_protocol: with ``epoch``: ``auto``, ``leader_merge`` or ``two_phase``
     :param ddl: what a DDL message and a change of columns do: ``refuse``, ``apply`` or ``skip``
@@ -179,6 +198,7 @@ class PipelineTask(Guarded, BaseOperator):
         spark_conn_id: str = "",
         queue_conn_id: str = "",
         ledger_conn_id: str = "",
+        router_conn_id: str = "",
         log_url: str = "",
         slot: str = "",
         tables: Mapping[str, Sequence[str]] | Sequence[str] | str | None = None,
@@ -206,6 +226,7 @@ class PipelineTask(Guarded, BaseOperator):
         self.spark_conn_id = spark_conn_id
         self.queue_conn_id = queue_conn_id
         self.ledger_conn_id = ledger_conn_id
+        self.router_conn_id = router_conn_id
         self.log_url = log_url
         self.slot = slot
         self.tables = tables
@@ -238,4 +259,5 @@ class PipelineTask(Guarded, BaseOperator):
             self.spark_conn_id,
             self.queue_conn_id,
             self.ledger_conn_id,
+            self.router_conn_id,
         )

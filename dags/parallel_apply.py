@@ -96,6 +96,14 @@ PARAMS = {
         "planned. Empty: the target's.",
         section=_CONNECTIONS,
     ),
+    "router_conn_id": Param(
+        "",
+        type=_OPTIONAL,
+        title="Router connection",
+        description_md="With store `memory`: a connection of type `parallel_apply_router`. Empty: an embedded router "
+        "on the host of the task `route`.",
+        section=_CONNECTIONS,
+    ),
     "log_url": Param(
         "",
         type=_OPTIONAL,
@@ -224,10 +232,10 @@ PARAMS = {
     ),
     "store": Param(
         "log",
-        enum=["log", "channel_log"],
+        enum=["log", "channel_log", "memory"],
         title="Store",
         description_md="Where a channel's changes wait. log: in the log, scanned by channel; channel_log: in a log of "
-        "its own beside it, for many channels by shard.",
+        "its own beside it, for many channels by shard; memory: in a router, which streams them.",
         section=_PARALLELISM,
     ),
     "epoch_max_changes": Param(
@@ -266,6 +274,7 @@ with DAG(
         spark_conn_id="{{ params.spark_conn_id or '' }}",
         queue="{{ params.queue or '' }}",
         ledger_conn_id="{{ params.ledger_conn_id or '' }}",
+        router_conn_id="{{ params.router_conn_id or '' }}",
         log_url="{{ params.log_url or '' }}",
         slot="{{ params.slot or '' }}",
         tables="{{ params.tables | tojson }}",

@@ -16,9 +16,10 @@ from urllib.parse import quote
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 
-from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
+from airflow_parallel_apply.hooks.service_url import QUEUE_SERVICE, ROUTER_SERVICE, service_url
+from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, RouterEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.service.address import is_loopback
+from airflow_parallel_apply.service.address import PLAIN, TLS
 from airflow_parallel_apply.spark.cluster import Cluster
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK, SparkEndpoint
 
@@ -27,6 +28,10 @@ DATABASE_TYPE: Final = "parallel_apply"
 """Our own connection type: the same fields, with a form that says what they are for."""
 QUEUE_TYPE: Final = "parallel_apply_queue"
 """Our connection type of queues, behind a service or in PostgreSQL: its extra `protocol` says which."""
+
+
+ROUTER_TYPE: Final = "parallel_apply_router"
+"""Our connection type of routers."""
 
 
 class QueueProtocol(StrEnum):
@@ -69,8 +74,6 @@ _NOT_FOR_LIBPQ: Final = frozenset(
     }
 )
 _DEFAULT_CONNECT_PORT: Final = 15002
-_SERVICE_EXTRAS: Final = frozenset({"ca", "cert", "key"})
-"""Files that the queue's client reads, wherever it runs."""
 
 
 def database(conn_id: str, *, parameter: str) -> Endpoint:
@@ -104,6 +107,11 @@ def pipeline_queue(conn_id: str) -> QueueEndpoint | None:
     return queue(conn_id, parameter="queue") if conn_id else None
 
 
+def pipeline_router(conn_id: str, *, parameter: str = "router_conn_id") -> RouterEndpoint | None:
+    """The router behind a connection; empty: the embedded one of the host. Blocks, as `database` does."""
+    return router_of(_connection(conn_id, parameter), parameter=parameter) if conn_id else None
+
+
 def database_of(connection: Connection, *, parameter: str) -> Endpoint:
     """A libpq connection string from host, port, login, password, schema and the extras that libpq knows; of a type
     that an installed package has a source or a target for, its URI.
@@ -126,7 +134,7 @@ def queue_of(connection: Connection, *, parameter: str) -> QueueEndpoint:
             case QueueProtocol.POSTGRESQL:
                 dsn = _libpq(connection, parameter, extras)
             case QueueProtocol.GRPC | QueueProtocol.GRPCS:
-                dsn = _service_url(connection, parameter, str(protocol), extras)
+                dsn = service_url(connection, parameter, QUEUE_SERVICE, str(protocol), extras)
             case _:
                 raise ConfigurationError(
                     f"{parameter}: connection {connection.conn_id!r} says protocol {protocol!r}, which is none",
@@ -137,34 +145,19 @@ def queue_of(connection: Connection, *, parameter: str) -> QueueEndpoint:
     return QueueEndpoint(conn_id=connection.conn_id, dsn=dsn)
 
 
-def _service_url(connection: Connection, parameter: str, protocol: str, extras: Mapping[str, object]) -> str:
-    """`grpcs://:token@host:port?ca=FILE`, checked as the client will, with an error that names the connection."""
-
-    def refuse(what: str, hint: str) -> NoReturn:
-        raise ConfigurationError(f"{parameter}: connection {connection.conn_id!r} {what}", hint=hint)
-
-    unknown = sorted(extras.keys() - _SERVICE_EXTRAS)
-    if unknown:
-        refuse(
-            f"has extras that a queue's service does not take: {', '.join(unknown)}",
-            f"Remove them; known are protocol, {', '.join(sorted(_SERVICE_EXTRAS))}.",
+def router_of(connection: Connection, *, parameter: str) -> RouterEndpoint:
+    """Its URL, with the token."""
+    if connection.conn_type != ROUTER_TYPE:
+        raise _wrong_type(connection, parameter, f"type {ROUTER_TYPE}")
+    extras = {name: value for name, value in _extras(connection, parameter).items() if value not in (None, "")}
+    protocol = str(extras.pop("protocol", TLS))
+    if protocol not in (PLAIN, TLS):
+        raise ConfigurationError(
+            f"{parameter}: connection {connection.conn_id!r} says protocol {protocol!r}, which is none",
+            hint=f"Set its extra protocol to {TLS} or {PLAIN}.",
         )
-    if connection.login or connection.schema:
-        refuse("has a login or a database, which a queue's service does not take", "Empty both; the token is enough.")
-    host = (connection.host or "").strip("[]")
-    if not host or "/" in host or "@" in host or connection.port is None:
-        refuse("has no usable host and port", "Set its host to the service's name, and its port.")
-    if protocol == QueueProtocol.GRPC and not is_loopback(host):
-        refuse(
-            f"speaks {protocol} to {host}: token and tasks would be open to the network",
-            f"Set its protocol to {QueueProtocol.GRPCS}; without TLS the service is for its own host.",
-        )
-    if protocol == QueueProtocol.GRPC and extras:
-        refuse("has files of TLS and speaks without it", f"Set its protocol to {QueueProtocol.GRPCS}.")
-    secret = f":{quote(connection.password, safe='')}@" if connection.password else ""
-    address = f"[{host}]" if ":" in host else host
-    options = "&".join(f"{name}={quote(str(value), safe='/')}" for name, value in sorted(extras.items()))
-    return f"{protocol}://{secret}{address}:{connection.port}" + (f"?{options}" if options else "")
+    url = service_url(connection, parameter, ROUTER_SERVICE, protocol, extras)
+    return RouterEndpoint(conn_id=connection.conn_id, url=url)
 
 
 def _libpq(connection: Connection, parameter: str, extras: Mapping[str, object]) -> str:

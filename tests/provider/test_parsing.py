@@ -86,6 +86,7 @@ def test_every_pipeline_parameter_is_in_the_form(dag: DAG) -> None:
         "spark_conn_id",
         "queue",
         "ledger_conn_id",
+        "router_conn_id",
         "until",
     } == set(dag.params)
 
@@ -108,7 +109,7 @@ def test_the_forms_defaults_make_a_configuration(dag: DAG) -> None:
         ("create_tables", "yes"),
         ("ddl", "ignore"),
         ("partitioner", "No name"),
-        ("store", "memory"),
+        ("store", "disk"),
         ("consistency", "group"),
         ("pipeline", "Not a name"),
         ("epoch_max_changes", 0),

@@ -37,6 +37,7 @@ def test_airflow_lists_our_connection_types_with_their_hooks() -> None:
     for kind, hook in (
         ("parallel_apply", "airflow_parallel_apply.hooks.pipeline.PipelineHook"),
         ("parallel_apply_queue", "airflow_parallel_apply.hooks.queue.QueueHook"),
+        ("parallel_apply_router", "airflow_parallel_apply.hooks.router.RouterHook"),
     ):
         shown = found[kind]
         assert shown is not None
