@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError, RetryableError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.epoch import Serial, StagedTable, StagedUnit, Unit
@@ -82,11 +82,19 @@ class LocalStage:
     def attempt(self, unit: Unit, *, job: str, attempt: str) -> StagedUnit:
         """Stage, or prepare, as one attempt of each task of a job does."""
         branch = self._store.branch(unit)
+        rows: pa.Table | None = None
+        if isinstance(branch, StreamBranch):
+            try:
+                rows = pa.Table.from_batches(streamed(branch), schema=ROWS)
+            except (LogError, RetryableError):
+                # As the stage on Spark does it.
+                self._store.doubt(unit)
+                branch = self._store.branch(unit)
         is_held = branch.condition == ALL_ROWS
         if unit.channel is not None:
             self.served.append(is_held)
         if isinstance(branch, StreamBranch):
-            rows = pa.Table.from_batches(streamed(branch), schema=ROWS)
+            rows = pa.Table.from_batches(streamed(branch), schema=ROWS) if rows is None else rows
         elif is_held:
             wanted = (pc.field("seqno") > unit.after_seqno) & (pc.field("seqno") <= unit.last_seqno)
             rows = pq.read_table(list(branch.files), filters=wanted).cast(ROWS)
