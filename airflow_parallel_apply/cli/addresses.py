@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from airflow_parallel_apply.commands import named
-from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, RouterEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.open import is_address, is_dsn
 from airflow_parallel_apply.service.address import is_service
@@ -47,6 +47,19 @@ def queue_at(text: str) -> QueueEndpoint | None:
     except ImportError as error:
         raise _no_airflow(f"--queue {text!r} is no connection string", "grpc://host:port or a libpq string") from error
     return queue(text, parameter="--queue")
+
+
+def router_at(text: str) -> RouterEndpoint | None:
+    """Empty: None, the embedded one of this host."""
+    if not text:
+        return None
+    if is_service(text):
+        return RouterEndpoint(conn_id="--router", url=text)
+    try:
+        from airflow_parallel_apply.hooks.connections import pipeline_router
+    except ImportError as error:
+        raise _no_airflow(f"--router {text!r} is no address of a router", "grpcs://host:port") from error
+    return pipeline_router(text, parameter="--router")
 
 
 def spark_at(text: str) -> SparkEndpoint:

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from airflow_parallel_apply.cli.addresses import database_at, queue_at, target_at
+from airflow_parallel_apply.cli.addresses import database_at, queue_at, router_at, target_at
 from airflow_parallel_apply.cli.app import DATABASE_HELP, LedgerOption, QueueOption, SourceOption, TargetOption, app
 from airflow_parallel_apply.commands import AsJson, Pipeline, TableOptions, console, reporting_errors, spread
 from airflow_parallel_apply.pipeline.errors import RetryableError
@@ -35,6 +35,14 @@ def status(
     ] = None,
     queue: QueueOption = "",
     ledger: LedgerOption = "",
+    router: Annotated[
+        str,
+        typer.Option(
+            envvar="PARALLEL_APPLY_ROUTER",
+            help="With --log-url, for what the store memory holds: grpcs://… or a connection id. Empty: this host's "
+            "embedded one.",
+        ),
+    ] = "",
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option(help="Show it anew every second until Ctrl-C.")] = False,
 ) -> None:
@@ -44,10 +52,10 @@ def status(
 
     with reporting_errors():
         ends = target_at(target, ledger), database_at(source, "source") if source else None
-        steered = queue_at(queue)
+        steered, held = queue_at(queue), router_at(router)
 
         def look() -> PipelineStatus:
-            return read_status(ends[0], pipeline, log_url, ends[1], queue=steered)
+            return read_status(ends[0], pipeline, log_url, ends[1], queue=steered, router=held)
 
         first = look()
         if watch:

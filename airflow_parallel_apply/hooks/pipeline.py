@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_parallel_apply.hooks.connections import DATABASE_TYPE, pipeline_queue, target
+from airflow_parallel_apply.hooks.connections import DATABASE_TYPE, pipeline_queue, pipeline_router, target
 from airflow_parallel_apply.pipeline.config import Endpoint
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class PipelineHook(BaseHook):
     :param parallel_apply_conn_id: a connection of type ``parallel_apply`` or ``postgres``
     :param queue_conn_id: a connection to the pipeline's queue, if that is not in its ledger's database
     :param ledger_conn_id: a connection to the pipeline's ledger, if that is not in the target's database
+    :param router_conn_id: a connection to the router of the store memory, if that is not the host's embedded one
     """
 
     conn_name_attr = "parallel_apply_conn_id"
@@ -35,12 +36,14 @@ class PipelineHook(BaseHook):
         *,
         queue_conn_id: str = "",
         ledger_conn_id: str = "",
+        router_conn_id: str = "",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.parallel_apply_conn_id = parallel_apply_conn_id
         self.queue_conn_id = queue_conn_id
         self.ledger_conn_id = ledger_conn_id
+        self.router_conn_id = router_conn_id
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
@@ -79,7 +82,13 @@ class PipelineHook(BaseHook):
         """The progress of a pipeline into this database, by channel."""
         from airflow_parallel_apply.pipeline.admin.status import read_status
 
-        return read_status(self.endpoint, pipeline, log_url, queue=pipeline_queue(self.queue_conn_id))
+        return read_status(
+            self.endpoint,
+            pipeline,
+            log_url,
+            queue=pipeline_queue(self.queue_conn_id),
+            router=pipeline_router(self.router_conn_id),
+        )
 
     def request_stop(self, pipeline: str) -> CoordinatorState:
         """Stop a running pipeline into this database cleanly, with every channel at one seqno."""

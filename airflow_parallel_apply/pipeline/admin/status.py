@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.admin.status_warnings import (
     stream_warnings,
     torn_warnings,
 )
-from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, default_slot
+from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, RouterEndpoint, default_slot
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.copy.open import read_progress
@@ -92,11 +92,12 @@ def read_status(
     source: Endpoint | None = None,
     *,
     queue: QueueEndpoint | None = None,
+    router: RouterEndpoint | None = None,
     much_retained_bytes: int = MUCH_RETAINED_BYTES,
 ) -> PipelineStatus:
     """Read it. With `source`, warn of its stream; of what the source keeps for it from `much_retained_bytes` on. A
     `queue` that is not the target's, and does not answer or was not named, is a warning: what counts is told all the
-    same.
+    same. `router`: that of the store `memory`, where it is not the embedded one of this host.
 
     Errors: `ConfigurationError` when the target knows no such pipeline.
     """
@@ -125,7 +126,7 @@ def read_status(
             log_bytes = sum(segment.file_bytes for segment in log.segments)
             if log.purged_seqno <= low < captured:
                 oldest_time = reader.transactions(low, low + 1).column("commit_time")[0].as_py()
-            store = store_status(reader, pipeline, reading.ledger.routing())
+            store = store_status(reader, pipeline, reading.ledger.routing(), router)
             warnings += disk_warnings(log_url, log_bytes)
         if source is not None:
             warnings += stream_warnings(source, stream, much_retained_bytes=much_retained_bytes)
