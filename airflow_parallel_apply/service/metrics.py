@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hmac
+import socket
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from socketserver import ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -18,6 +20,8 @@ from airflow_parallel_apply.service.listening import Listening
 _MAX_CONNECTIONS: Final = 64
 _SILENCE_SECONDS: Final = 10.0
 """Longest wait for the next bytes of a caller."""
+_CALL_SECONDS: Final = 30.0
+"""Longest call: a caller that sends a byte now and then is not silent, and would hold a thread for days."""
 
 
 def new_registry() -> CollectorRegistry:
@@ -83,6 +87,11 @@ class _ThreadingServer(ThreadingMixIn, WSGIServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         request.settimeout(_SILENCE_SECONDS)
+        # A handle of its own: TLS takes the socket over.
+        line = request.dup()
+        end = threading.Timer(_CALL_SECONDS, _hang_up, (line,))
+        end.daemon = True
+        end.start()
         try:
             if self.tls is None:
                 super().finish_request(request, client_address)
@@ -90,8 +99,16 @@ class _ThreadingServer(ThreadingMixIn, WSGIServer):
             with self.tls.wrap_socket(request, server_side=True) as secured:
                 super().finish_request(secured, client_address)
         except OSError:
-            # The caller went away, kept silent, or speaks no TLS.
+            # The caller went away, kept silent, took too long, or speaks no TLS.
             return
+        finally:
+            end.cancel()
+            line.close()
+
+
+def _hang_up(line: socket.socket) -> None:
+    with suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -133,6 +133,20 @@ def test_a_lease_that_is_over_is_taken_over(side: Side) -> None:
     assert (second.owner, second.is_owned, second.generation) == ("run2", True, first.generation + 1)
 
 
+def test_how_long_a_lease_is_over_is_told_by_the_ledger_s_clock(side: Side) -> None:
+    owned = side.session.acquire(log_id="log1", owner="run1", lease=LEASE)
+    assert owned.lapsed_for is None
+    side.ledger.renew_lease(owned.generation, -timedelta(hours=1))
+    lapsed = side.ledger.state()
+    assert lapsed is not None
+    assert lapsed.lapsed_for is not None
+    assert timedelta(minutes=59) < lapsed.lapsed_for < timedelta(minutes=61)
+    side.ledger.release(owned.generation, clean_stop_seqno=None)
+    released = side.ledger.state()
+    assert released is not None
+    assert released.lapsed_for is None
+
+
 def test_release_keeps_the_clean_stop_and_acquire_forgets_it(side: Side) -> None:
     found = side.session.acquire(log_id="log1", owner="run1", lease=LEASE)
     side.ledger.release(found.generation, clean_stop_seqno=17)

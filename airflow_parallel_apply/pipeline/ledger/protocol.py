@@ -38,6 +38,8 @@ class PipelineState:
     """True if the owner's lease lasted when this was read, by the ledger's clock."""
     clean_stop_seqno: int | None
     """The seqno of the last clean shutdown, None while a run is under way or after a crash."""
+    lapsed_for: timedelta | None = None
+    """The time since the owner's lease ended, by the ledger's clock; None while it lasts, or where nobody owns it."""
     queue: str = ""
     """The place of the generation's tasks, as a `QueueEndpoint` names it; empty: the ledger's own database."""
 

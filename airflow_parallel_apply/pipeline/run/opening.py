@@ -8,8 +8,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
-import pendulum
-
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.capture.open import open_capture
@@ -74,7 +72,7 @@ def open_run(
         lease = max(config.lease, HANDOVER_LEASE)
         former = writing.state()
         if former is not None:
-            _wait_for_former(former, owner, goes_on)
+            wait_for_former(former, owner, goes_on)
         try:
             taken = writing.acquire(
                 log_id=log.identity.log_id,
@@ -114,11 +112,12 @@ def open_run(
             raise
 
 
-def _wait_for_former(former: PipelineState, owner: str, goes_on: Callable[[str], bool]) -> None:
-    """Errors: `LeaseBusy`."""
-    if former.owner is None or former.owner == owner or former.is_owned or former.lease_until is None:
+def wait_for_former(former: PipelineState, owner: str, goes_on: Callable[[str], bool]) -> None:
+    """Errors: `LeaseBusy` while an owner whose lease is over still counts, since its run is known to go on."""
+    if former.owner is None or former.owner == owner or former.lapsed_for is None or former.lease_until is None:
         return
-    if pendulum.now("UTC") < former.lease_until + OWNER_PATIENCE and goes_on(former.owner):
+    # By the ledger's clock, as the lease: this host's may be another hour's.
+    if former.lapsed_for < OWNER_PATIENCE and goes_on(former.owner):
         raise LeaseBusy(
             f"run {former.owner} owns the pipeline, and goes on, though nobody has been at work since "
             f"{former.lease_until:%H:%M:%S} UTC: its tasks may wait for slots",

@@ -14,7 +14,7 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.queue.arguments import from_json, to_json
-from airflow_parallel_apply.queue.model import Insert, Task, TaskId
+from airflow_parallel_apply.queue.model import Insert, Json, Task, TaskId
 from airflow_parallel_apply.queue.postgres.arrays import id_array, plain_array, text_array, time_array
 from airflow_parallel_apply.queue.postgres.connections import Connection
 from airflow_parallel_apply.queue.postgres.rows import LockedRow, to_task
@@ -33,6 +33,11 @@ from airflow_parallel_apply.queue.preconditions import (
 )
 
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+MAX_VALUE_BYTES: Final = 64 * 2**20
+"""Of one value. The server would take more, several times over in memory, and end a session that sends too much: which
+its caller could only try again.
+"""
 
 _NOT_HELD: Final = "PAQ01"
 """The SQLSTATE that the function `finish` raises."""
@@ -144,7 +149,7 @@ def _change(
             "claimed": plain_array(entry.claimed for entry in modify.change),
             "attempts": plain_array(entry.attempt for entry in modify.change),
             "errs": text_array(entry.err for entry in modify.change),
-            "values": text_array(to_json(entry.value) for entry in modify.change),
+            "values": text_array(_text(entry.value) for entry in modify.change),
         },
     )
 
@@ -154,7 +159,7 @@ def _insert(
 ) -> list[Task]:
     if not insert:
         return []
-    values = [to_json(entry.value) for _, entry in insert]
+    values = [_text(entry.value) for _, entry in insert]
     new = [
         inserted(task_id, entry, from_json(value), now) for (task_id, entry), value in zip(insert, values, strict=True)
     ]
@@ -172,3 +177,12 @@ def _insert(
         },
     )
     return new
+
+
+def _text(value: Json) -> str:
+    """A value's JSON, which the server can keep. Errors: `ValueError`."""
+    text = to_json(value)
+    # ASCII: as many bytes as characters.
+    if len(text) > MAX_VALUE_BYTES:
+        raise ValueError(f"a value has at most {MAX_VALUE_BYTES:,} bytes of JSON here, this one has {len(text):,}")
+    return text

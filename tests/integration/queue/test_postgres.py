@@ -22,6 +22,7 @@ from airflow_parallel_apply.queue import (
 )
 from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
 from airflow_parallel_apply.queue.postgres.connections import Connections
+from airflow_parallel_apply.queue.postgres.modify import MAX_VALUE_BYTES
 from airflow_parallel_apply.queue.postgres.statements import Statements
 
 LEASE = timedelta(minutes=5)
@@ -292,3 +293,14 @@ def test_spread_tasks_that_come_at_once_do_not_wait_for_each_other(
             )
         other.rollback()
     put(queue, Insert(queue="q"))
+
+
+def test_a_value_that_would_end_the_session_is_refused_by_its_size(queue: PostgresQueue) -> None:
+    (task,) = queue.modify(claimant="maker", insert=[Insert(queue="q")])
+    for more in (
+        {"insert": [Insert(queue="q", value="x" * MAX_VALUE_BYTES)]},
+        {"change": [Change(ref=task.ref, value="x" * MAX_VALUE_BYTES)]},
+    ):
+        with pytest.raises(ValueError, match=r"at most 67,108,864 bytes of JSON here, this one has 67,108,866"):
+            queue.modify(claimant="maker", **more)
+    assert queue.tasks("q") == (task,)

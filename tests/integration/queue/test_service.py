@@ -31,6 +31,7 @@ from airflow_parallel_apply.queue import (
 from airflow_parallel_apply.queue.client import QueueClient
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
 from airflow_parallel_apply.queue.service.process import Serving
+from airflow_parallel_apply.service import metrics
 from tests.support.queue_service import ServedQueue, ServiceProcess, make_certificate, until
 from tests.support.queue_wire import refusal
 
@@ -323,6 +324,31 @@ def test_a_silent_connection_holds_up_neither_metrics_nor_the_end(
         with urllib.request.urlopen(f"https://localhost:{port}/metrics", context=trusting, timeout=20) as answer:
             assert b"queue_log_position" in answer.read()
         served.stop()
+
+
+def test_a_caller_that_sends_a_byte_now_and_then_is_sent_away(
+    certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_CALL_SECONDS", 1.0)
+    for number, tls in enumerate(({}, {"tls_certificate": certificate[0], "tls_key": certificate[1]})):
+        served = ServedQueue(tmp_path / f"queue{number}", listen="localhost:0", metrics_listen="localhost:0", **tls)
+        with socket.create_connection(("localhost", int(served.ready["metrics_port"]))) as plain, ExitStack() as stack:
+            trusting = ssl.create_default_context(cafile=certificate[0])
+            line = stack.enter_context(trusting.wrap_socket(plain, server_hostname="localhost")) if tls else plain
+            line.settimeout(0.1)
+            until(lambda line=line: _is_hung_up(line))
+        served.stop()
+
+
+def _is_hung_up(line: socket.socket) -> bool:
+    """Sends one more byte of a request's first line."""
+    try:
+        line.sendall(b"G")
+        return line.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
 
 
 def test_an_address_without_tls_is_for_the_own_host() -> None:

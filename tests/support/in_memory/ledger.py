@@ -64,7 +64,10 @@ class MemoryLedger:
 
     def state(self) -> PipelineState | None:
         found = self._data.state
-        return None if found is None else replace(found, is_owned=self._is_owned())
+        if found is None or found.lease_until is None:
+            return found
+        lapsed_for = self._clock() - found.lease_until
+        return replace(found, is_owned=self._is_owned(), lapsed_for=None if lapsed_for < timedelta(0) else lapsed_for)
 
     def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> PipelineState:
         found = self._registered(log_id)

@@ -2,6 +2,7 @@
 -- By its name in JSON: whoever looks before a run has upgraded an older schema finds no such column.
 SELECT pipeline, log_id, routing_digest, channels, generation, owner, lease_until, clean_stop_seqno,
        owner IS NOT NULL AND lease_until > now() AS is_owned,
+       CASE WHEN owner IS NOT NULL AND lease_until <= now() THEN now() - lease_until END AS lapsed_for,
        coalesce(to_jsonb(found) ->> 'queue', '') AS queue,
        coalesce(to_jsonb(found) ->> 'ledger', '') AS ledger,
        coalesce(to_jsonb(found) ->> 'target', '') AS target
