@@ -166,7 +166,9 @@ class PipelineTask(Guarded, BaseOperator):
         run bounds, plan; empty: the target's
     :param router_conn_id: with ``store=memory``: connection of type parallel_apply_router to the router that holds the
         rows; empty: an embedded one on the host of the task ``route``
-    :param log_url: directory of the log, seen by every worker; empty: below AIRFLOW_HOME
+    :param log_url: directory of the log, seen by every worker; or a router's log, ``grpcs://:token@host:port/name``;
+        empty: below AIRFLOW_HOME
+    :param log_directory: with a router's log_url: the log's directory, which only the task capture has to see
     :param slot: name of slot and publication at the source, which all pipelines of one log share; empty:
         ``parallel_apply_`` and the pipeline's name
     :param tables: ``{"include": [...], "exclude": [...]}``, patterns over ``schema.table``
@@ -200,6 +202,7 @@ class PipelineTask(Guarded, BaseOperator):
         ledger_conn_id: str = "",
         router_conn_id: str = "",
         log_url: str = "",
+        log_directory: str = "",
         slot: str = "",
         tables: Mapping[str, Sequence[str]] | Sequence[str] | str | None = None,
         start: str = "",
@@ -228,6 +231,7 @@ class PipelineTask(Guarded, BaseOperator):
         self.ledger_conn_id = ledger_conn_id
         self.router_conn_id = router_conn_id
         self.log_url = log_url
+        self.log_directory = log_directory
         self.slot = slot
         self.tables = tables
         self.start = start

@@ -128,6 +128,22 @@ def encode(rows: Annotated[int, typer.Option(help="Rows of each table.")] = 1_00
 
 
 @app.command()
+def flight() -> None:
+    """A router's streams to 2, 8 and 64 channels, and Spark's price of its data source. BENCH_TRANSACTIONS, …"""
+    from benchmarks.flight import measure_flight, print_flight
+    from benchmarks.settings import BenchSettings
+
+    console = Console(width=200)
+    settings = BenchSettings.from_environment(os.environ)
+    tell = partial(console.print, highlight=False)
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-") as directory:
+        found = measure_flight(
+            Path(directory), settings.transactions, repeats=settings.repeats, tell=lambda line: tell(f"… {line}")
+        )
+    print_flight(console, found)
+
+
+@app.command()
 def queue() -> None:
     """Our queue's backends against procrastinate, pgqueuer and Redis streams. BENCH_QUEUE_TASKS, _WORKERS, _BATCH, …"""
     from benchmarks.queues.settings import QueueBenchSettings

@@ -16,6 +16,13 @@ def processor_seconds(directory: Path) -> float:
     return own.user + own.system + own.children_user + own.children_system + sum(_seconds_below(directory.resolve()))
 
 
+def seconds_of(process_id: int) -> float:
+    """Seconds so far of one process, with its ended children. Errors: `OSError` where it is gone."""
+    # Behind the name in parentheses: utime, stime, cutime and cstime are fields 14 to 17 of the line.
+    fields = (Path("/proc") / str(process_id) / "stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
 def _seconds_below(directory: Path) -> list[float]:
     found = []
     for entry in Path("/proc").iterdir():
@@ -23,9 +30,7 @@ def _seconds_below(directory: Path) -> list[float]:
             continue
         try:
             if (entry / "cwd").readlink().is_relative_to(directory):
-                # Behind the name in parentheses: utime, stime, cutime and cstime are fields 14 to 17 of the line.
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                found.append(sum(map(int, fields[11:15])) / _TICKS)
+                found.append(seconds_of(int(entry.name)))
         except OSError:  # it ended while we looked
             continue
     return found

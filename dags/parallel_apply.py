@@ -108,8 +108,15 @@ PARAMS = {
         "",
         type=_OPTIONAL,
         title="Log",
-        description_md="Directory of the change log; **every worker must see it**. "
-        "Empty: a directory of the pipeline's name in AIRFLOW_HOME/parallel_apply.",
+        description_md="Directory of the change log; **every worker must see it**. Or a log that a router serves: "
+        "`grpcs://host:port/name`. Empty: a directory of the pipeline's name in AIRFLOW_HOME/parallel_apply.",
+        section=_FLOW,
+    ),
+    "log_directory": Param(
+        "",
+        type=_OPTIONAL,
+        title="Log directory",
+        description_md="With a router's log: its directory, which only the task `capture` has to see.",
         section=_FLOW,
     ),
     "slot": Param(
@@ -276,6 +283,7 @@ with DAG(
         ledger_conn_id="{{ params.ledger_conn_id or '' }}",
         router_conn_id="{{ params.router_conn_id or '' }}",
         log_url="{{ params.log_url or '' }}",
+        log_directory="{{ params.log_directory or '' }}",
         slot="{{ params.slot or '' }}",
         tables="{{ params.tables | tojson }}",
         start="{{ params.start }}",

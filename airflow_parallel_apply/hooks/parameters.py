@@ -27,6 +27,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 NAMES: Final = (
     "pipeline",
     "log_url",
+    "log_directory",
     "slot",
     "tables",
     "start",
@@ -45,7 +46,7 @@ NAMES: Final = (
 )
 """The parameters of a pipeline, in the order of the form."""
 
-_DEPENDENT: Final = frozenset({"create_tables", "partitioner", "shard_by", "shard_file"})
+_DEPENDENT: Final = frozenset({"create_tables", "log_directory", "partitioner", "shard_by", "shard_file"})
 """Parameters whose validity depends on each other, or on `start`."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -183,6 +184,7 @@ def _wrong(name: str, value: object, takes: str) -> ConfigurationError:
 
 
 _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
+    "log_directory": lambda _name, value: str(value),
     "slot": lambda _name, value: str(value),
     "tables": _tables,
     "start": choice(Start),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -16,6 +16,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.open import place_of, scheme_of
+from airflow_parallel_apply.pipeline.stream.address import log_address
 from airflow_parallel_apply.service.address import is_service
 
 MAX_CHANNELS: Final = 64
@@ -166,7 +167,10 @@ class PipelineConfig:
     """One pipeline. Errors: `ConfigurationError`, which names the parameter and what it takes."""
 
     pipeline: str
-    log_url: str
+    log_url: str = field(repr=False)
+    """A directory that every worker sees, or a log that a router serves; that URL may hold a token."""
+    log_directory: str = ""
+    """With the `log_url` of a router: the directory of that log. Only the task capture, and the router, see it."""
     slot: str = ""
     """The name under which the source keeps the log's place in its stream; empty: `default_slot`. Pipelines that
     read one log have one name.
@@ -210,8 +214,7 @@ class PipelineConfig:
                 self.log_url,
                 "a directory that every worker sees, file:///… or /…, or a router's log, grpcs://…",
             )
-        if is_service(self.log_url) and self.store is StoreName.CHANNEL_LOG:
-            raise _wrong("store", self.store, "another one with a router's log_url: its files lie beside the log")
+        self._check_log()
         if self.slot and not _SLOT.fullmatch(self.slot):
             raise _wrong("slot", self.slot, "a lower-case name of up to 56 letters, digits and _")
         if not 1 <= self.channels <= MAX_CHANNELS:
@@ -230,6 +233,23 @@ class PipelineConfig:
             raise _wrong("lease", self.lease, "three seconds or more")
 
     @property
+    def is_served(self) -> bool:
+        """True if the log is read through a router, so that only capture sees its directory."""
+        return is_service(self.log_url)
+
+    def at_directory(self) -> PipelineConfig:
+        """The same for whoever writes the log, in its directory. Errors: `ConfigurationError` where none is named."""
+        if not self.is_served:
+            return self
+        if not self.log_directory:
+            raise ConfigurationError(
+                "log_url names a router, and whoever captures needs the log's directory",
+                pipeline=self.pipeline,
+                hint="Give log_directory, too: the directory that the router serves under this name.",
+            )
+        return replace(self, log_url=self.log_directory, log_directory="")
+
+    @property
     def stream(self) -> str:
         """The name under which the source keeps the log's place in its stream."""
         return self.slot or default_slot(self.pipeline)
@@ -243,6 +263,17 @@ class PipelineConfig:
     def lane_count(self) -> int:
         """How many mapped tasks a run launches."""
         return min(self.lanes or min(self.channels, MAX_DEFAULT_LANES), self.channels)
+
+    def _check_log(self) -> None:
+        if not self.is_served:
+            if self.log_directory:
+                raise _wrong("log_directory", self.log_directory, "a directory where log_url is a router's, grpcs://…")
+            return
+        log_address(self.log_url)
+        if is_service(self.log_directory):
+            raise _wrong("log_directory", "a router's URL", "a directory")
+        if self.store is StoreName.CHANNEL_LOG:
+            raise _wrong("store", self.store, "another one with a router's log_url: its files lie beside the log")
 
     def _check_partitioner(self) -> None:
         if not _NAME.fullmatch(self.partitioner):

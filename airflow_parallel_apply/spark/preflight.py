@@ -12,9 +12,9 @@ import pickle
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -24,10 +24,12 @@ from airflow_parallel_apply.pipeline.check.directory import nearest, probe
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
-from airflow_parallel_apply.pipeline.log.open import log_exists
+from airflow_parallel_apply.pipeline.log.open import log_exists, reader_if_there
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding, refuse
 from airflow_parallel_apply.pipeline.open import DRIVERS
+from airflow_parallel_apply.pipeline.stream.address import place_of_log
 from airflow_parallel_apply.pipeline.target.open import target_connector
+from airflow_parallel_apply.service.address import is_service
 from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA
 from airflow_parallel_apply.spark.session import close_session, open_session, release_session
@@ -37,6 +39,19 @@ _TASKS: Final = 8
 """Spark spreads them as it likes; on a small cluster they reach every executor."""
 
 _finding: Final = partial(new_finding, Side.SPARK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedLog:
+    """A log that a router serves, for a look from elsewhere. `log_id`: empty where there is none yet."""
+
+    url: str = field(repr=False)
+    log_id: str
+
+    def is_here(self) -> bool:
+        """True if this process is served the same one. Errors: those of the reader."""
+        found = reader_if_there(self.url)
+        return ("" if found is None else found.identity.log_id) == self.log_id
 
 
 def worker_findings(url: str, log_url: str, target: Endpoint) -> tuple[Finding, ...]:
@@ -61,18 +76,23 @@ def require_workers(url: str, session_id: str, log_url: str, target: Endpoint) -
 
 def session_findings(session: Any, log_url: str, target: Endpoint, *, tasks: int = _TASKS) -> tuple[Finding, ...]:
     """Look from the executors of a session, Connect or classic, as that many tasks reach. Errors: Spark's own."""
-    root = LogDirectory.from_url(log_url).root
     with ExitStack() as stack:
-        # Where there is no log yet, a file of the moment tells whether a directory is shared.
-        seen = root / "log.json" if log_exists(log_url) else stack.enter_context(probe(nearest(root)))
-        probing = pickle.dumps((target_connector(target), target))
-        look = _look(
-            probing, str(seen), seen.read_bytes(), _PACKAGE, version(_PACKAGE), ("pyarrow", "numpy", "xxhash", *DRIVERS)
-        )
+        served, path, content = None, "", b""
+        if is_service(log_url):
+            log = reader_if_there(log_url)
+            served = ServedLog(url=log_url, log_id="" if log is None else log.identity.log_id)
+        else:
+            root = LogDirectory.from_url(log_url).root
+            # Where there is no log yet, a file of the moment tells whether a directory is shared.
+            seen = root / "log.json" if log_exists(log_url) else stack.enter_context(probe(nearest(root)))
+            path, content = str(seen), seen.read_bytes()
+        probing = pickle.dumps((target_connector(target), target, served))
+        look = _look(probing, path, content, _PACKAGE, version(_PACKAGE), ("pyarrow", "numpy", "xxhash", *DRIVERS))
         with spark_errors("check"):
             results = session.range(0, tasks, 1, tasks).mapInArrow(look, RESULT_SCHEMA).toArrow()
     reports = [json.loads(text) for text in results.column("result").to_pylist()]
-    found = (finding for report in reports for finding in _findings(report, seen, target))
+    place = path or place_of_log(log_url)
+    found = (finding for report in reports for finding in _findings(report, place, target))
     return tuple(dict.fromkeys(found))
 
 
@@ -116,11 +136,16 @@ def _look(
         except importlib.metadata.PackageNotFoundError:
             report["lacks"].append(package)
         try:
-            report["log"] = "same" if pathlib.Path(path).read_bytes() == content else "other"
+            report["log"] = "same" if not path or pathlib.Path(path).read_bytes() == content else "other"
         except OSError as error:
             report["log"] = error.strerror or str(error)
         if not report["lacks"] and report["version"] == release:
-            connector, target = pickle.loads(probing)  # noqa: S301  # made by the driver, as the function is
+            connector, target, served = pickle.loads(probing)  # noqa: S301  # made by the driver, as the function is
+            try:
+                if served is not None and not served.is_here():
+                    report["log"] = "other"
+            except Exception as error:  # noqa: BLE001
+                report["log"] = getattr(error, "message", str(error))
             try:
                 connector.probe(target)
             except Exception as error:  # noqa: BLE001  # whatever it is, the driver tells it
@@ -130,7 +155,7 @@ def _look(
     return look
 
 
-def _findings(report: dict[str, Any], seen: Path, target: Endpoint) -> Iterator[Finding]:
+def _findings(report: dict[str, Any], log_place: str, target: Endpoint) -> Iterator[Finding]:
     host, ours = report["host"], version(_PACKAGE)
     install = f"{shlex.quote(report['python'])} -m pip install {shlex.quote(f'{_PACKAGE}[spark]=={ours}')}"
     if report["lacks"]:
@@ -139,10 +164,14 @@ def _findings(report: dict[str, Any], seen: Path, target: Endpoint) -> Iterator[
         yield _finding(host, f"Spark's workers on {host} have {_PACKAGE} {report['version']}, here is {ours}", install)
     if report["log"] != "same":
         what = "another one" if report["log"] == "other" else report["log"]
+        is_served = is_service(log_place)
         yield _finding(
             host,
-            f"Spark's workers on {host} do not see the log's directory: {seen}: {what}",
-            note="log_url must be one directory that every worker sees, such as a network file system.",
+            f"Spark's workers on {host} do not see the log"
+            + (f" that a router serves at {log_place}: {what}" if is_served else f"'s directory: {log_place}: {what}"),
+            note="They read its rows: let them reach its port, and see its authority's file where log_url names one."
+            if is_served
+            else "log_url must be one directory that every worker sees, such as a network file system.",
         )
     if "target" in report:
         yield _finding(

@@ -46,6 +46,9 @@ def drop_pipeline(
     where it has its tasks, if not in the target. `slot`: its stream, if not its own; one whose log others read stays.
     """
     stream = slot or default_slot(pipeline)
+    if log_url is not None:
+        # Refuse a router's before anything is removed.
+        LogDirectory.from_url(log_url)
     removal, is_away = _drop_target(pipeline, target, queue, log_url, force=force)
     if log_url is None:
         if slot:

@@ -127,7 +127,8 @@ def read_status(
             if log.purged_seqno <= low < captured:
                 oldest_time = reader.transactions(low, low + 1).column("commit_time")[0].as_py()
             store = store_status(reader, pipeline, reading.ledger.routing(), router)
-            warnings += disk_warnings(log_url, log_bytes)
+            if reader.root is not None:
+                warnings += disk_warnings(reader.root, log_bytes)
         if source is not None:
             warnings += stream_warnings(source, stream, much_retained_bytes=much_retained_bytes)
         return PipelineStatus(

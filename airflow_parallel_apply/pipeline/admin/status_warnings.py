@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors
+from airflow_parallel_apply.pipeline.log.directory import file_errors
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.source.open import source_connector
 from airflow_parallel_apply.pipeline.target.protocol import Pending
@@ -54,9 +55,8 @@ def pending_warnings(pending: Pending, *, is_owned: bool) -> Sequence[Finding]:
     )
 
 
-def disk_warnings(log_url: str, log_bytes: int) -> Sequence[Finding]:
-    """Warn of a log's file system that is nearly full, as this process sees it."""
-    root = LogDirectory.from_url(log_url).root
+def disk_warnings(root: Path, log_bytes: int) -> Sequence[Finding]:
+    """Warn of a log's file system that is nearly full, as this process sees it. `root`: the log's directory."""
     with file_errors(root):
         disk = shutil.disk_usage(root)
     if disk.free >= disk.total * _LITTLE_DISK:

@@ -14,6 +14,7 @@ from typing import Any
 from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.check.beginning import beginning_findings
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
+from airflow_parallel_apply.pipeline.check.directory import log_findings
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target, unbegun_at_target
 from airflow_parallel_apply.pipeline.check.history import history_findings
 from airflow_parallel_apply.pipeline.check.loop import meeting_findings
@@ -28,6 +29,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, errors
 from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
+from airflow_parallel_apply.pipeline.stream.address import place_of_log
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 from airflow_parallel_apply.queue.open import look_at_queue
@@ -78,7 +80,7 @@ def check_pipeline(
     except ParallelApplyError as error:
         findings.append(_unasked(Side.SOURCE, source, error))
     findings += _routing_findings(config, relations)
-    findings += _log_findings(config)
+    findings += log_findings(config)
     try:
         findings += _target_findings(config, source, target, relations, references)
         findings += meeting_findings(config.pipeline, source, target, relations)
@@ -154,9 +156,11 @@ def _target_findings(
         )
         if copies:
             findings += copy_findings(config, source, target, relations)
-        if is_new and relations:
-            with closing(open_capture(source, config)) as looking:
-                findings += beginning_findings(config, writing, looking.has_changes)
+        # A log begins where its directory is.
+        if is_new and relations and (config.log_directory or not config.is_served):
+            beginning = config.at_directory()
+            with closing(open_capture(source, beginning)) as looking:
+                findings += beginning_findings(beginning, writing, looking.has_changes)
         if state is None or not log_exists(config.log_url):
             return findings
         found = open_reader(config.log_url).identity.log_id
@@ -167,8 +171,8 @@ def _target_findings(
             Finding(
                 severity=Severity.ERROR,
                 side=Side.LOG,
-                where=config.log_url,
-                what=f"the target has applied log {state.log_id} so far, {config.log_url} is log {found}",
+                where=place_of_log(config.log_url),
+                what=f"the target has applied log {state.log_id} so far, {place_of_log(config.log_url)} is log {found}",
                 note="Use the pipeline's own log_url, or another pipeline name for another log.",
             ),
         )
@@ -186,13 +190,6 @@ def _queue_findings(queue: QueueEndpoint | None) -> Sequence[Finding]:
         severity = Severity.WARNING if lacks_tables else Severity.ERROR
         return (Finding(severity=severity, side=Side.QUEUE, where=queue.place, what=str(error)),)
     return ()
-
-
-def _log_findings(config: PipelineConfig) -> Sequence[Finding]:
-    """That this process can read the log, or make it where there is none."""
-    from airflow_parallel_apply.pipeline.check.directory import directory_findings
-
-    return directory_findings(config.log_url)
 
 
 def _unasked(side: Side, endpoint: Endpoint, error: ParallelApplyError) -> Finding:

@@ -11,14 +11,51 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
-from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
-from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
+from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader, reader_if_there
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
+from airflow_parallel_apply.pipeline.stream.address import place_of_log
 
 PROBE_PREFIX: Final = ".parallel-apply-check-"
 
 _finding: Final = partial(new_finding, Side.LOG)
+
+
+def log_findings(config: PipelineConfig) -> tuple[Finding, ...]:
+    """That this process can read the log, or make it where there is none; where a router serves it, that it answers."""
+    if not config.is_served:
+        return directory_findings(config.log_url)
+    found = directory_findings(config.log_directory) if config.log_directory else ()
+    return (*found, *router_findings(config))
+
+
+def router_findings(config: PipelineConfig) -> tuple[Finding, ...]:
+    """That the router can be reached and serves the log, and no other one than what lies in the directory. One that is
+    yet to begin is served once it is there.
+    """
+    place = place_of_log(config.log_url)
+    try:
+        served = reader_if_there(config.log_url)
+        has_directory = bool(config.log_directory) and log_exists(config.log_directory)
+        captured = open_reader(config.log_directory).identity.log_id if has_directory else None
+    except ParallelApplyError as error:
+        return (_finding(place, error.message, note=error.hint or ""),)
+    if served is not None and captured in (None, served.identity.log_id):
+        return ()
+    if served is None and captured is None:
+        what, note = f"{place} serves no such log yet", "Its directory appears when the first run has captured."
+        return (Finding(severity=Severity.WARNING, side=Side.LOG, where=place, what=what, note=note),)
+    held = "no log" if served is None else f"log {served.identity.log_id}"
+    return (
+        _finding(
+            place,
+            f"the router serves {held} there, and {config.log_directory} holds "
+            + ("none" if captured is None else f"log {captured}"),
+            note="Let the router serve log_directory under the name that ends log_url: --log NAME=DIRECTORY.",
+        ),
+    )
 
 
 def directory_findings(log_url: str) -> tuple[Finding, ...]:

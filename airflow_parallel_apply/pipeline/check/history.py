@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError,
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.stream.address import place_of_log
 
 _ANEW: Final = (
     "If the source was restored with it, restore the target to that moment, too; if not, restore the log's newest "
@@ -32,8 +33,8 @@ def require_history(log_url: str, session: PipelineSession) -> None:
     state = log.state()
     if reached > state.last_seqno:
         raise Unavailable(
-            f"the log at {log_url} ends at seqno {state.last_seqno}, and its pipeline has come to seqno {reached}: it "
-            "is an older state of itself",
+            f"the log at {place_of_log(log_url)} ends at seqno {state.last_seqno}, and its pipeline has come to seqno "
+            f"{reached}: it is an older state of itself",
             op="prepare",
             hint=f"It is tried again: a network file system may show an older state for a moment. {_ANEW}",
         )
@@ -44,8 +45,8 @@ def require_history(log_url: str, session: PipelineSession) -> None:
         (found,) = log.transactions(epoch.last_seqno - 1, epoch.last_seqno).column("end_offset").to_pylist()
         if found != epoch.end_offset:
             raise LogError(
-                f"the log at {log_url} has another transaction of seqno {epoch.last_seqno} than the one that its "
-                "pipeline has planned",
+                f"the log at {place_of_log(log_url)} has another transaction of seqno {epoch.last_seqno} than the one "
+                "that its pipeline has planned",
                 op="prepare",
                 seqno=epoch.last_seqno,
                 hint=_ANEW,
@@ -62,4 +63,5 @@ def history_findings(log_url: str, session: PipelineSession) -> tuple[Finding, .
 
 
 def _finding(log_url: str, error: ParallelApplyError) -> Finding:
-    return Finding(severity=Severity.ERROR, side=Side.LOG, where=log_url, what=error.message, note=error.hint or "")
+    where = place_of_log(log_url)
+    return Finding(severity=Severity.ERROR, side=Side.LOG, where=where, what=error.message, note=error.hint or "")

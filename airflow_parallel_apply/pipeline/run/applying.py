@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.run.seeding import feed_limits, replanner, 
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.open import source_connector
+from airflow_parallel_apply.pipeline.stream.address import place_of_log
 
 
 def apply(
@@ -176,10 +177,11 @@ def _bounds(opened: OpenedRun, session: PipelineSession) -> RunBounds:
 
 
 def _shared_log(config: PipelineConfig, opened: OpenedRun) -> LogReader:
-    hint = "log_url must be one directory that every worker sees, such as a network file system."
+    hint = "log_url must be one directory that every worker sees, such as a network file system, or a router's log."
+    place = place_of_log(config.log_url)
     if not log_exists(config.log_url):
-        raise LogError(f"there is no log at {config.log_url} on this worker", op="apply", hint=hint)
+        raise LogError(f"there is no log at {place} on this worker", op="apply", hint=hint)
     log = open_reader(config.log_url)
     if log.identity.log_id != opened.log_id:
-        raise LogError(f"the log at {config.log_url} on this worker is another one", op="apply", hint=hint)
+        raise LogError(f"the log at {place} on this worker is another one", op="apply", hint=hint)
     return log

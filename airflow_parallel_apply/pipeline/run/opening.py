@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.check.history import require_history
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
-from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
@@ -171,7 +171,7 @@ def _goes_first(log: LogReader, session: PipelineSession, run_id: str) -> int | 
 
 def _bring_next(log: LogReader, session: PipelineSession, capture: Capture, bounds: RunBounds) -> None:
     """Capture the next transaction, which tells whether there is a gap, where an owner kept `capture` from doing so."""
-    if bounds.from_time is None or bounds.until_seqno is not None:
+    if bounds.from_time is None or bounds.until_seqno is not None or log.root is None:
         return
     state = log.state()
     if state.last_seqno <= low_watermark(session.target.positions()) and state.captured_offset < bounds.until_offset:
@@ -203,6 +203,13 @@ def _seed(
     low = low_watermark(session.target.positions())
     log.state().require_kept(low)
     until = bounds.until_seqno
+    if until is None and log.root is None:
+        raise LogError(
+            f"the log is captured up to seqno {captured}, which is not all of this run, and its directory is not here",
+            op="open",
+            pipeline=config.pipeline,
+            hint="Clear the task capture: with a router's log_url it alone brings changes into the log.",
+        )
     extend_plan(log, session, config, generation=generation, last_seqno=captured if until is None else None)
     feed_store(config, log, session)
     state = seeded_state(session, config, until)

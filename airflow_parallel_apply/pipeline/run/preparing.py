@@ -64,6 +64,7 @@ def prepare(
     Errors: `LeaseBusy` while another run copies. Nothing is created before the tables of both sides are checked. The
     stream comes last: it makes the source keep what it commits, and all else that a failed start leaves is harmless.
     """
+    config = config.at_directory()
     with _both(config, source, target) as ends:
         return _prepare(config, ends, queue=queue, copying=copying)
 
@@ -171,8 +172,11 @@ def capture(
     report: Callable[[CaptureStep], None],
     copying: Copying | None = None,
 ) -> CaptureReport:
-    """Prepare, freeze the run's bound, and bring the first part of the backlog into the log."""
+    """Prepare, freeze the run's bound, and bring the first part of the backlog into the log; all of it where the lanes
+    do not see the log's directory.
+    """
     began = monotonic()
+    brings_all, config = config.is_served, config.at_directory()
     connector = source_connector(source)
     # Before anything is made.
     asked = asked_until(source, until)
@@ -187,7 +191,8 @@ def capture(
         rows = 0
         owner = writing.state()
         # Another run's lanes capture for themselves, and would only be in each other's way with us.
-        if bounds.until_seqno is None and (owner is None or not owner.is_owned):
+        goes_on = bounds.until_seqno is None and (brings_all or owner is None or not owner.is_owned)
+        while goes_on:
             steps = retrying(
                 lambda: list(
                     reading.capture(bounds.until_offset, max_changes=FIRST_CAPTURE_CHANGES, cancelled=cancelled)
@@ -197,6 +202,7 @@ def capture(
             for step in steps:
                 report(step)
                 rows += step.row_count
+            goes_on = brings_all and not cancelled() and not any(step.done for step in steps)
         bounds = settle(log, writing.ledger, bounds)
         state = log.state()
         return CaptureReport(

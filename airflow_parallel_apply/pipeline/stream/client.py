@@ -27,9 +27,10 @@ PATIENCE: Final = timedelta(seconds=20)
 _CALL_SECONDS: Final = 60.0
 
 _OPTIONS: Final = [
-    # A router that vanished without a word is noticed, in mid-stream too.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    # A router that vanished without a word is noticed, in mid-stream too. More often than once in five minutes a server
+    # takes for an attack, and Flight's lets nobody say otherwise.
+    ("grpc.keepalive_time_ms", 310_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),

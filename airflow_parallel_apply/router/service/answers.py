@@ -18,7 +18,8 @@ from airflow_parallel_apply.router.service.limits import Room, RouterLimits
 
 _WHOLE_SEGMENTS = 3
 """Copies of a segment's rows that putting them in order takes, as far as memory goes."""
-_LEAST_BYTES = 2**20
+_WHOLE_BATCHES = 4
+"""Copies of a batch that lie between the log and the wire."""
 
 
 def schema_of(ticket: Ticket) -> pa.Schema:
@@ -50,7 +51,8 @@ def from_log(log: LogReader, ticket: Ticket, memory: Room, limits: RouterLimits)
             # A transaction that lies in several segments was read as one.
             continue
         near = [one for one in segments if one.last_seqno > after and one.first_seqno <= last]
-        with memory.take(_held_bytes(near, in_order=ticket.in_order), limits.max_wait):
+        held_bytes = _held_bytes(near, in_order=ticket.in_order) + _WHOLE_BATCHES * limits.batch_bytes
+        with memory.take(held_bytes, limits.max_wait):
             yield from _sized(_read(log, ticket, after, last), limits.batch_bytes)
         after = last
 
@@ -95,16 +97,13 @@ def _narrowed(buckets: tuple[int, int] | None, routing: Routing, channel: int) -
 def _held_bytes(segments: Sequence[Segment], *, in_order: bool) -> int:
     """About the memory that reading takes: one segment's rows at a time, or one row group's."""
     if in_order:
-        return max(_WHOLE_SEGMENTS * memory_bytes(segment) for segment in segments) + _LEAST_BYTES
-    return (
-        max(
-            2
-            * memory_bytes(segment)
-            * max((group.row_count for group in segment.row_groups), default=0)
-            // max(segment.row_count, 1)
-            for segment in segments
-        )
-        + _LEAST_BYTES
+        return max(_WHOLE_SEGMENTS * memory_bytes(segment) for segment in segments)
+    return max(
+        2
+        * memory_bytes(segment)
+        * max((group.row_count for group in segment.row_groups), default=0)
+        // max(segment.row_count, 1)
+        for segment in segments
     )
 
 

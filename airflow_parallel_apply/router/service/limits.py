@@ -22,7 +22,7 @@ class RouterLimits:
     memory_bytes: int = 512 * 2**20
     max_wait: timedelta = timedelta(seconds=10)
     drain: timedelta = timedelta(seconds=15)
-    batch_bytes: int = 8 * 2**20
+    batch_bytes: int = 2 * 2**20
 
     def __post_init__(self) -> None:
         for name in ("max_streams", "memory_bytes", "batch_bytes"):

@@ -122,6 +122,8 @@ class RouterServer(flight.FlightServerBase):  # type: ignore[misc]
                         yield batch
                         if self._places.is_closed:
                             self._check_serving()
+                # Arrow keeps what it was given back, for what may come next.
+                pa.default_memory_pool().release_unused()
         except ParallelApplyError as error:
             if isinstance(error, FatalError):
                 _logger.warning("a ticket for log %s is refused: %s", ticket.log, error)

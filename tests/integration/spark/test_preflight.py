@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,13 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.finding import Side
+from airflow_parallel_apply.pipeline.stream.address import place_of_log
 from airflow_parallel_apply.spark import preflight
 from airflow_parallel_apply.spark.endpoint import SparkEndpoint
 from airflow_parallel_apply.spark.preflight import worker_findings
 from airflow_parallel_apply.spark.server import ServerLease
 from tests.support.rig import Rig
+from tests.support.routers import served_logs
 
 WITHOUT_US = """
 import sys, json
@@ -51,6 +54,29 @@ def test_workers_that_see_everything_have_no_finding_before_the_first_run_and_af
     assert list(tmp_path.iterdir()) == []
     rig.having(start=Start.EMPTY).prepare()
     assert worker_findings(spark_server.url, rig.config.log_url, rig.target) == ()
+
+
+def test_workers_read_a_log_that_a_router_serves_or_it_is_told(
+    rig: Rig, spark_server: ServerLease, tmp_path: Path
+) -> None:
+    rig.having(start=Start.EMPTY).prepare()
+    with served_logs(Path(rig.config.log_url).parent, token="hunter2") as url:
+        log_url = url.replace("://", "://:hunter2@") + "/log"
+        assert worker_findings(spark_server.url, log_url, rig.target) == ()
+        assert preflight.ServedLog(url=log_url, log_id="another").is_here() is False
+        (finding,) = preflight._findings(
+            {
+                "host": "h",
+                "python": "p",
+                "lacks": [],
+                "version": version("airflow-provider-parallel-apply"),
+                "log": "no",
+            },
+            place_of_log(log_url),
+            rig.target,
+        )
+    assert "do not see the log that a router serves at grpc://127.0.0.1:" in finding.what
+    assert "hunter2" not in str(finding)
 
 
 def test_a_target_that_workers_cannot_reach_is_told_and_refused_without_its_password(

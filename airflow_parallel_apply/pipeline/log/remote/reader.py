@@ -7,6 +7,8 @@ come as streams. The router compares the checksums of segments, before it first 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,6 +22,9 @@ from airflow_parallel_apply.pipeline.stream.address import log_address
 from airflow_parallel_apply.pipeline.stream.client import StreamClient
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket, TicketKind
 from airflow_parallel_apply.service.address import ServiceAddress
+
+FIRST_PATIENCE: Final = timedelta(seconds=5)
+"""Before anything has begun, whoever asks would rather know soon."""
 
 
 class RemoteLogReader:
@@ -107,5 +112,5 @@ class RemoteLogReader:
 
 def router_serves(url: str) -> bool:
     """True if the router has a log of that name. Errors: `Unavailable`, `ConfigurationError`."""
-    client = StreamClient(log_address(url))
+    client = StreamClient(log_address(url), patience=FIRST_PATIENCE)
     return client.address.path in client.call("health", {})["logs"]

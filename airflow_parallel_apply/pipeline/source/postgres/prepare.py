@@ -46,6 +46,7 @@ from airflow_parallel_apply.pipeline.source.postgres.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
 from airflow_parallel_apply.pipeline.source.protocol import Look, OpenLog, Snapshot, Stream
+from airflow_parallel_apply.pipeline.stream.address import place_of_log
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.settings import POOLER_HINT
@@ -193,7 +194,7 @@ class Preparation:
             slot=self.slot,
             publication=self.publication,
             pipeline=self.config.pipeline,
-            log_url=self.config.log_url,
+            log_url=place_of_log(self.config.log_url),
             log=log,
         )
 
@@ -203,7 +204,7 @@ class Preparation:
     def _as_finding(self, error: FatalError) -> Finding:
         """Turn an error into a finding: one that only the publication's record, the slot or the log can show."""
         side = Side.LOG if isinstance(error, LogError) else Side.SOURCE
-        where = self.config.log_url if side is Side.LOG else self.slot.name
+        where = place_of_log(self.config.log_url) if side is Side.LOG else self.slot.name
         return Finding(severity=Severity.ERROR, side=side, where=where, what=error.message, note=error.hint or "")
 
     def _findings(
@@ -293,7 +294,8 @@ class Preparation:
         if found:
             leaving = ", ".join(quoted(table.schema, table.table) for table in found)
             drop = f"ALTER PUBLICATION {quoted(self.publication)} DROP TABLE {leaving}"
-            others = {entry.pipeline for entry in read_readers(self.config.log_url)} - {self.config.pipeline}
+            readers = () if self.config.is_served else read_readers(self.config.log_url)
+            others = {entry.pipeline for entry in readers} - {self.config.pipeline}
             raise self._wrong(
                 f"publishes tables that the patterns no longer match: {listed([table.name for table in found])}",
                 f"Keep them in the patterns, since {listed(sorted(others))} may follow them by the same slot. Only if "
