@@ -133,6 +133,7 @@ def test_spark_killed_in_the_middle_of_a_copy_costs_only_what_it_was_at(spark_sc
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_a_target_killed_in_the_middle_of_a_copy_costs_only_what_it_had_not_committed(spark_scene: Scene) -> None:
     _filled(spark_scene, made=False)
     spark_scene.spark_directory = None
@@ -150,6 +151,7 @@ def test_a_target_killed_in_the_middle_of_a_copy_costs_only_what_it_had_not_comm
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_a_copy_killed_while_spark_copies_is_made_anew_though_its_tasks_go_on(spark_scene: Scene) -> None:
     _filled(spark_scene, made=False)
     with being_written(spark_scene), psycopg.connect(spark_scene.rig.target_dsn) as locking:

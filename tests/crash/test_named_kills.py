@@ -75,6 +75,7 @@ def written(scene: Scene) -> Scene:
             "between positions and acknowledgement",
             "between capture and plan",
             "inside the plan's transaction",
+            "inside a modify of the queue",
             "between the bound and its end of capture",
         ],
     ),
@@ -99,6 +100,7 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
         seldom=[
             "between staging and commit",
             "between finish and feed",
+            "inside the critical transaction",
             "between positions and acknowledgement",
             "between the log's manifest and the slot",
             "inside the plan's transaction",

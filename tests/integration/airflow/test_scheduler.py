@@ -89,6 +89,7 @@ def pipeline(
     return made
 
 
+@pytest.mark.long
 def test_a_cleared_run_changes_nothing_while_the_source_goes_on(pipeline: AirflowPipeline) -> None:
     pipeline.write(1, 300)
     run_id = pipeline.run()

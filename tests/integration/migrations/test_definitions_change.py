@@ -67,7 +67,8 @@ def assert_equal(rig: Rig) -> None:
     variants(
         CHANGES,
         seldom=[
-            "added", "added with an array as default", "dropped", "the last one dropped", "the last one renamed",
+            "added", "added with a default", "added with an array as default", "renamed", "the last one renamed",
+            "dropped", "the last one dropped", "retyped",
         ],
     ),
 )  # fmt: skip
