@@ -23,6 +23,7 @@ _SQL: Final = re.compile(
     r"\b(?:ALTER|CREATE|DROP|GRANT|INSERT INTO|UPDATE|DELETE FROM|TRUNCATE)"
     r"\s+[A-Z\"a-z].*?(?=;|\), then| at the target\b| at the source\b|\. |\.$|, then|, or |$)"
 )
+_PLACEHOLDER: Final = re.compile(r"…|\.\.\.|<[a-z ]+>")
 _COMMAND: Final = re.compile(
     r"parallel-apply (?:recopy|adopt-source|install-ddl-capture)(?: +(?:--[a-z-]+|[^\s`;,]+))*"
 )
@@ -135,9 +136,7 @@ class Follower:
         return f"{text}: {result.exit_code} {result.output.strip()[-1000:]}"
 
     def _sql(self, error: Exception, hint: str) -> str:
-        statements = [
-            found.strip() for found in _SQL.findall(hint) if not any(one in found for one in ("…", "...", "<"))
-        ]
+        statements = [found.strip() for found in _SQL.findall(hint) if not _PLACEHOLDER.search(found)]
         if not statements:
             return ""
         at_source = (

@@ -70,9 +70,12 @@ def compare_definitions(old: Relation, new: Relation) -> Redefinition:
 
 
 def dropped_computed(old: Relation, new: Relation) -> tuple[str, ...]:
-    """Names of columns that an older definition computes and a newer one does not have at all, as far as both say."""
-    there = {*(column.name for column in new.columns), *(new.computed or ())}
-    return tuple(name for name in old.computed or () if new.computed is not None and name not in there)
+    """Names of columns that an older definition computes and a newer one does not have at all, as far as both say. A
+    capture that comes after the column is gone knows the column by its expression alone, from definitions of before.
+    """
+    before = (*(old.computed or ()), *(name for name, _ in old.expressions))
+    there = {column.name for column in new.columns}.union(new.computed or (), (name for name, _ in new.expressions))
+    return tuple(dict.fromkeys(name for name in before if new.computed is not None and name not in there))
 
 
 def _is_same(old: Column, new: Column) -> bool:

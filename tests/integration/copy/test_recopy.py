@@ -244,6 +244,18 @@ def test_the_command_tells_what_it_did(rig: Rig) -> None:
     require_green_and_equal(rig)
 
 
+def test_a_type_that_the_target_lacks_is_made_as_the_hint_says(rig: Rig) -> None:
+    require_green_and_equal(rig)
+    rig.write("CREATE DOMAIN small AS integer CHECK (VALUE < 10)", "ALTER TABLE t ADD n small", "UPDATE t SET n = 5")
+    with pytest.raises(TargetError) as refused:
+        again(rig, "t")
+    commands = re.search(r"Run (CREATE DOMAIN .*; ALTER TABLE .*?)\. ", f"{refused.value.hint} ")
+    assert commands is not None, refused.value.hint
+    execute(rig.target_dsn, *commands.group(1).split("; "))
+    again(rig, "t")
+    require_green_and_equal(rig)
+
+
 def test_a_name_with_a_dot_or_a_space_is_copied_as_its_hint_says_it(rig: Rig) -> None:
     rig = rig.having(tables=TablePatterns(include=("*.*",), exclude=("parallel_apply.*",)))
     rig.both('CREATE SCHEMA "our.shop"', 'CREATE TABLE "our.shop"."odd table" (id integer PRIMARY KEY)')

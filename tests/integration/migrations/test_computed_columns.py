@@ -118,6 +118,17 @@ def test_a_column_that_another_was_computed_of_is_dropped_with_it(rig: Rig, ddl:
     assert rig.rows(left) == [("id",), ("a",)]
 
 
+def test_a_column_that_was_computed_of_one_that_passed_its_name_on_is_dropped_with_it(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.both(_COMPUTED)
+    rig.prepare()
+    rig.write(ROWS, "ALTER TABLE t ADD c bigint NOT NULL DEFAULT 0", "UPDATE t SET c = b")
+    rig.write("ALTER TABLE t RENAME b TO old", "ALTER TABLE t RENAME c TO b", "ALTER TABLE t DROP old CASCADE")
+    rig.write("DELETE FROM t WHERE id < 5")
+    rig.run()
+    assert_equal(rig)
+
+
 def test_what_the_target_makes_of_a_dropped_column_is_named(rig: Rig) -> None:
     begin(rig, *PLAIN)
     execute(rig.target_dsn, "CREATE VIEW ours AS SELECT b FROM t")

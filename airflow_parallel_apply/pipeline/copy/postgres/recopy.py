@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.capture.passing_over import pass_over
+from airflow_parallel_apply.pipeline.check.postgres.missing_types import type_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
 from airflow_parallel_apply.pipeline.copy.postgres.computed import left_surplus, left_uncomputed
@@ -100,7 +101,7 @@ def recopy_tables(
         stack.callback(writing.close)
         recopying = Recopying(looking, config, names, partial(reader_if_there, config.log_url))
         recopy = Recopy(config, reading, holding, writing, recopying, report)
-        recopy.require_ready()
+        recopy.require_ready(source, target)
         recopy.keep_runs_out()
         tries = 0
         while True:
@@ -133,7 +134,7 @@ class Recopy:
         self._report = report
         self._generation = 0
 
-    def require_ready(self) -> None:
+    def require_ready(self, source: Endpoint, target: Endpoint) -> None:
         """Errors: all that is in the way, before anything is changed."""
         state = self._registered()
         relations = self._recopying.require_copyable()
@@ -154,7 +155,11 @@ class Recopy:
         looked_for = Expectation(
             channels=max(state.channels, 1), tables=tuple(relations), followed=self._recopying.followed()
         )
-        found = target_findings(self._writing, looked_for)
+        found = (
+            # A table that lacks a column may lack its type.
+            *type_findings(self._config, source, target, relations, expected=relations),
+            *target_findings(self._writing, looked_for),
+        )
         require_applicable(found, op="recopy", pipeline=self._config.pipeline)
         with self._writing.transaction("recopy") as connection:
             found = copy_findings(self._writing, connection, relations, create_tables=False)
