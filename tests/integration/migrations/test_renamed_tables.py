@@ -198,6 +198,33 @@ def test_tables_that_exchanged_names_before_one_of_them_had_a_row_stop_the_run(r
     assert_equal(rig)
 
 
+@pytest.mark.parametrize(
+    ("ddl", "is_one"),
+    [(DdlPolicy.APPLY, True), *(pytest.param(ddl, False, marks=pytest.mark.long) for ddl in DdlPolicy)],
+)
+def test_tables_that_bore_each_other_s_names_for_some_rows_are_copied_anew(
+    rig: Rig, ddl: DdlPolicy, is_one: bool
+) -> None:
+    rig.run()
+    swap = RENAMES["a swap"][0]
+    changes = (swap, "INSERT INTO a (id) VALUES (900)", "INSERT INTO b (id) VALUES (901)", swap)
+    if is_one:
+        rig.transaction(*(change.replace("BEGIN; ", "").replace("; COMMIT", "") for change in changes))
+    else:
+        rig.write(*changes)
+    write(rig, first=100)
+    rig = rig.having(ddl=ddl)
+    with pytest.raises(FatalError, match=r"public\.a lent its name") as refused:
+        rig.run()
+    assert "recopy --table public.a --table public.b" in str(refused.value)
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "a"), ("public", "b")], report=lambda progress: None)
+    rig.run()
+    assert_equal(rig)
+    write(rig, first=200)
+    rig.run()
+    assert_equal(rig)
+
+
 def test_an_exchange_that_messages_made_at_the_target_is_not_made_again(rig: Rig) -> None:
     """The names are the same before and after: the columns tell."""
     rig = rig.having(ddl=DdlPolicy.APPLY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 
@@ -60,5 +61,5 @@ def follow(rig: Rig, told: str) -> None:
     if sql is not None:
         execute(rig.target_dsn, sql[1])
     if copy is not None:
-        schema, _, table = copy[1].partition(".")
+        schema, _, table = shlex.split(copy[1])[0].partition(".")
         recopy_tables(rig.config, rig.source, rig.target, [(schema, table)], report=lambda progress: None)

@@ -14,7 +14,9 @@ from typing import Any, Final
 
 import psycopg
 
+from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
+from airflow_parallel_apply.pipeline.model.finding import listed, table_options
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
@@ -86,7 +88,8 @@ def renamed(
     """Return the definition with the renaming that it brings, and those of the other tables of which the log gets new
     names.
 
-    Errors: psycopg's own.
+    Errors: `SourceError` where the name is one that another table gave up and has again: between the two nothing says
+    what that one was called. psycopg's own.
     """
     name = relation.schema, relation.table
     known = definitions.latest_relation(*name, relation.oid)
@@ -103,9 +106,11 @@ def renamed(
     others: list[Relation] = []
     while (other := by_name.pop(pairs[-1][1], None)) is not None and other.oid is not None:
         taken = now.get(other.oid)
-        if taken is None or taken == pairs[-1][1]:
-            # Dropped, or named so again meanwhile: the target's table in the way is a person's to judge.
+        if taken is None:
+            # Dropped: the target's table in the way is a person's to judge.
             break
+        if taken == pairs[-1][1]:
+            raise _lent(connection, relation, taken)
         pairs.append((pairs[-1][1], taken))
         others.append(_logged(definitions, replace(other, schema=taken[0], table=taken[1], renaming=None)))
     # Who took over a name that was given up belongs to it: else nothing tells the two apart once it is done.
@@ -136,6 +141,19 @@ def _under_name_of(
     if taken is None or taken == (relation.schema, relation.table):
         return None
     return _logged(definitions, replace(relation, schema=taken[0], table=taken[1], renaming=None))
+
+
+def _lent(connection: psycopg.Connection[Any], relation: Relation, name: Name) -> SourceError:
+    now = _names_now(connection, [relation.oid] if relation.oid is not None else [])
+    names = [".".join(one) for one in dict.fromkeys((name, *now.values()))]
+    return SourceError(
+        f"{relation.name} lent its name to another table while rows were written, and has it again: "
+        f"{listed(names)} may have rows under each other's names",
+        op="capture",
+        table=relation.name,
+        hint=f"Run `parallel-apply recopy {table_options(names)}`: it copies them anew, and the next run goes on "
+        "from there.",
+    )
 
 
 def _logged(definitions: Definitions, relation: Relation) -> Relation:

@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.model.finding import (
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.lacking_key import making_key
 from airflow_parallel_apply.pipeline.target.postgres.origin import origin_findings
 from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
 from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
@@ -267,14 +268,13 @@ def _key_findings(table: TargetTable, channels: int) -> Iterator[Finding]:
     name = table.relation.name
     key = [column.name for column in table.relation.columns if column.key]
     if key and table.key_index is None:
-        columns = ", ".join(quoted(column) for column in key)
+        commands, behind = making_key(table)
+        deferrable = "That of a deferrable constraint, which is there, is not checked at once."
         yield about(
             table.relation,
             f"{name} has no unique index over exactly the source's key ({', '.join(key)})",
-            f"CREATE UNIQUE INDEX ON {table_name(table)} ({columns})",
-            note="That of a deferrable constraint, which is there, is not checked at once."
-            if table.has_deferrable_key
-            else "",
+            *commands,
+            note=deferrable if table.has_deferrable_key else f"{behind}." if behind else "",
         )
     if channels == 1:
         return

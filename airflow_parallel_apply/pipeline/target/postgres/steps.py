@@ -29,6 +29,8 @@ from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
 
+_LOOKS_AT_PARTITIONS: Final = ("check_default_partition_contents", "ATRewriteTable")
+"""The server's functions that look whether rows that are there may stay where they are, beside a new partition."""
 _NOT_IN_TRANSACTION: Final = (
     sqlstate.ACTIVE_TRANSACTION,
     sqlstate.TRANSACTION_TERMINATION,
@@ -175,13 +177,20 @@ def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
             f"the target cannot run this in a transaction: {shown}: {wording(error)[0]}",
             hint="Run it on both sides by hand while the pipeline is stopped, and send no such message.",
         )
+    shown_skip = f"run once with ddl=skip and until={step.shown_end}, which skips this statement alone"
+    is_placed = error.diag.constraint_name is None and error.diag.source_function in _LOOKS_AT_PARTITIONS
+    if error.sqlstate == sqlstate.CHECK_VIOLATION and is_placed:
+        return TargetError(
+            f"the target refuses the DDL: {shown}: {wording(error)[0]}",
+            hint="Rows of the target lie in another partition, which a partition there is for: the target need not be "
+            f"partitioned as the source is. So {shown_skip}.",
+        )
     found = translate(error, op="ddl")
     if isinstance(found, FatalError):
         hint = _LACKS_TABLE if error.sqlstate == sqlstate.UNDEFINED_TABLE else found.hint
         return TargetError(
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
             hint=f"{hint or _READY} Where it has what the statement makes already, or not what it removes, as behind a "
-            f"table that was copied anew, run once with ddl=skip and until={step.shown_end}, which skips this "
-            "statement alone.",
+            f"table that was copied anew, {shown_skip}.",
         )
     return found

@@ -19,9 +19,9 @@ from airflow_parallel_apply.pipeline.target.postgres.columns import (
 )
 from airflow_parallel_apply.pipeline.target.postgres.generated_text import reads_its_server
 from airflow_parallel_apply.pipeline.target.postgres.indexes import UniqueIndex, unique_indexes
+from airflow_parallel_apply.pipeline.target.postgres.lacking_key import making_key
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.unfit import require_fit
-from airflow_parallel_apply.postgres.quoting import quoted
 
 _TABLE_KINDS: Final = ("r", "p")
 
@@ -152,12 +152,13 @@ class TargetTable:
         if index is None:
             names = [column.name for column in self.relation.columns if column.key]
             why = ": that of a deferrable constraint is not checked at once" if self.has_deferrable_key else ""
+            commands, behind = making_key(self)
             raise TargetError(
                 f"no unique index over exactly the key ({', '.join(names)}){why}",
                 table=self.relation.name,
-                hint=f"Run CREATE UNIQUE INDEX ON {quoted(self.relation.schema, self.relation.table)} "
-                f"({', '.join(map(quoted, names))}) at the target, or make the source's primary key there; then run "
-                "again.",
+                hint=f"Run {'; '.join(commands)} at the target"
+                + (f". {behind}" if behind else ", or make the source's primary key there")
+                + "; then run again.",
             )
         return {
             column: sql.SQL(operator)

@@ -1,0 +1,92 @@
+"""DDL that the target does not take as it is sent: each hint is followed as it is printed, to green and equal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import ddl, install
+from tests.support.rig import Rig, execute
+
+_PARTED = (
+    "CREATE TABLE t (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+    "CREATE TABLE t_rest PARTITION OF t DEFAULT",
+)
+
+
+@pytest.fixture
+def rig(rig: Rig) -> Rig:
+    install(rig.source_dsn)
+    return rig.having(ddl=DdlPolicy.APPLY)
+
+
+def told(rig: Rig, statement: str) -> None:
+    rig.transaction(statement, ddl(statement))
+
+
+def assert_equal(rig: Rig) -> None:
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+def skip_as_the_hint_says(rig: Rig, error: FatalError) -> None:
+    until = re.search(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+)", str(error))
+    assert until is not None, error
+    rig.having(ddl=DdlPolicy.SKIP).run(until=until.group(1))
+
+
+def test_a_partition_for_rows_that_lie_in_the_default_one_is_left_to_the_source(rig: Rig) -> None:
+    rig.both(*_PARTED)
+    rig.prepare()
+    make = "CREATE TABLE t_40 PARTITION OF t FOR VALUES FROM (40) TO (50)"
+    rig.write(make, "INSERT INTO t VALUES (1, 'x'), (45, 'x')")
+    rig.transaction(ddl(make))
+    rig.write("UPDATE t SET v = 'y'")
+    with pytest.raises(FatalError, match="need not be partitioned as the source is") as refused:
+        rig.run()
+    skip_as_the_hint_says(rig, refused.value)
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_key_that_a_partitioned_table_cannot_have_takes_another_table(rig: Rig) -> None:
+    execute(rig.source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text, k integer NOT NULL)")
+    parted = "CREATE TABLE t (id integer PRIMARY KEY, v text, k integer NOT NULL) PARTITION BY RANGE (id)"
+    execute(rig.target_dsn, parted, _PARTED[1])
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, 'x', 100 + i FROM generate_series(1, 20) i")
+    rig.run()
+    rig.write(
+        "ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (k)", "UPDATE t SET id = id + 1000"
+    )
+    with pytest.raises(FatalError, match="partitioned by columns that are not in the key") as refused:
+        rig.run()
+    commands = re.search(r"Run (ALTER .*?) at the target", str(refused.value))
+    assert commands is not None, refused.value
+    execute(rig.target_dsn, *commands.group(1).split("; "))
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    rig.write("UPDATE t SET v = 'y' WHERE k % 2 = 0", "DELETE FROM t WHERE k % 5 = 0")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_ddl_that_would_change_a_copy_of_a_later_moment_is_passed_over_alone(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE u (id integer PRIMARY KEY)")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'x')", "INSERT INTO u VALUES (1)")
+    rig.run()
+    told(rig, "UPDATE t SET v = upper(v)")
+    rig.write("UPDATE t SET v = 'small'", "INSERT INTO u VALUES (2)")
+    told(rig, "ALTER TABLE u ADD COLUMN n integer")
+    rig.write("UPDATE u SET n = id")
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    with pytest.raises(FatalError, match="it would change the copy") as refused:
+        rig.run()
+    skip_as_the_hint_says(rig, refused.value)
+    rig.run()
+    assert_equal(rig)
+    assert rig.rows("SELECT v FROM t") == [("small",)]
