@@ -285,7 +285,7 @@ class _Counting(LocalStage):
     """Says how many units were staged."""
 
     def __init__(self, rig: Rig, staged: list[int]) -> None:
-        super().__init__(rig.config.log_url, rig.target)
+        super().__init__(rig.config.log_url, rig.target, config=rig.config)
         self._staged = staged
 
     def stage(self, unit: Unit) -> StagedUnit:

@@ -41,7 +41,8 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
     dice = random.Random(f"hunt {seed}")
     # With dice of its own: what else a seed says stays.
     consistency = random.Random(f"hunt consistency {seed}").choice(("channel", "channel", "epoch"))
-    parameters = {**_parameters(dice), "consistency": consistency}
+    store = random.Random(f"hunt store {seed}").choice(("log", "channel_log", "memory"))
+    parameters = {**_parameters(dice), "consistency": consistency, "store": store}
     if consistency == "epoch":
         parameters["epoch_protocol"] = random.Random(f"hunt protocol {seed}").choice(("leader_merge", "two_phase"))
     tables = [KINDS[kind](dice, f"t{number}") for number, kind in enumerate(dice.sample(sorted(KINDS), 3))]

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.config import (
     PipelineConfig,
     QueueEndpoint,
     Start,
+    StoreName,
     TablePatterns,
 )
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
@@ -175,6 +176,8 @@ class Player:
             ddl=DdlPolicy(given.get("ddl", "refuse")),
             consistency=Consistency(given.get("consistency", "channel")),
             epoch_protocol=EpochProtocol(given.get("epoch_protocol", "auto")),
+            store=StoreName(given.get("store", "log")),
+            router=self.world.router.endpoint,
             lanes=2,
             **limits,
         )

@@ -14,6 +14,7 @@ import psycopg
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from tests.support.ddl_messages import install
+from tests.support.memory_router import MemoryRouter, memory_router
 from tests.support.rig import execute
 
 _SETTINGS: Final = {
@@ -25,12 +26,13 @@ _END: Final = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHER
 
 
 class World:
-    """Two servers. `fresh` gives a new database of one name on both; the former one is dropped."""
+    """Two servers, and a router. `fresh` gives a new database of one name on both; the former one is dropped."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.servers = {side: PostgresServer(directory / side, settings=_SETTINGS) for side in ("source", "target")}
         self._stack = ExitStack()
+        self._router: MemoryRouter | None = None
 
     def fresh(self) -> None:
         """Errors: psycopg's, when a server is out of order."""
@@ -102,7 +104,14 @@ class World:
     def __enter__(self) -> Self:
         for server in self.servers.values():
             self._stack.enter_context(server)
+        self._router = self._stack.enter_context(memory_router(self.directory))
         return self
+
+    @property
+    def router(self) -> MemoryRouter:
+        """That of pipelines with store=memory."""
+        assert self._router is not None
+        return self._router
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailab
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
-from airflow_parallel_apply.pipeline.store.memory.subject import Subject
+from airflow_parallel_apply.pipeline.store.memory.subject import Mark, Subject
 from airflow_parallel_apply.pipeline.store.protocol import StoreStats, Stretch
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket, TicketKind
 from airflow_parallel_apply.router.engine import (
@@ -30,6 +30,7 @@ from airflow_parallel_apply.router.engine import (
     window_engine,
 )
 from airflow_parallel_apply.router.feeding.guard import GuardLimits, IntervalGuard
+from airflow_parallel_apply.router.feeding.history import ReadHistory
 from airflow_parallel_apply.router.feeding.source import rows_of
 from airflow_parallel_apply.router.feeding.stretches import ToldStretches
 
@@ -69,6 +70,7 @@ class Feeding:
         self._directory = directory
         self._guard = IntervalGuard(guard)
         self._told = ToldStretches()
+        self._history = ReadHistory()
         self._lock = threading.Lock()
         self._engine: Engine[WindowOutput] | None = None
         self._thread: threading.Thread | None = None
@@ -102,9 +104,13 @@ class Feeding:
             )
             self._thread.start()
 
-    def holds(self, channel: int, after_seqno: int, last_seqno: int) -> bool:
-        """True if the rows of a channel are here, or will be without anybody doing anything."""
+    def holds(self, channel: int, after_seqno: int, last_seqno: int, mark: Mark | None = None) -> bool:
+        """True if the rows of a channel are here, or will be without anybody doing anything. `mark`: of the last
+        transaction, as whoever asks finds it in the log. Where that is another one than was read, nothing is held.
+        """
         engine = self._engine
+        if mark is not None and self._history.differs(last_seqno, mark):
+            self.failure = f"the log has another transaction {last_seqno} than the one that was read"
         return (
             engine is not None
             and not self.failure
@@ -128,6 +134,7 @@ class Feeding:
             self._pass(channel, seqno)
         low = min(positions.values(), default=NO_SEQNO)
         self._told.trim(low)
+        self._history.trim(low)
         with self._lock:
             self._doubts = [doubt for doubt in self._doubts if doubt.last_seqno > positions.get(doubt.channel, low)]
 
@@ -184,7 +191,7 @@ class Feeding:
 
     def _run(self, engine: Engine[WindowOutput]) -> None:
         try:
-            engine.run(rows_of(self._log, self._told, self._guard.wait))
+            engine.run(rows_of(self._log, self._told, self._guard.wait, self._history))
         except (ParallelApplyError, pa.ArrowException, OSError) as error:
             self.failure = str(error)
             _logger.warning("%s is not fed any more, its log answers: %s", self.subject.pipeline, error)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.store.memory.subject import FEED, FORGET, HELD, STATS, TRIM, Subject
+from airflow_parallel_apply.pipeline.store.memory.subject import FEED, FORGET, HELD, STATS, TRIM, Mark, Subject
 from airflow_parallel_apply.pipeline.store.protocol import Stretch
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket
 from airflow_parallel_apply.router.engine import Budget
@@ -111,10 +111,11 @@ class Feedings:
 
     def _held(self, subject: Subject, body: Body) -> Body:
         feeding = self._found(_key(subject))
+        mark = Mark(int(body["end_offset"]), int(body["commit_time"]))
         is_held = (
             feeding is not None
             and feeding.subject.recopies == subject.recopies
-            and feeding.holds(int(body["channel"]), int(body["after_seqno"]), int(body["last_seqno"]))
+            and feeding.holds(int(body["channel"]), int(body["after_seqno"]), int(body["last_seqno"]), mark)
         )
         return {"held": is_held, "log": feeding.name if feeding is not None else ""}
 

@@ -8,17 +8,21 @@ from datetime import datetime
 from airflow_parallel_apply.pipeline.log.protocol import LogReader, Segment
 from airflow_parallel_apply.pipeline.store.protocol import Stretch
 from airflow_parallel_apply.router.engine import Reached, Tagged
+from airflow_parallel_apply.router.feeding.history import ReadHistory
 
 Guard = Callable[[int, datetime], None]
 """Called before rows are read: with their last seqno, and the greatest commit time up to it. May wait."""
 
 
-def rows_of(log: LogReader, stretches: Iterable[Stretch], guard: Guard) -> Iterator[Tagged | Reached]:
+def rows_of(
+    log: LogReader, stretches: Iterable[Stretch], guard: Guard, history: ReadHistory
+) -> Iterator[Tagged | Reached]:
     """Read the stretches, in order; the rows of a group come as its segments have them. Errors: `LogError`."""
     for stretch in stretches:
         after = stretch.after_seqno
         for last, commit_time in _groups(log.state().segments, stretch):
             guard(last, commit_time)
+            history.add(log.transactions(after, last))
             for batch in log.rows(after, last):
                 yield Tagged(batch=batch, first_seqno=after + 1, last_seqno=last)
             yield Reached(last)

@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.feed import feed_stretch
 from airflow_parallel_apply.pipeline.store.memory.feeder import MemoryFeeder
-from airflow_parallel_apply.pipeline.store.memory.subject import FEED, Subject
+from airflow_parallel_apply.pipeline.store.memory.subject import FEED, HELD, Subject, mark_of
 from airflow_parallel_apply.pipeline.store.open import open_feeder, open_store, store_status
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch, StreamBranch, Stretch
 from airflow_parallel_apply.pipeline.stream.address import router_address
@@ -208,6 +208,27 @@ def test_a_host_without_a_router_reads_the_log(log: LogReader, monkeypatch: pyte
     monkeypatch.setenv("PARALLEL_APPLY_RUNTIME_DIR", str(tmp_path / "runtime"))
     assert isinstance(branch_of(log, None, unit(0, -1, LAST)), FileBranch)
     assert store_status(log, "p", ROUTING) is None
+
+
+def test_a_log_that_was_restored_and_goes_on_with_other_transactions_is_not_served_from_before(
+    log: LogReader, router: MemoryRouter, tmp_path: Path
+) -> None:
+    fed(log, router, Stretch(-1, LAST))
+    before = branch_of(log, router, unit(0, -1, LAST))
+    assert isinstance(before, StreamBranch)
+    streamed(before)
+    asked = {"channel": 0, "after_seqno": -1, "last_seqno": LAST}
+    mark = mark_of(log, LAST)
+    assert mark is not None
+    subject = Subject.of_pipeline(log, "p", ROUTING).to_json()
+    client = StreamClient(router_address(router.endpoint.url))
+    same = {**subject, **asked, "end_offset": mark.end_offset, "commit_time": mark.commit_time}
+    assert client.call(HELD, same)["held"]
+    assert not client.call(HELD, {**same, "commit_time": mark.commit_time + 1})["held"]
+    assert not client.call(HELD, same)["held"], "nothing of that reading counts any more"
+    fed(log, router, Stretch(-1, LAST))
+    assert client.call(HELD, same)["held"], "it was read anew"
+    client.close()
 
 
 def test_statistics_are_told_by_channel(log: LogReader, router: MemoryRouter) -> None:

@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.store.memory.link import RouterLink
-from airflow_parallel_apply.pipeline.store.memory.subject import FORGET, HELD, Subject
+from airflow_parallel_apply.pipeline.store.memory.subject import FORGET, HELD, Subject, mark_of
 from airflow_parallel_apply.pipeline.store.protocol import ALL_ROWS, StoreBranch, StreamBranch
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket
 
@@ -57,7 +57,11 @@ class MemoryStore:
 
     def _ticket(self, unit: Unit, channel: int) -> Ticket | None:
         """The ticket of a unit; None where the router does not hold all of its rows, or does not answer."""
-        answer = self._link.call(HELD, self._body(unit, channel))
+        mark = mark_of(self._log, unit.last_seqno)
+        if mark is None:
+            return None
+        body = self._body(unit, channel) | {"end_offset": mark.end_offset, "commit_time": mark.commit_time}
+        answer = self._link.call(HELD, body)
         if answer is None:
             self._tell(self._link.failure)
         if answer is None or not answer["held"]:
