@@ -1,8 +1,10 @@
-"""Explains the plan of a log: epochs, critical transactions and why, rows and skew by channel. Writes nothing."""
+"""Explains the plan of a log: epochs, critical transactions and why, rows, bytes and skew by channel, and what each
+store would read and write. Writes nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.bar import Bar
@@ -19,6 +21,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.partition.skew import cost_of_skew, skew_of
 from airflow_parallel_apply.pipeline.plan.planner import critical_reasons, plan_epochs
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
+from airflow_parallel_apply.router.store_costs import StoreCost, recommended, store_costs
 
 _SHOWN_EPOCHS = 40
 _BAR_WIDTH = 40
@@ -34,6 +37,7 @@ class Explanation:
     critical: dict[str, int]
     """Critical transactions by their reason; those that lie densely share an epoch."""
     store: StoreName = StoreName.LOG
+    costs: tuple[StoreCost, ...] = ()
     refused: tuple[str, ...] = ()
     """Why a pipeline with this routing would not start: what of which table the partitioner cannot place."""
 
@@ -46,6 +50,11 @@ class Explanation:
     def rows(self) -> tuple[int, ...]:
         """By channel."""
         return tuple(sum(epoch.rows[channel] for epoch in self.epochs) for channel in range(self.channels))
+
+    @property
+    def bytes_(self) -> tuple[int, ...]:
+        """Of values, by channel."""
+        return tuple(sum(epoch.bytes_[channel] for epoch in self.epochs) for channel in range(self.channels))
 
     @property
     def skew(self) -> float:
@@ -62,6 +71,9 @@ class Explanation:
             "critical": self.critical,
             "refused": list(self.refused),
             "rows": list(self.rows),
+            "bytes": list(self.bytes_),
+            "stores": [asdict(cost) for cost in self.costs],
+            "recommended_store": recommended(self.costs)[0] if self.costs else None,
             "skew": round(self.skew, 3),
             "epochs": [
                 {
@@ -104,6 +116,7 @@ def explain(
         routing=routing,
         store=store,
         epochs=epochs,
+        costs=store_costs(state.segments, epochs, routing, after),
         critical={str(reason): critical[reason] for reason in sorted(critical)},
         refused=tuple(finding.what for finding in routing_findings(routing, tuple(newest.values()))),
     )
@@ -115,6 +128,8 @@ def show(explanation: Explanation, console: Console) -> None:
     cost = cost_of_skew(explanation.rows)
     if cost is not None:
         console.print(cost, highlight=False)
+    if explanation.costs:
+        console.print(_stores(explanation))
     console.print(_epochs(explanation))
     for refusal in explanation.refused:
         console.print(Text(f"a pipeline with this routing would be refused: {refusal}", style="bold red"))
@@ -129,11 +144,28 @@ def _channels(explanation: Explanation) -> RenderableType:
     )
     table.add_column("channel", justify="right")
     table.add_column("rows", justify="right")
+    table.add_column("MB", justify="right")
     table.add_column("")
-    fullest = max(explanation.rows, default=0)
-    for channel, rows in enumerate(explanation.rows):
-        table.add_row(str(channel), f"{rows:,}", Bar(size=max(fullest, 1), begin=0, end=rows, width=_BAR_WIDTH))
+    fullest = max(explanation.bytes_, default=0)
+    for channel, (rows, size) in enumerate(zip(explanation.rows, explanation.bytes_, strict=True)):
+        bar = Bar(size=max(fullest, 1), begin=0, end=size, width=_BAR_WIDTH)
+        table.add_row(str(channel), f"{rows:,}", _mb(size), bar)
     return table
+
+
+def _stores(explanation: Explanation) -> RenderableType:
+    table = Table(title="what each store would take, MB of files", title_justify="left", box=None)
+    table.add_column("store")
+    for name in ("read", "written", "may wait in a router"):
+        table.add_column(name, justify="right")
+    for cost in explanation.costs:
+        table.add_row(cost.store, _mb(cost.read_bytes), _mb(cost.written_bytes), _mb(cost.waiting_bytes))
+    store, why = recommended(explanation.costs)
+    return Group(table, Text(f"recommended: store={store}: {why}"))
+
+
+def _mb(size: int) -> str:
+    return f"{size / 2**20:,.1f}"
 
 
 def _epochs(explanation: Explanation) -> RenderableType:
