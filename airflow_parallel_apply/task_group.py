@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from airflow.sdk import TaskGroup
+from airflow.sdk import TaskGroup, TriggerRule
 
 from airflow_parallel_apply.operators import (
     CaptureOperator,
@@ -49,7 +49,8 @@ class ParallelApply(TaskGroup):
     applies a pipeline once: a second group of the same pipeline and target is refused.
     With a timetable that gives data intervals, a run applies what was committed before its interval's end.
 
-    A parameter that is not given here comes from `default_args` of the group or its DAG, then from the operators.
+    A parameter that is not given here comes from `default_args` of the group or its DAG, then from the operators. Of
+    `trigger_rule` only the first task takes notice.
 
     :param group_id: prefix of the task ids; `prefix_group_id=False` leaves them capture, route, open, apply, close
     :param pipeline: name of the pipeline; default: `group_id`
@@ -139,7 +140,10 @@ class ParallelApply(TaskGroup):
         def arguments(name: str, **others: Any) -> dict[str, Any]:
             """Everything for a task; what nobody gave is left to its defaults."""
             given = {**own, "retries": retries, "retry_delay": retry_delay, "pool": pool, **others}
-            placed = {"task_id": name, "task_group": self, "dag": self.dag}
+            placed: dict[str, Any] = {"task_id": name, "task_group": self, "dag": self.dag}
+            # The first task's is the author's, for a group behind a branch; close judges by what the others' mean.
+            if name != _TASKS[0]:
+                placed["trigger_rule"] = TriggerRule.ALL_DONE if name == _TASKS[-1] else TriggerRule.ALL_SUCCESS
             present = {key: value for key, value in given.items() if value is not None}
             return {**present, **more.get(_ALL, {}), **more.get(name, {}), **placed}
 

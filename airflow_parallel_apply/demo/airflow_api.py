@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Self
@@ -136,6 +136,18 @@ class AirflowClient:
         """Clear a run, so that its tasks run again."""
         body = {"dry_run": False, "only_failed": only_failed}
         self._answer("POST", f"{_run_path(dag_id, run_id)}/clear", json=body)
+
+    def clear_tasks(self, dag_id: str, run_id: str, task_ids: Sequence[str], *, downstream: bool = False) -> None:
+        """Clear some tasks of a run, with everything downstream of them if asked."""
+        body = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "task_ids": list(task_ids),
+            "include_downstream": downstream,
+            "only_failed": False,
+            "reset_dag_runs": True,
+        }
+        self._answer("POST", f"/api/v2/dags/{quote(dag_id)}/clearTaskInstances", json=body)
 
     def mark(self, dag_id: str, run_id: str, task_id: str, state: str, *, map_index: int = -1) -> None:
         """Mark a task as `failed` or `success`, as the UI's button does; one that runs is told to end."""

@@ -178,10 +178,11 @@ def _libpq(connection: Connection, parameter: str, extras: Mapping[str, object])
     }
     _refuse_unknown(connection, parameter, values)
     present = {name: str(value) for name, value in values.items() if value not in (None, "")}
-    if "dbname" not in present:
+    # A service file may name it.
+    if not {"dbname", "service"} & present.keys():
         raise ConfigurationError(
             f"{parameter}: connection {connection.conn_id!r} names no database",
-            hint="Set its schema (the field Database), as in postgresql://user@host:port/database.",
+            hint="Set its schema (the field Database), as in postgresql://user@host:port/database; or extra service.",
         )
     return make_conninfo(**present)
 

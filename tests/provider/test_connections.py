@@ -90,6 +90,20 @@ def test_a_connection_without_a_database_is_refused(monkeypatch: pytest.MonkeyPa
         connections.database("shop", parameter="source_conn_id")
 
 
+def test_a_service_file_may_name_the_database_and_one_of_several_servers_takes_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    define(monkeypatch, "shop", {"conn_type": "postgres", "extra": {"service": "shop"}})
+    assert conninfo_to_dict(connections.database("shop", parameter="source_conn_id").url) == {"service": "shop"}
+    several = {"host": "a.invalid,b.invalid", "schema": "shop", "extra": {"target_session_attrs": "read-write"}}
+    define(monkeypatch, "queue", {"conn_type": "postgres", **several})
+    assert conninfo_to_dict(connections.queue("queue", parameter="queue").dsn) == {
+        "host": "a.invalid,b.invalid",
+        "dbname": "shop",
+        "target_session_attrs": "read-write",
+    }
+
+
 def test_no_spark_connection_means_the_embedded_one() -> None:
     assert connections.spark("") is EMBEDDED_SPARK
 

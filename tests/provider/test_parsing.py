@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG, Asset
+from airflow.sdk import DAG, Asset, TriggerRule
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -229,6 +229,20 @@ def test_what_the_group_is_not_told_comes_from_default_args() -> None:
     assert (lane.retries, lane.retry_delay, lane.source_conn_id, lane.spark_conn_id) == (7, five, "shop", "")
     lane = dag.get_task("others.apply").unmap({"lane": 0, "lanes": 2})
     assert (lane.retries, lane.spark_conn_id, lane.target_conn_id, lane.ddl) == (0, "spark", "warehouse", "skip")
+
+
+def test_only_the_first_task_has_the_dag_s_trigger_rule() -> None:
+    with DAG("behind_a_branch", schedule=None, default_args={"trigger_rule": "none_failed_min_one_success"}) as dag:
+        ParallelApply(group_id="orders", prefix_group_id=False)
+    rules = {
+        task.task_id: TriggerRule(task.partial_kwargs["trigger_rule"] if task.is_mapped else task.trigger_rule).value
+        for task in dag.tasks
+    }
+    assert rules == {
+        "changes_available": "none_failed_min_one_success",
+        **dict.fromkeys(("capture", "route", "open", "apply"), "all_success"),
+        "close": "all_done",
+    }
 
 
 def test_without_default_args_tasks_are_retried_as_the_operators_say() -> None:

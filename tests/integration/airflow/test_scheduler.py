@@ -150,6 +150,44 @@ def test_a_lane_marked_as_failed_ends_and_others_cover_it(pipeline: AirflowPipel
 
 
 @pytest.mark.long
+def test_a_task_that_is_marked_as_success_by_hand_makes_no_run_green_that_is_not_equal(
+    pipeline: AirflowPipeline,
+) -> None:
+    client = pipeline.airflow.client
+    pipeline.write(12001, 12300)
+    captured = pipeline.trigger()
+    pipeline.wait_until(captured, lambda states: states.get("capture") == "running")
+    client.mark(DAG, captured, "capture", "success")
+    # What it had left to do is open's and the lanes'.
+    assert pipeline.wait(captured) == "success", pipeline.states(captured)
+    assert pipeline.equal
+
+    pipeline.write(12301, 12600)
+    opened = pipeline.trigger()
+    pipeline.wait_until(opened, lambda states: states.get("open") == "running")
+    client.mark(DAG, opened, "open", "success")
+    assert pipeline.wait(opened) == "failed", pipeline.states(opened)
+    assert "lear open with everything downstream" in client.xcom(DAG, opened, "close", "error")
+    client.clear_tasks(DAG, opened, ["open"], downstream=True)
+    assert pipeline.wait(opened) == "success", pipeline.states(opened)
+    assert pipeline.equal
+
+
+@pytest.mark.long
+def test_open_cleared_alone_leaves_the_run_green_and_equal_or_red(pipeline: AirflowPipeline) -> None:
+    """Green where the lanes of before have ended first."""
+    client = pipeline.airflow.client
+    pipeline.write(13001, 16000)
+    run_id = pipeline.trigger(epoch_max_changes=50)
+    pipeline.wait_until(run_id, lambda states: states.get("apply[0]") == "running")
+    client.clear_tasks(DAG, run_id, ["open"])
+    assert pipeline.wait(run_id) == "failed" or pipeline.equal, pipeline.states(run_id)
+    client.clear_tasks(DAG, run_id, ["open"], downstream=True)
+    assert pipeline.wait(run_id) == "success", pipeline.states(run_id)
+    assert pipeline.equal
+
+
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_three_random_moments(
     pipeline: AirflowPipeline,
