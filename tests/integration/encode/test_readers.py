@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -13,9 +14,12 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from airflow_parallel_apply.pipeline.encode.export import ExportOptions, export_changes
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
 from tests.contract.encoders import ENCODERS, rows_of
+from tests.support.written_log import Change, append, make_log
 
 SCHEMA: Final = pa.schema(
     [
@@ -84,6 +88,23 @@ def test_duckdb_reads_parquet_csv_and_json(files: dict[str, Path]) -> None:
             for row in rows:
                 row["data"] = None if row["data"] is None else data(row["data"])
             assert rows_of(rows) == rows_of(_as_read(ROWS)), scan
+
+
+def test_the_query_of_the_documentation_reads_what_manifests_name(tmp_path: Path) -> None:
+    log_url, place = str(tmp_path / "log"), str(tmp_path / "out")
+    make_log(log_url)
+    append(log_url, 0, [[Change("I", 1, "a"), Change("I", 2, "b")], [Change("D", 1)]])
+    for until in (0, 1):
+        export_changes(open_reader(log_url), place, ExportOptions(until_seqno=until))
+    (folder,) = (Path(place) / "public.t").iterdir()
+    (folder / "orphan.parquet").write_bytes(b"what a killed export left")
+    page = (Path(__file__).parents[3] / "docs" / "encoders.md").read_text()
+    (query,) = re.findall(r"^```sql\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    query = query.replace("/mnt/shared/shop_changes", place).replace("public.orders", "public.t")
+    with duckdb.connect() as connection:
+        for statement in connection.extract_statements(query):
+            found = connection.execute(statement)
+        assert [row[:3] for row in found.fetchall()] == [(1, "a", "insert"), (2, "b", "insert"), (1, None, "delete")]
 
 
 def _as_read(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
