@@ -117,14 +117,17 @@ def stores() -> None:
 
 @app.command()
 def encode(rows: Annotated[int, typer.Option(help="Rows of each table.")] = 1_000_000) -> None:
-    """Each format of an export with 1 and 2 workers, against fastavro and orjson. BENCH_REPEATS."""
-    from benchmarks.encoding import measure_encoding, print_encoding
+    """Each format of an export with 1 and 2 workers, against fastavro, orjson, Spark. BENCH_REPEATS."""
+    from benchmarks.encoding import measure_encoding, measure_spark, print_encoding
     from benchmarks.settings import BenchSettings
 
     console = Console(width=200)
     settings = BenchSettings.from_environment(os.environ)
     tell = partial(console.print, highlight=False)
     print_encoding(console, measure_encoding(rows, repeats=settings.repeats, tell=tell))
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
+        for line in measure_spark(Path(directory), rows, repeats=settings.repeats):
+            tell(line)
 
 
 @app.command()

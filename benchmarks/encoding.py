@@ -1,24 +1,24 @@
 """Measures the encoders: rows of a log, typed and encoded in each format by 1 and 2 workers, against encoders by rows.
 
-All in memory, so that no disk is measured. Peers get what they take: fastavro and orjson a list of dictionaries, whose
-making is told beside them, since rows of a log do not come as such.
+All in memory, so that no disk is measured. Peers get what they take: fastavro and orjson lists of dictionaries, whose
+making is told beside them, since rows of a log do not come as such; Spark's writers a DataFrame in Spark's memory.
 
 What two workers can gain is told by a hash, which needs no lock of Python's: on a machine with other work that is below
-2. `threads/processes`: seconds of two threads over those of two forked processes that hand nothing back; near 1 the
-interpreter's lock costs nothing.
+2. `turns/s`: how often another thread of the process, which sleeps half a millisecond, wakes while one worker encodes:
+about as often as beside the hash where the interpreter's lock is let go, and a few times a second where it is held.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import median
-from time import monotonic, process_time
+from time import monotonic, process_time, sleep
 from typing import Any, Final
 
 import fastavro
@@ -39,11 +39,17 @@ from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import lines
 from airflow_parallel_apply.pipeline.model.value_type import ValueType
+from benchmarks.spark_writers import spark_seconds, spark_session
 
-NARROW: Final = ("integer 64", "integer 32", "integer 32", "instant")
-WIDE: Final = (*NARROW, "decimal 12 2", "float 64", "date", "boolean", *("text",) * 8)
+_NARROW: Final = ("integer 64", "integer 32", "integer 32", "instant")
+TABLES: Final[dict[str, tuple[str, ...]]] = {
+    "narrow": _NARROW,
+    "wide": (*_NARROW, "decimal 12 2", "float 64", "date", "boolean", *("text",) * 8),
+}
 _BATCH: Final = 65_536
-_HASHED_BYTES: Final = 64 * 2**20
+_HASHED: Final = bytes(2**20)
+_HASHED_TIMES: Final = 64
+_NAP_SECONDS: Final = 0.0005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,36 +61,47 @@ class EncodeLine:
     seconds: dict[int, float]
     cpu_seconds: float
     byte_count: int
-    threads_over_processes: float | None = None
+    turns: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """All lines of one table. `ideal`: what two threads gain that need no lock."""
+    """All lines of one table. `ideal`: what two threads gain that need no lock. `free`, `held`: turns of another thread
+    beside work without the lock, and with it.
+    """
 
     table: str
     ideal: float
+    free: float
+    held: float
     lines: tuple[EncodeLine, ...]
 
 
 def measure_encoding(rows: int, *, repeats: int, tell: Callable[[str], None]) -> list[Encoding]:
     """Medians of `repeats`, by turns."""
-    return [
-        _measure("narrow", NARROW, rows, repeats, tell),
-        _measure("wide", WIDE, rows, repeats, tell),
-    ]
+    return [_measure(name, rows, repeats, tell) for name in TABLES]
+
+
+def measure_spark(directory: Path, rows: int, *, repeats: int) -> Iterator[str]:
+    """Lines about Spark's own writers of the same rows. Behind ours, so that those share the machine with nobody."""
+    with spark_session(directory) as session:
+        for name in TABLES:
+            _, typed = _typed(name, rows)
+            for what, seconds in spark_seconds(session, typed, directory, repeats=repeats).items():
+                yield f"Spark's {what}, {name}: {seconds[1]:.2f} s by one task, {seconds[2]:.2f} s by two"
 
 
 def print_encoding(console: Console, found: Sequence[Encoding]) -> None:
     """A table for each width."""
     for one in found:
         table = Table(
-            title=f"{one.lines[0].rows:,} {one.table} rows; two threads without a lock gain {one.ideal:.2f} ×",
+            title=f"{one.lines[0].rows:,} {one.table} rows; two threads without a lock gain {one.ideal:.2f} ×; "
+            f"beside such work another one has {one.free:,.0f} turns/s, beside a loop in Python {one.held:,.0f}",
             title_justify="left",
             box=None,
         )
         table.add_column("what")
-        for name in ("1 worker, s", "rows/s", "cpu s", "2 workers, s", "gain", "threads/processes", "MB"):
+        for name in ("1 worker, s", "rows/s", "cpu s", "2 workers, s", "gain", "turns/s", "MB"):
             table.add_column(name, justify="right")
         for line in one.lines:
             alone, two = line.seconds[1], line.seconds.get(2)
@@ -95,7 +112,7 @@ def print_encoding(console: Console, found: Sequence[Encoding]) -> None:
                 f"{line.cpu_seconds:.2f}",
                 "" if two is None else f"{two:.2f}",
                 "" if two is None else f"{alone / two:.2f} ×",
-                "" if line.threads_over_processes is None else f"{line.threads_over_processes:.2f}",
+                "" if line.turns is None else f"{line.turns:,.0f}",
                 f"{line.byte_count / 2**20:,.0f}",
             )
         console.print(table)
@@ -108,11 +125,10 @@ def print_encoding(console: Console, found: Sequence[Encoding]) -> None:
             )
 
 
-def _measure(name: str, values: Sequence[str], rows: int, repeats: int, tell: Callable[[str], None]) -> Encoding:
-    relation = _relation(name, values)
-    log_rows = _log_rows(values, rows)
-    typing = row_typing(relation)
-    times = pa.array(np.zeros(rows, dtype=np.int64), pa.timestamp("us", tz="UTC"))
+def _measure(name: str, rows: int, repeats: int, tell: Callable[[str], None]) -> Encoding:
+    typing = row_typing(_relation(name))
+    log_rows = _log_rows(TABLES[name], rows)
+    times = _times(rows)
     typed = pa.Table.from_batches([typed_rows(log_rows, typing, times)])
     encoders: dict[str, Encoder] = {str(format_): open_encoder(format_, typing) for format_ in Format}
     encoders["avro, not compressed"] = _plain_avro(typing)
@@ -122,19 +138,23 @@ def _measure(name: str, values: Sequence[str], rows: int, repeats: int, tell: Ca
     }
     seconds: dict[str, dict[int, list[float]]] = {what: {1: [], 2: []} for what in works}
     cpu: dict[str, list[float]] = {what: [] for what in works}
-    forked: dict[str, list[float]] = {what: [] for what in works}
+    turns: dict[str, list[float]] = {what: [] for what in works}
+    free: list[float] = []
+    held: list[float] = []
     sizes: dict[str, int] = {}
     ideal: list[float] = []
     for turn in range(repeats):
         tell(f"{name} rows, turn {turn + 1} of {repeats}")
         ideal.append(_ideal())
+        free.append(_turns(_hash))
+        held.append(_turns(_loop))
         for what, work in works.items():
             for workers in (1, 2):
                 spent, worked, sizes[what] = _timed(partial(work, workers))
                 seconds[what][workers].append(spent)
                 if workers == 1:
                     cpu[what].append(worked)
-            forked[what].append(seconds[what][2][-1] / _in_processes(partial(work, 1), partial(work, 1)) * 2)
+            turns[what].append(_turns(partial(work, 1)))
     lines_ = [
         EncodeLine(
             what=what,
@@ -142,38 +162,64 @@ def _measure(name: str, values: Sequence[str], rows: int, repeats: int, tell: Ca
             seconds={workers: median(found) for workers, found in seconds[what].items()},
             cpu_seconds=median(cpu[what]),
             byte_count=sizes[what],
-            threads_over_processes=median(forked[what]),
+            turns=median(turns[what]),
         )
         for what in works
     ]
     tell(f"{name} rows, encoders by rows")
-    return Encoding(table=name, ideal=median(ideal), lines=(*lines_, *_peers(typing, typed)))
+    return Encoding(
+        table=name,
+        ideal=median(ideal),
+        free=median(free),
+        held=median(held),
+        lines=(*lines_, *_peers(typing, typed)),
+    )
+
+
+def _typed(name: str, rows: int) -> tuple[RowTyping, pa.Table]:
+    typing = row_typing(_relation(name))
+    return typing, pa.Table.from_batches([typed_rows(_log_rows(TABLES[name], rows), typing, _times(rows))])
+
+
+def _times(rows: int) -> pa.Array:
+    return pa.array(np.zeros(rows, dtype=np.int64), pa.timestamp("us", tz="UTC"))
 
 
 def _peers(typing: RowTyping, typed: pa.Table) -> list[EncodeLine]:
-    spent, worked, _ = _timed(lambda: len(typed.to_pylist()))
-    dictionaries = typed.to_pylist()
+    """In parts: a million dictionaries would fill the memory."""
     schema = fastavro.parse_schema(avro_schema(typing.schema, typing.table))
 
-    def by_fastavro() -> int:
+    def by_fastavro(rows: list[dict[str, Any]]) -> int:
         file = io.BytesIO()
-        fastavro.writer(file, schema, dictionaries, codec="null")
+        fastavro.writer(file, schema, rows, codec="null")
         return file.tell()
 
-    def by_orjson() -> int:
-        return sum(len(orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE)) for row in dictionaries)
+    def by_orjson(rows: list[dict[str, Any]]) -> int:
+        return sum(len(orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE)) for row in rows)
 
+    spent: dict[str, list[tuple[float, float, int]]] = {"rows": [], "fastavro": [], "orjson": []}
+    peers = {"fastavro": by_fastavro, "orjson": by_orjson}
+    rows: list[dict[str, Any]] = []
+    for start in range(0, typed.num_rows, _BATCH):
+        part = typed.slice(start, _BATCH)
+        spent["rows"].append(_timed(lambda part=part: len(part.to_pylist())))  # type: ignore[misc]
+        rows = part.to_pylist()
+        for what, peer in peers.items():
+            spent[what].append(_timed(partial(peer, rows)))
+    sums = {what: tuple(map(sum, zip(*found, strict=True))) for what, found in spent.items()}
     found = []
-    for what, peer in (("fastavro", by_fastavro), ("orjson", by_orjson)):
-        alone, busy, size = _timed(peer)
-        for suffix, more, more_busy in (("", 0.0, 0.0), (", with its rows", spent, worked)):
+    for what, peer in peers.items():
+        turns = _turns(partial(peer, rows[: _BATCH // 8]))
+        for suffix, (more, more_busy, _) in (("", (0.0, 0.0, 0)), (", with its rows", sums["rows"])):
+            alone, busy, size = sums[what]
             found.append(
                 EncodeLine(
                     what=what + suffix,
                     rows=typed.num_rows,
                     seconds={1: alone + more},
                     cpu_seconds=busy + more_busy,
-                    byte_count=size,
+                    byte_count=int(size),
+                    turns=None if suffix else turns,
                 )
             )
     return found
@@ -212,40 +258,59 @@ def _timed(work: Callable[[], int]) -> tuple[float, float, int]:
     return monotonic() - began, process_time() - working, result
 
 
-def _in_processes(*works: Callable[[], object]) -> float:
-    """Seconds until all of them have ended, each in a process forked from this one."""
+def _turns(work: Callable[[], object]) -> float:
+    """How often a second another thread wakes while this one works, over a second or more."""
+    ended = threading.Event()
+    turns = 0
+
+    def wake() -> None:
+        nonlocal turns
+        while not ended.is_set():
+            sleep(_NAP_SECONDS)
+            turns += 1
+
+    thread = threading.Thread(target=wake)
+    thread.start()
     began = monotonic()
-    pids = []
-    for work in works:
-        pid = os.fork()
-        if not pid:
-            try:
-                work()
-            finally:
-                os._exit(0)
-        pids.append(pid)
-    for pid in pids:
-        os.waitpid(pid, 0)
-    return monotonic() - began
+    while monotonic() - began < 1:
+        work()
+    spent = monotonic() - began
+    ended.set()
+    thread.join()
+    return turns / spent
 
 
-def _ideal() -> float:
-    content = memoryview(os.urandom(_HASHED_BYTES))
-    halves = content[: _HASHED_BYTES // 2], content[_HASHED_BYTES // 2 :]
+def _hash() -> None:
+    hashlib.sha256(_HASHED)
+
+
+def _loop() -> None:
+    for _ in range(20_000):
+        pass
+
+
+def _in_threads(*works: Callable[[], object]) -> float:
+    """Seconds until all of them have ended, each in a thread."""
     began = monotonic()
-    for half in halves:
-        hashlib.sha256(half)
-    alone = monotonic() - began
-    began = monotonic()
-    threads = [threading.Thread(target=hashlib.sha256, args=[half]) for half in halves]
+    threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return alone / (monotonic() - began)
+    return monotonic() - began
 
 
-def _relation(name: str, values: Sequence[str]) -> Relation:
+def _ideal() -> float:
+    content = memoryview(_HASHED * _HASHED_TIMES)
+    halves = content[: len(content) // 2], content[len(content) // 2 :]
+    began = monotonic()
+    for half in halves:
+        hashlib.sha256(half)
+    alone = monotonic() - began
+    return alone / _in_threads(*(partial(hashlib.sha256, half) for half in halves))
+
+
+def _relation(name: str) -> Relation:
     return Relation(
         relation_id=0,
         schema="public",
@@ -253,7 +318,7 @@ def _relation(name: str, values: Sequence[str]) -> Relation:
         replica_identity=ReplicaIdentity.KEY,
         columns=tuple(
             Column(name=f"c{place}", type_name=value, key=place == 0, value=ValueType.parse(value))
-            for place, value in enumerate(values)
+            for place, value in enumerate(TABLES[name])
         ),
     )
 
