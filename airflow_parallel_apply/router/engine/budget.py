@@ -1,9 +1,12 @@
 """The memory and the disk that all engines of a process share.
 
-Shares are *dynamic thresholds*, as in the shared memory of network switches (Choudhury and Hahne, 1998): an output may
-hold `ALPHA` times what is free at the moment. One slow output alone so gets eight ninths of the budget; n of them get
-about 1/n each without being counted, since what each takes lowers the threshold of all; and whoever comes next still
-finds the rest. Nothing is reserved for outputs that hold nothing.
+*Memory* is one pool. As long as some is free, any output may take it; so one slow output has all that the others leave.
+Once it is used up, whoever puts something has to spill as much, and twice as much where its output holds more than an
+even part: so what is held becomes even again, without taking anything from those who hold little.
+
+*Disk* is given by dynamic thresholds, as in the shared memory of network switches (Choudhury and Hahne, 1998): an
+output may hold `ALPHA` times what is free. One alone gets eight ninths of the budget, n of them about 1/n each, and
+whoever comes next still finds something: an output whose disk is spent ends its engine, and should not end others'.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ ALPHA: Final = 8
 
 
 class SharedBytes:
-    """A number of bytes, and how many of them are used. Thread-safe."""
+    """A number of bytes, how many of them are used, and among how many outputs. Thread-safe."""
 
     def __init__(self, limit_bytes: int) -> None:
         if limit_bytes < 0:
@@ -24,14 +27,26 @@ class SharedBytes:
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._used_bytes = 0
+        self._outputs = 0
 
     @property
     def used_bytes(self) -> int:
         return self._used_bytes
 
-    def share(self, pending_bytes: int = 0) -> int:
-        """The bytes that one output may hold now. `pending_bytes`: used, but not counted yet."""
-        return ALPHA * max(0, self.limit_bytes - self._used_bytes - pending_bytes)
+    @property
+    def even_bytes(self) -> int:
+        """An output's part, were it the same for all."""
+        return self.limit_bytes // max(1, self._outputs)
+
+    @property
+    def free_bytes(self) -> int:
+        """Below zero where more is used than there should be."""
+        return self.limit_bytes - self._used_bytes
+
+    def share(self, outputs: int) -> None:
+        """Share with so many outputs more, or with a negative number less."""
+        with self._lock:
+            self._outputs += outputs
 
     def change(self, difference_bytes: int) -> None:
         """Count what was taken, or with a negative number given back."""
@@ -39,7 +54,7 @@ class SharedBytes:
             self._used_bytes += difference_bytes
 
     def take(self, size_bytes: int, *, held_bytes: int) -> bool:
-        """Take so much more for an output that holds `held_bytes`; False where that is above its share."""
+        """Take so much more for an output that holds `held_bytes`; False where that is above its threshold."""
         with self._lock:
             used = self._used_bytes + size_bytes
             if held_bytes + size_bytes > ALPHA * (self.limit_bytes - used):
@@ -110,4 +125,4 @@ class Budget:
 
     def make_room(self) -> None:
         """Evict kept rows as far as waiting ones need their memory."""
-        self.cache.shrink(self.memory.limit_bytes - self.memory.used_bytes)
+        self.cache.shrink(self.memory.free_bytes)

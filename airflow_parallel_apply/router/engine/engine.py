@@ -117,7 +117,8 @@ class Engine(Generic[AnyOutput]):
             if self._phase is Phase.CANCELLED:
                 return False
             self._phase = moved(self._phase, Phase.RUNNING, PHASES)
-            return True
+        self._budget.memory.share(len(self._outputs))
+        return True
 
     def _route(self, source: Iterator[Tagged | Reached]) -> None:
         try:
@@ -127,6 +128,7 @@ class Engine(Generic[AnyOutput]):
             raise
         finally:
             self._note([False] * len(self._outputs))
+            self._budget.memory.share(-len(self._outputs))
         self._end(Phase.ENDED)
 
     def _route_until_over(self, source: Iterator[Tagged | Reached]) -> None:
@@ -149,10 +151,15 @@ class Engine(Generic[AnyOutput]):
 
     def _put(self, item: Tagged) -> None:
         memory = self._budget.memory
+        even = memory.even_bytes
         for number, batch in self._routes.split(item.batch):
+            output = self._outputs[number]
             piece = Piece.of(batch, item)
             self._unchecked_bytes += piece.nbytes
-            self._outputs[number].put(piece, memory.share(self._unchecked_bytes))
+            spill = 0
+            if self._unchecked_bytes > memory.free_bytes:
+                spill = piece.nbytes if output.memory_bytes <= even else 2 * piece.nbytes
+            output.put(piece, spill)
 
     def _check(self) -> None:
         """Account for what waits; then wait while the engine has to stand still."""
@@ -162,20 +169,21 @@ class Engine(Generic[AnyOutput]):
         if not self._is_wanted():
             self._end(Phase.DRAINED)
             return
-        share = self._budget.memory.share()
-        blocked = [output.is_blocked(share) for output in self._outputs]
+        # Where memory is free, an output may hold more than its even part and is not blocked by that.
+        part = max(self._budget.memory.even_bytes, self._budget.memory.free_bytes)
+        blocked = [output.is_blocked(part) for output in self._outputs]
         self._note(blocked)
         if self._stops(blocked):
-            self._stand_still(share)
+            self._stand_still(part)
             self._account()
-            self._note([output.is_blocked(share) for output in self._outputs])
+            self._note([output.is_blocked(part) for output in self._outputs])
             if not self._is_wanted():
                 self._end(Phase.DRAINED)
 
-    def _stand_still(self, share_bytes: int) -> None:
-        """Half of the share has to be free again, so that the two sides do not wake each other for each piece."""
+    def _stand_still(self, part_bytes: int) -> None:
+        """Half of its part has to be free again, so that the two sides do not wake each other for each piece."""
         for output in self._outputs:
-            output.resume_bytes = share_bytes // 2
+            output.resume_bytes = part_bytes // 2
         with self._condition:
             if not self._phase.is_live:
                 return

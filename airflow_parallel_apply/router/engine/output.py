@@ -41,7 +41,7 @@ class Output(ABC):
         self._blocked_since: float | None = None
         self._blocked_seconds = 0.0
         self.resume_bytes = 0
-        """The share below which an engine that stands still goes on."""
+        """What may wait in memory before an engine that stands still goes on."""
 
     @property
     def demand(self) -> Demand:
@@ -60,10 +60,8 @@ class Output(ABC):
 
     # The router's side.
 
-    def put(self, piece: Piece, share_bytes: int) -> None:
-        """Add the next piece. Where the memory of this output is above its share, the oldest pieces are spilled: as
-        much as has come, and as much again where its share has become smaller. Errors: `SpillFull`.
-        """
+    def put(self, piece: Piece, spill_bytes: int = 0) -> None:
+        """Add the next piece, and spill the oldest ones, about so many bytes of them. Errors: `SpillFull`."""
         rows = piece.tagged.batch.num_rows
         self._rows += rows
         self._byte_count += piece.nbytes
@@ -71,31 +69,33 @@ class Output(ABC):
             self._dropped_rows += rows
             return
         self._last_bytes = piece.nbytes
-        self._keep(piece, share_bytes)
+        self._keep(piece, spill_bytes)
         self._high_memory_bytes = max(self._high_memory_bytes, self.memory_bytes)
 
     def reach(self, seqno: int) -> None:  # noqa: B027  # an output without memory of seqnos has no use for it
         """Every row at or below `seqno` has been put."""
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Nothing follows. With an error, rows that wait are let go of, and every reader raises it. Any thread."""
+        """Nothing follows. With an error, rows that wait are let go of, and every reader raises it, unless the consumer
+        has closed. Any thread.
+        """
         with self._condition:
             self._is_over = True
-            if error is not None and self._error is None:
+            if error is not None and self._error is None and self._demand is not Demand.CLOSED:
                 self._error = error
-                self._discard()
+                self._discarded_rows += self._discard()
                 if self._container is not None:
                     self._container.close()
             self._condition.notify_all()
 
-    def is_blocked(self, share_bytes: int) -> bool:
-        """True if its memory is used up: there are spilled rows, or another piece like the last one is more than may
-        wait. Not while a reader waits; and one that wants no more is not blocked.
+    def is_blocked(self, part_bytes: int) -> bool:
+        """True if its memory is used up: there are spilled rows, or another piece like the last one would be above its
+        part. Not while a reader waits; and one that wants no more is not blocked.
         """
         if self._waiting_readers or self._demand is not Demand.NEEDS_MORE:
             return False
         memory = self.memory_bytes
-        return self.spilled_bytes > 0 or (memory > 0 and memory + self._last_bytes > share_bytes)
+        return self.spilled_bytes > 0 or (memory > 0 and memory + self._last_bytes > part_bytes)
 
     def note_blocked(self, is_blocked: bool, now: float) -> None:
         """Measure the time in which it is blocked, from one look to the next."""
@@ -129,7 +129,7 @@ class Output(ABC):
         )
 
     @abstractmethod
-    def _keep(self, piece: Piece, share_bytes: int) -> None:
+    def _keep(self, piece: Piece, spill_bytes: int) -> None:
         """Hold a piece until it is read."""
 
     @abstractmethod
@@ -140,6 +140,11 @@ class Output(ABC):
     def _holds(self) -> bool:
         """False once rows are of no use to anybody."""
         return self._demand is Demand.NEEDS_MORE and self._error is None
+
+    def _check_error(self) -> None:
+        if self._error is not None:
+            # Many threads raise it: none should show the calls of another.
+            raise self._error.with_traceback(None)
 
     def _want(self, demand: Demand) -> None:
         with self._condition:

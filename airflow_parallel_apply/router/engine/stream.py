@@ -89,8 +89,9 @@ class StreamOutput(Output):
         while (found := self.read()) is not None:
             yield found
 
-    def _keep(self, piece: Piece, share_bytes: int) -> None:
-        if not self._is_behind and len(self._look_aside) < LOOK_ASIDE and self._fits(piece, share_bytes):
+    def _keep(self, piece: Piece, spill_bytes: int) -> None:
+        fits = not spill_bytes or self._waiting_readers > 0
+        if fits and not self._is_behind and len(self._look_aside) < LOOK_ASIDE:
             self._put_bytes += piece.nbytes
             self._look_aside.append(piece)
             if not self._holds:
@@ -103,20 +104,12 @@ class StreamOutput(Output):
                 self._put_bytes += piece.nbytes
                 self._memory.append(piece)
                 self._is_behind = True
-                self._spill(share_bytes, 2 * piece.nbytes)
+                self._spill(spill_bytes)
                 self._condition.notify_all()
 
-    def _fits(self, piece: Piece, share_bytes: int) -> bool:
-        return self._waiting_readers > 0 or self.memory_bytes + piece.nbytes <= share_bytes
-
-    def _spill(self, share_bytes: int, enough_bytes: int) -> None:
-        enough = self._disk_bytes + enough_bytes
-        while (
-            self._container is not None
-            and self._memory
-            and self.memory_bytes > share_bytes
-            and self._disk_bytes < enough
-        ):
+    def _spill(self, spill_bytes: int) -> None:
+        until = self._disk_bytes + spill_bytes
+        while self._container is not None and self._memory and self._disk_bytes < until:
             piece = self._memory[0]
             tagged = piece.tagged
             place = self._container.write(tagged.batch)
@@ -129,8 +122,7 @@ class StreamOutput(Output):
     def _refill(self) -> bool:
         """Move what waits behind into the look-aside; False where there is nothing in either."""
         with self._condition:
-            if self._error is not None:
-                raise self._error
+            self._check_error()
             if not self._disk:
                 for _ in range(min(REFILL, len(self._memory))):
                     self._look_aside.append(self._memory.popleft())

@@ -153,7 +153,7 @@ class WindowOutput(Output):
                     item.place = self._spilled(self._container, item)
             item.batch = None
 
-    def _keep(self, piece: Piece, share_bytes: int) -> None:
+    def _keep(self, piece: Piece, spill_bytes: int) -> None:
         tagged = piece.tagged
         with self._condition:
             if not self._holds:
@@ -169,16 +169,14 @@ class WindowOutput(Output):
             self._items.append(item)
             self._unread.append(item)
             self._memory_bytes += item.nbytes
-            self._spill(share_bytes, 2 * piece.nbytes)
+            self._spill(spill_bytes)
             self._condition.notify_all()
 
-    def _spill(self, share_bytes: int, enough_bytes: int) -> None:
-        enough = self._disk_bytes + enough_bytes
-        while self._container is not None and self._unread:
+    def _spill(self, spill_bytes: int) -> None:
+        until = self._disk_bytes + spill_bytes
+        while self._container is not None and self._unread and self._disk_bytes < until:
             item = self._unread[0]
             if not item.was_read and item.batch is not None:
-                if self._memory_bytes <= share_bytes or self._disk_bytes >= enough:
-                    return
                 item.place = self._spilled(self._container, item)
                 item.batch = None
                 self._memory_bytes -= item.nbytes
@@ -227,8 +225,7 @@ class WindowOutput(Output):
                 self._cursors.discard(cursor)
 
     def _next(self, cursor: _Cursor) -> _Item | None:
-        if self._error is not None:
-            raise self._error
+        self._check_error()
         index = cursor.number - self._trimmed_count
         if index < 0 or not self._holds:
             raise _trimmed(self.number)
