@@ -1,8 +1,8 @@
 """The memory and the disk that all engines of a process share.
 
 *Memory* is one pool. As long as some is free, any output may take it; so one slow output has all that the others leave.
-Once it is used up, whoever puts something has to spill as much, and twice as much where its output holds more than an
-even part: so what is held becomes even again, without taking anything from those who hold little.
+Once it is used up, room is made by the output that holds most: so what is held becomes even, and those who hold little
+are never pushed to the disk by one who hoards.
 
 *Disk* is given by dynamic thresholds, as in the shared memory of network switches (Choudhury and Hahne, 1998): an
 output may hold `ALPHA` times what is free. One alone gets eight ninths of the budget, n of them about 1/n each, and
@@ -108,13 +108,15 @@ class Cache:
 class Budget:
     """The budget of a process: one object for all of its engines.
 
-    `memory_bytes`: for rows that wait or are kept; beside it each engine has one batch of its source under way, and
-    its consumers have what they took. `disk_bytes`: for spilled rows; with 0 nothing is spilled, and an engine stops as
-    soon as one of its outputs is blocked. That is bounded as well, but consumers must then not wait for one another.
+    `memory_bytes`: by which the process may grow. Two thirds are for rows that wait or are kept; the rest is for what
+    allocators hold back, and for a batch of each source under way. What consumers have taken is theirs.
+
+    `disk_bytes`: for spilled rows. With 0 nothing is spilled, and an engine stops as soon as one of its outputs is
+    blocked. That is bounded as well, but consumers must then not wait for one another.
     """
 
     def __init__(self, *, memory_bytes: int, disk_bytes: int) -> None:
-        self.memory = SharedBytes(memory_bytes)
+        self.memory = SharedBytes(memory_bytes * 2 // 3)
         self.disk = SharedBytes(disk_bytes)
         self.cache = Cache()
 

@@ -151,15 +151,17 @@ class Engine(Generic[AnyOutput]):
 
     def _put(self, item: Tagged) -> None:
         memory = self._budget.memory
-        even = memory.even_bytes
         for number, batch in self._routes.split(item.batch):
             output = self._outputs[number]
             piece = Piece.of(batch, item)
             self._unchecked_bytes += piece.nbytes
-            spill = 0
-            if self._unchecked_bytes > memory.free_bytes:
-                spill = piece.nbytes if output.memory_bytes <= even else 2 * piece.nbytes
-            output.put(piece, spill)
+            is_full = self._unchecked_bytes > memory.free_bytes
+            output.put(piece, is_full=is_full)
+            if is_full and self._budget.spills:
+                most = max(self._outputs, key=_memory_bytes)
+                # What is in a look-aside cannot be spilled.
+                if not most.spill(piece.nbytes):
+                    output.spill(piece.nbytes)
 
     def _check(self) -> None:
         """Account for what waits; then wait while the engine has to stand still."""
@@ -244,6 +246,10 @@ class Engine(Generic[AnyOutput]):
         for output in self._outputs:
             output.finish(error)
         self._account()
+
+
+def _memory_bytes(output: Output) -> int:
+    return output.memory_bytes
 
 
 def _check_order(last: Tagged, item: Tagged) -> None:

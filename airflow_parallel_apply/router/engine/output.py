@@ -60,8 +60,8 @@ class Output(ABC):
 
     # The router's side.
 
-    def put(self, piece: Piece, spill_bytes: int = 0) -> None:
-        """Add the next piece, and spill the oldest ones, about so many bytes of them. Errors: `SpillFull`."""
+    def put(self, piece: Piece, *, is_full: bool = False) -> None:
+        """Add the next piece. `is_full`: the memory is used up, so that it has to be where it can be spilled."""
         rows = piece.tagged.batch.num_rows
         self._rows += rows
         self._byte_count += piece.nbytes
@@ -69,8 +69,15 @@ class Output(ABC):
             self._dropped_rows += rows
             return
         self._last_bytes = piece.nbytes
-        self._keep(piece, spill_bytes)
+        self._keep(piece, is_full)
         self._high_memory_bytes = max(self._high_memory_bytes, self.memory_bytes)
+
+    def spill(self, nbytes: int) -> bool:
+        """Move the oldest pieces to the disk, about so many bytes of them; False where there was none. Errors:
+        `SpillFull`.
+        """
+        with self._condition:
+            return self._spill(self._container, nbytes) if self._container is not None and self._holds else False
 
     def reach(self, seqno: int) -> None:  # noqa: B027  # an output without memory of seqnos has no use for it
         """Every row at or below `seqno` has been put."""
@@ -129,8 +136,12 @@ class Output(ABC):
         )
 
     @abstractmethod
-    def _keep(self, piece: Piece, spill_bytes: int) -> None:
+    def _keep(self, piece: Piece, is_full: bool) -> None:
         """Hold a piece until it is read."""
+
+    @abstractmethod
+    def _spill(self, container: Container, nbytes: int) -> bool:
+        """See `spill`. Called with the lock."""
 
     @abstractmethod
     def _discard(self) -> int:

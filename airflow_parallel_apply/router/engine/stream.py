@@ -89,8 +89,8 @@ class StreamOutput(Output):
         while (found := self.read()) is not None:
             yield found
 
-    def _keep(self, piece: Piece, spill_bytes: int) -> None:
-        fits = not spill_bytes or self._waiting_readers > 0
+    def _keep(self, piece: Piece, is_full: bool) -> None:
+        fits = not is_full or self._waiting_readers > 0
         if fits and not self._is_behind and len(self._look_aside) < LOOK_ASIDE:
             self._put_bytes += piece.nbytes
             self._look_aside.append(piece)
@@ -104,20 +104,20 @@ class StreamOutput(Output):
                 self._put_bytes += piece.nbytes
                 self._memory.append(piece)
                 self._is_behind = True
-                self._spill(spill_bytes)
                 self._condition.notify_all()
 
-    def _spill(self, spill_bytes: int) -> None:
-        until = self._disk_bytes + spill_bytes
-        while self._container is not None and self._memory and self._disk_bytes < until:
+    def _spill(self, container: Container, nbytes: int) -> bool:
+        before = self._disk_bytes
+        while self._memory and self._disk_bytes < before + nbytes:
             piece = self._memory[0]
             tagged = piece.tagged
-            place = self._container.write(tagged.batch)
+            place = container.write(tagged.batch)
             self._disk.append(
                 _Spilled(place, tagged.first_seqno, tagged.last_seqno, tagged.batch.num_rows, piece.nbytes)
             )
             self._disk_bytes += piece.nbytes
             self._memory.popleft()
+        return self._disk_bytes > before
 
     def _refill(self) -> bool:
         """Move what waits behind into the look-aside; False where there is nothing in either."""

@@ -55,13 +55,14 @@ class _Item:
 
 @dataclass(slots=True, eq=False)
 class _Cursor:
-    """A reading under way: the number of its next item, and the last seqno that it reads."""
+    """A reading of (after_seqno, last_seqno] under way: the number of the next item that it looks at."""
 
     number: int
+    after_seqno: int
     last_seqno: int
 
     def has_ahead(self, item: _Item) -> bool:
-        return self.number <= item.number and item.first_seqno <= self.last_seqno
+        return self.number <= item.number and item.first_seqno <= self.last_seqno and item.last_seqno > self.after_seqno
 
 
 class WindowOutput(Output):
@@ -122,7 +123,7 @@ class WindowOutput(Output):
             if self._reached_seqno < last_seqno and (timeout <= 0 or self._is_over):
                 return None
             first = bisect_right(self._items, after_seqno, key=_last_seqno)
-            cursor = _Cursor(self._trimmed_count + first, last_seqno)
+            cursor = _Cursor(self._trimmed_count + first, after_seqno, last_seqno)
             if any(item.is_gone for item in self._items[first:] if cursor.has_ahead(item)):
                 return None
             self._cursors.add(cursor)
@@ -153,7 +154,7 @@ class WindowOutput(Output):
                     item.place = self._spilled(self._container, item)
             item.batch = None
 
-    def _keep(self, piece: Piece, spill_bytes: int) -> None:
+    def _keep(self, piece: Piece, is_full: bool) -> None:  # noqa: ARG002  # any item can be spilled
         tagged = piece.tagged
         with self._condition:
             if not self._holds:
@@ -169,19 +170,19 @@ class WindowOutput(Output):
             self._items.append(item)
             self._unread.append(item)
             self._memory_bytes += item.nbytes
-            self._spill(spill_bytes)
             self._condition.notify_all()
 
-    def _spill(self, spill_bytes: int) -> None:
-        until = self._disk_bytes + spill_bytes
-        while self._container is not None and self._unread and self._disk_bytes < until:
+    def _spill(self, container: Container, nbytes: int) -> bool:
+        before = self._disk_bytes
+        while self._unread and self._disk_bytes < before + nbytes:
             item = self._unread[0]
             if not item.was_read and item.batch is not None:
-                item.place = self._spilled(self._container, item)
+                item.place = self._spilled(container, item)
                 item.batch = None
                 self._memory_bytes -= item.nbytes
                 self._disk_bytes += item.nbytes
             self._unread.popleft()
+        return self._disk_bytes > before
 
     def _spilled(self, container: Container, item: _Item) -> Place:
         try:
@@ -227,8 +228,11 @@ class WindowOutput(Output):
     def _next(self, cursor: _Cursor) -> _Item | None:
         self._check_error()
         index = cursor.number - self._trimmed_count
-        if index < 0 or not self._holds:
+        if not self._holds or (index < 0 and self._start_seqno > cursor.after_seqno):
             raise _trimmed(self.number)
+        # Items that came since may still lie before the range.
+        index = bisect_right(self._items, cursor.after_seqno, lo=max(0, index), key=_last_seqno)
+        cursor.number = self._trimmed_count + index
         if index >= len(self._items) or self._items[index].first_seqno > cursor.last_seqno:
             return None
         cursor.number += 1
@@ -244,8 +248,9 @@ class WindowOutput(Output):
         return False
 
     def _is_changed(self, cursor: _Cursor) -> bool:
+        has_items = cursor.number - self._trimmed_count < len(self._items)
         return (
-            cursor.number - self._trimmed_count < len(self._items)
+            (has_items and self._items[-1].last_seqno > cursor.after_seqno)
             or self._reached_seqno >= cursor.last_seqno
             or self._is_over
             or not self._holds
