@@ -147,6 +147,19 @@ def flight() -> None:
 
 
 @app.command()
+def router() -> None:
+    """The router's engine with 2 to 64 outputs against pyarrow alone, queues and Spark's repartition. BENCH_REPEATS."""
+    from benchmarks.routing import measure_routing, measure_spills, print_routing
+    from benchmarks.settings import BenchSettings
+
+    repeats = BenchSettings.from_environment(os.environ).repeats
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-") as directory:
+        row_bytes, lines = measure_routing(Path(directory), repeats=repeats)
+        spills = measure_spills(Path(directory), repeats=repeats)
+    print_routing(Console(width=200), row_bytes, lines, spills)
+
+
+@app.command()
 def queue() -> None:
     """Our queue's backends against procrastinate, pgqueuer and Redis streams. BENCH_QUEUE_TASKS, _WORKERS, _BATCH, …"""
     from benchmarks.queues.settings import QueueBenchSettings
