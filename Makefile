@@ -8,6 +8,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 PYTEST_ARGS ?=
+# More than two cores need: some tests wait, for a lease's end or a scheduler.
+TEST_WORKERS ?= 6
 LOCK_COMMAND := $(BIN)/uv --quiet pip compile pyproject.toml .ci/tools.in --extra airflow --extra spark --extra demo --extra service --extra avro --extra files \
 	--group dev --group docs --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate --no-header
 
@@ -41,8 +43,8 @@ demo-stop: $(INSTALLED) ## Stop what `make demo DEMO_KEEP=1` left running
 	@$(BIN)/python -m airflow_parallel_apply.demo stop
 
 .PHONY: test
-test: java $(INSTALLED) ## The test suite, as continuous integration runs it (PYTEST_ARGS="-k …")
-	@$(BIN)/python -m pytest tests -m "not long" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: java $(INSTALLED) ## The test suite, as continuous integration runs it (PYTEST_ARGS="-k …", TEST_WORKERS)
+	@$(BIN)/python -m pytest tests -m "not long" --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: test-long
 test-long: java $(INSTALLED) ## What `make test` leaves out: what takes a minute, further variants, properties with all their examples

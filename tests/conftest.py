@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -135,13 +136,15 @@ def target_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def source_databases(source_server: PostgresServer) -> Databases:
-    return Databases(server=source_server)
+def source_databases(source_server: PostgresServer) -> Iterator[Databases]:
+    with closing(Databases(server=source_server)) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
-def target_databases(target_server: PostgresServer) -> Databases:
-    return Databases(server=target_server)
+def target_databases(target_server: PostgresServer) -> Iterator[Databases]:
+    with closing(Databases(server=target_server)) as found:
+        yield found
 
 
 @pytest.fixture

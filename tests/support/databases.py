@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -65,6 +66,8 @@ class Databases:
 
     server: PostgresServer
     _resting: deque[str] = field(default_factory=deque)
+    _kept: psycopg.Connection[Any] | None = None
+    """A session beside the databases: a new one for each of them would read the catalog anew."""
 
     def lend(self) -> str:
         """The database's name."""
@@ -78,14 +81,26 @@ class Databases:
         """With its sessions ended, and its slots and origins dropped, of which a server has few. Dropped if it cannot
         be emptied.
         """
-        with psycopg.connect(self.server.dsn(), autocommit=True) as connection:
-            connection.execute(_END_SESSIONS, [name])
-            connection.execute(_DROP_SLOTS, [name])
-            connection.execute(_DROP_ORIGINS, [name])
-            if self._emptied(name):
-                self._resting.append(name)
-            else:
-                connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        connection = self._session()
+        connection.execute(_END_SESSIONS, [name])
+        connection.execute(_DROP_SLOTS, [name])
+        connection.execute(_DROP_ORIGINS, [name])
+        if self._emptied(name):
+            self._resting.append(name)
+        else:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+
+    def _session(self) -> psycopg.Connection[Any]:
+        if self._kept is not None:
+            with suppress(psycopg.OperationalError):
+                self._kept.execute("SELECT 1")
+        if self._kept is None or self._kept.closed:
+            self._kept = psycopg.connect(self.server.dsn(), autocommit=True)
+        return self._kept
 
     def _emptied(self, name: str) -> bool:
         try:
