@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,11 +15,24 @@ from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTimes:
+    """When some consecutive transactions committed. `seqnos` ascend."""
+
+    seqnos: npt.NDArray[np.int64]
+    times: pa.Array
+
+    def of(self, seqnos: pa.Array) -> pa.Array:
+        """The commit time of each row's transaction."""
+        return self.times.take(pa.array(np.searchsorted(self.seqnos, seqnos.to_numpy())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Rows of one relation, by (seqno, fragno)."""
+    """Rows of one relation, by (seqno, fragno), and when their transactions committed."""
 
     relation: Relation
     rows: pa.Table
+    commit_times: CommitTimes
 
 
 def windows(
@@ -49,25 +63,19 @@ def windows(
                 size += part.nbytes
         passed_over(read.num_rows - kept)
         if size >= window_bytes:
-            yield from _windows(held, relations)
+            yield from _windows(log, held, relations)
             held, size = {}, 0
-    yield from _windows(held, relations)
+    yield from _windows(log, held, relations)
 
 
-def _windows(held: dict[int, list[pa.RecordBatch]], relations: dict[int, Relation]) -> Iterator[Window]:
+def _windows(log: LogReader, held: dict[int, list[pa.RecordBatch]], relations: dict[int, Relation]) -> Iterator[Window]:
+    if not held:
+        return
+    first = min(batches[0].column("seqno")[0].as_py() for batches in held.values())
+    last = max(batches[-1].column("seqno")[-1].as_py() for batches in held.values())
+    found = log.transactions(first - 1, last)
+    commit_times = CommitTimes(
+        seqnos=found.column("seqno").to_numpy(), times=found.column("commit_time").combine_chunks()
+    )
     for relation_id, batches in held.items():
-        yield Window(relation=relations[relation_id], rows=pa.Table.from_batches(batches))
-
-
-class CommitTimes:
-    """When the log's transactions committed. Threads share one; a call reads the transactions of some seqnos."""
-
-    def __init__(self, log: LogReader) -> None:
-        self._log = log
-
-    def of(self, seqnos: pa.Array) -> pa.Array:
-        """The commit time of each seqno; they ascend."""
-        numbers = seqnos.to_numpy()
-        found = self._log.transactions(int(numbers[0]) - 1, int(numbers[-1]))
-        places = np.searchsorted(found.column("seqno").to_numpy(), numbers)
-        return found.column("commit_time").combine_chunks().take(pa.array(places))
+        yield Window(relation=relations[relation_id], rows=pa.Table.from_batches(batches), commit_times=commit_times)

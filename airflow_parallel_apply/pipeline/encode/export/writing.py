@@ -13,7 +13,7 @@ import tenacity
 
 from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping, row_typing, typed_rows
 from airflow_parallel_apply.pipeline.encode.export.options import ExportOptions
-from airflow_parallel_apply.pipeline.encode.export.windows import CommitTimes, Window, windows
+from airflow_parallel_apply.pipeline.encode.export.windows import Window, windows
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile, TableSchema
 from airflow_parallel_apply.pipeline.encode.open import open_encoder
@@ -88,13 +88,12 @@ class FileWriter:
             wait=_PAUSE,
             reraise=True,
         )
-        found = retrying(self._write, window.relation, opened, number)
+        found = retrying(self._write, window, opened, number)
         if found is not None:
             yield found
 
-    def _write(
-        self, relation: Relation, opened: Callable[[], Iterator[pa.RecordBatch]], number: int
-    ) -> DataFile | None:
+    def _write(self, window: Window, opened: Callable[[], Iterator[pa.RecordBatch]], number: int) -> DataFile | None:
+        relation = window.relation
         table = self._table(relation)
         seqnos: list[int] = []
         rows = 0
@@ -102,11 +101,10 @@ class FileWriter:
 
             def typed() -> Iterator[pa.RecordBatch]:
                 nonlocal rows
-                times = CommitTimes(self.log)
                 for batch in opened():
                     seqno = batch.column("seqno")
                     seqnos.extend((seqno[0].as_py(), seqno[-1].as_py()))
-                    yield typed_rows(batch, table.typing, times.of(seqno))
+                    yield typed_rows(batch, table.typing, window.commit_times.of(seqno))
                     rows += batch.num_rows
                     count(batch.num_rows, 0)
 

@@ -129,6 +129,30 @@ def test_an_export_that_is_killed_has_committed_nothing_and_the_next_one_is_exac
     assert changes(place) == CHANGES
 
 
+@pytest.mark.parametrize(("is_committed", "rows"), [(False, 7), (True, 0)], ids=["before", "after"])
+def test_a_kill_around_the_manifest_commits_all_or_nothing(
+    log_url: str, place: str, is_committed: bool, rows: int
+) -> None:
+    published: Callable[..., bool] = FilePlace.publish
+
+    def die(self: FilePlace, path: str, content: bytes) -> bool:
+        if is_committed:
+            published(self, path, content)
+        os._exit(9)
+
+    pid = os.fork()
+    if not pid:
+        FilePlace.publish = die  # type: ignore[method-assign]
+        export(log_url, place)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    assert export(log_url, place).rows == rows
+    assert changes(place) == CHANGES
+    Dataset(FilePlace(place)).sweep(grace=timedelta(0))
+    assert changes(place) == CHANGES
+    assert len(data_files(place)) == sum(len(one.files) for one in Dataset(FilePlace(place)).manifests())
+
+
 def test_a_late_export_finds_another_one_in_its_place_and_adds_nothing(log_url: str, place: str) -> None:
     """The other one commits while the first has written, and has not committed."""
     reports = []
