@@ -56,9 +56,12 @@ class Pool:
 
 
 def together(errors: list[BaseException]) -> BaseException:
-    """One error that names all of them, in the order in which they came; it can be retried if each can."""
-    if len(errors) == 1:
-        return errors[0]
+    """One error that names all of them, in the order in which they came; it can be retried if each can. An interrupt or
+    an exit stays what it is.
+    """
+    for error in errors:
+        if len(errors) == 1 or not isinstance(error, Exception):
+            return error
     message = f"{len(errors)} workers failed: " + "; ".join(f"{type(error).__name__}: {error}" for error in errors)
     kind = Unavailable if all(isinstance(error, RetryableError) for error in errors) else EncodeError
     found = kind(message, op="encode")

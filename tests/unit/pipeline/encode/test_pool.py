@@ -104,6 +104,20 @@ def test_errors_that_can_be_retried_together_can_be_retried() -> None:
         Pool(threads=2).ordered((fails for _ in range(2)), lambda piece: None)
 
 
+def test_an_interrupt_is_not_hidden_among_errors() -> None:
+    both = threading.Barrier(2)
+
+    def fails(error: BaseException) -> Iterator[int]:
+        both.wait(10)
+        raise error
+        yield 0
+
+    with pytest.raises(KeyboardInterrupt):
+        Pool(threads=2).ordered(
+            (partial(fails, error) for error in (ValueError("a"), KeyboardInterrupt())), lambda piece: None
+        )
+
+
 def test_an_error_ends_the_others_and_nothing_behind_it_is_taken() -> None:
     taken: list[tuple[int, int]] = []
 
