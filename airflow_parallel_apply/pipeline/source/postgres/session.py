@@ -26,6 +26,9 @@ _ROWS_AT_ONCE: Final = 32
 """That libpq hands over together; one where it is older than version 17."""
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 
+_TOO_LONG: Final = "invalid memory alloc request size"
+"""The server's words for what is longer than it can ever hold; they have no code of their own."""
+
 _UNREACHABLE: Final = (sqlstate.CONNECTION_CLASS, "57P", sqlstate.RESOURCES_CLASS, sqlstate.ROLLBACK_CLASS)
 """57P: the server shuts down, or is not up yet."""
 
@@ -101,6 +104,14 @@ class Session:
                     held, held_bytes = [], 0
             is_complete = True
         except psycopg.Error as error:
+            if error.sqlstate == sqlstate.PROGRAM_LIMIT or _TOO_LONG in str(error):
+                raise SourceError(
+                    f"the source {self.place} cannot send a row: {_first_line(error)}{_where(error)}",
+                    op="capture",
+                    hint="A value or a row is longer than 1 GB as text (a bytea: than 500 MB), and no later try can "
+                    "send it. Shorten it, or exclude its table; then start anew: parallel-apply drop, empty the "
+                    "target's tables, a new log_url, start=copy.",
+                ) from error
             # What is not known to last is tried again.
             raise Unavailable(
                 f"reading from the source {self.place} broke off: {_first_line(error)}",
@@ -141,6 +152,12 @@ class Session:
 def statement(name: str) -> LiteralString:
     """The text of `<name>.sql` beside this module."""
     return statements(__package__, name)[name]
+
+
+def _where(error: psycopg.Error) -> str:
+    """The slot and the LSN, where the server names them."""
+    context = (error.diag.context or "").splitlines()
+    return f" ({context[0]})" if context else ""
 
 
 def _first_line(error: Exception) -> str:
