@@ -20,6 +20,7 @@ from airflow_parallel_apply.owner import owner_of
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, StoreName
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, ParallelApplyError
 from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.stream.address import log_at_router
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 from airflow_parallel_apply.service.address import is_service
 from airflow_parallel_apply.spark.endpoint import SparkEndpoint
@@ -96,7 +97,9 @@ def settings(
 ) -> Settings:
     """Build them from rendered values. Errors: `ConfigurationError`, which names the parameter or the connection."""
     config = parameters.pipeline_config(values)
-    config = replace(config, router=connections.pipeline_router(router_conn_id))
+    router = connections.pipeline_router(router_conn_id)
+    if router is not None:
+        config = replace(config, router=router, log_url=log_at_router(config.log_url, router.url))
     found = connections.spark(spark_conn_id)
     if config.store is StoreName.MEMORY and not found.is_embedded and not (config.router or is_service(config.log_url)):
         raise ConfigurationError(
@@ -164,8 +167,9 @@ class PipelineTask(Guarded, BaseOperator):
         queue that steers the pipeline; empty: in the ledger's database
     :param ledger_conn_id: connection of type postgres to the database that keeps the pipeline's ledger: owner, routing,
         run bounds, plan; empty: the target's
-    :param router_conn_id: with ``store=memory``: connection of type parallel_apply_router to the router that holds the
-        rows; empty: an embedded one on the host of the task ``route``
+    :param router_conn_id: connection of type parallel_apply_router to the router that serves log_url, which needs no
+        token then, and that holds the rows with ``store=memory``; empty: with that store an embedded one on the host of
+        the task ``route``
     :param log_url: directory of the log, seen by every worker; or a router's log, ``grpcs://:token@host:port/name``;
         empty: below AIRFLOW_HOME
     :param log_directory: with a router's log_url: the log's directory, which only the task capture has to see

@@ -81,14 +81,12 @@ class PipelineHook(BaseHook):
     def status(self, pipeline: str, *, log_url: str | None = None) -> PipelineStatus:
         """The progress of a pipeline into this database, by channel."""
         from airflow_parallel_apply.pipeline.admin.status import read_status
+        from airflow_parallel_apply.pipeline.stream.address import log_at_router
 
-        return read_status(
-            self.endpoint,
-            pipeline,
-            log_url,
-            queue=pipeline_queue(self.queue_conn_id),
-            router=pipeline_router(self.router_conn_id),
-        )
+        router = pipeline_router(self.router_conn_id)
+        if log_url is not None and router is not None:
+            log_url = log_at_router(log_url, router.url)
+        return read_status(self.endpoint, pipeline, log_url, queue=pipeline_queue(self.queue_conn_id), router=router)
 
     def request_stop(self, pipeline: str) -> CoordinatorState:
         """Stop a running pipeline into this database cleanly, with every channel at one seqno."""

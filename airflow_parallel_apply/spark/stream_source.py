@@ -1,7 +1,8 @@
 """`parallel_apply_stream`: rows that a router streams, as a DataFrame; each of its tasks reads one ticket.
 
-Arrow batches go from the router through Spark's Python worker into the JVM; Python sees no row. A stream that breaks
-fails its task: Spark retries it, or the lane its unit, and the same ticket brings the same rows.
+Arrow batches go from the router through Spark's Python worker into the JVM; Python sees no row. The client goes on
+with a stream that broke; where it cannot, the task fails: Spark retries it, or the lane its unit, and the same ticket
+brings the same rows.
 
 Options: `address` (grpc:// or grpcs://, without a token), `token` (Spark leaves options of this name out of what it
 shows), `tickets` (a JSON list of base64).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
@@ -14,6 +15,20 @@ _ROUTER: Final = Served(name="a router", carries="token and rows")
 def log_address(url: str) -> ServiceAddress:
     """Parse the URL of a log; its path is the log's name. Errors: `ConfigurationError`, which never repeats the URL."""
     return _parsed(url, _LOG, "log_url: ")
+
+
+def log_at_router(url: str, router_url: str) -> str:
+    """The URL of a log with the token and the files of a router's URL, where it names the same router without any. Any
+    other URL as it is. Errors: as `log_address`.
+    """
+    if not is_service(url):
+        return url
+    log, router = log_address(url), router_address(router_url)
+    if (log.target, log.tls) != (router.target, router.tls) or log != replace(
+        log, token=None, ca=None, cert=None, key=None
+    ):
+        return url
+    return replace(router, path=log.path).url(with_token=True)
 
 
 def place_of_log(url: str) -> str:

@@ -1,7 +1,7 @@
 """A client of one router: streams by ticket, small calls by name. Threads may share one.
 
-A call that finds the router away is repeated for a while, with growing pauses. A stream is repeated only before its
-first batch: what came of it is with the caller, who alone knows whether it may come again.
+A call that finds the router away is repeated for a while, with growing pauses. A stream that breaks is asked for again;
+what the caller has of it is passed over as long as it comes as it came, and if it does not, the stream has failed.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
+import xxhash
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
@@ -60,6 +61,34 @@ class StreamClient:
     def stream(self, ticket: Ticket | bytes) -> Iterator[pa.RecordBatch]:
         """The rows of a ticket. At most a few batches are on the way; whoever stops reading stops the router."""
         shown = ticket.to_bytes() if isinstance(ticket, Ticket) else ticket
+        given: list[int] = []
+        while True:
+            known = len(given)
+            try:
+                for batch in self._behind(shown, tuple(given)):
+                    given.append(_digest(batch))
+                    yield batch
+                return
+            except Unavailable:
+                # Without an end to it, a stream that breaks at the same place would be asked for for ever.
+                if len(given) == known:
+                    raise
+
+    def _behind(self, shown: bytes, given: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The batches of a ticket behind those that were given, by their digests. A router that merged segments
+        meanwhile, or answers from another place, may cut them otherwise: then nothing tells where to go on.
+        """
+        for number, batch in enumerate(self._once(shown)):
+            if number >= len(given):
+                yield batch
+            elif _digest(batch) != given[number]:
+                raise Unavailable(
+                    f"a stream of the router at {self.place} broke, and comes otherwise now",
+                    op="stream",
+                    hint="Whoever asked for it begins anew.",
+                )
+
+    def _once(self, shown: bytes) -> Iterator[pa.RecordBatch]:
         reader, first = self._repeated(lambda: self._begin(shown))
         try:
             while first is not None:
@@ -132,6 +161,15 @@ def _connect(address: ServiceAddress) -> flight.FlightClient:
         named = {"tls_root_certs": authority, "private_key": key, "cert_chain": chain}
         options |= {name: value for name, value in named.items() if value is not None}
     return flight.connect(f"{'grpc+tls' if address.tls else 'grpc+tcp'}://{address.target}", **options)
+
+
+def _digest(batch: pa.RecordBatch) -> int:
+    digest = xxhash.xxh3_64(str(batch.num_rows).encode())
+    for column in batch.columns:
+        for buffer in column.buffers():
+            if buffer is not None:
+                digest.update(memoryview(buffer))
+    return digest.intdigest()
 
 
 def _next_batch(reader: Any) -> pa.RecordBatch | None:

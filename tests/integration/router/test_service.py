@@ -116,23 +116,35 @@ def test_a_router_streams_each_channel_tells_its_health_and_metrics_and_drains_a
         client(router.url).call("health", {})
 
 
-def test_a_killed_router_ends_a_stream_with_an_error_and_serves_the_same_rows_again(
+def test_a_killed_router_costs_the_hasty_a_stream_and_the_patient_time(
     start: Callable[..., RouterCommand],
 ) -> None:
     router = start()
     ticket = Ticket(log="big", after_seqno=-1, last_seqno=LAST_SEQNO, routing=Routing(channels=2), channel=1)
-    asked = client(router.url, timedelta(seconds=60))
-    whole = table(asked.stream(ticket))
-    broken = asked.stream(ticket)
-    next(broken)
+    whole = table(client(router.url).stream(ticket))
+    hasty, patient = client(router.url).stream(ticket), client(router.url, timedelta(seconds=60)).stream(ticket)
+    next(hasty)
+    begun = next(patient)
     router.end(signal.SIGKILL)
     with pytest.raises(Unavailable, match="cannot be reached"):
-        list(broken)
-    # Asked while it is down, it answers once it is up.
+        list(hasty)
     with ThreadPoolExecutor(1) as pool:
-        again = pool.submit(lambda: table(asked.stream(ticket)))
+        rest = pool.submit(list, patient)
         router.start()
-        assert again.result(60).equals(whole)
+        assert table(iter([begun, *rest.result(60)])).equals(whole)
+
+
+def test_a_stream_that_comes_otherwise_after_a_break_has_failed(
+    logs: Path, start: Callable[..., RouterCommand]
+) -> None:
+    router = start()
+    begun = client(router.url, timedelta(seconds=60)).stream(Ticket(log="big", after_seqno=-1, last_seqno=LAST_SEQNO))
+    next(begun)
+    router.end(signal.SIGKILL)
+    limits = RouterLimits(batch_bytes=10_000)
+    with served_logs(logs, listen=str(router.ready["address"]), limits=limits):  # noqa: SIM117
+        with pytest.raises(Unavailable, match="comes otherwise now"):
+            list(begun)
 
 
 def test_a_token_is_asked_for_and_tls_keeps_it_from_the_network(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.stream.address import log_address, router_address
+from airflow_parallel_apply.pipeline.stream.address import log_address, log_at_router, router_address
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket, TicketKind
 from tests.support.partitioner_cases import ROUTINGS
 
@@ -79,6 +79,18 @@ def test_the_url_of_a_log_names_host_port_and_log() -> None:
     assert log_address(found.url(with_token=True)) == found
     assert log_address(found.url(with_token=False)) == replace(found, token=None)
     assert router_address(found.url(with_token=True, with_path=False)) == replace(found, path="")
+
+
+def test_a_log_of_the_routers_connection_has_its_token_and_any_other_log_its_own() -> None:
+    router = "grpcs://:secret@router:7413?ca=/ca.pem"
+    assert log_at_router("grpcs://router:7413/orders", router) == "grpcs://:secret@router:7413/orders?ca=/ca.pem"
+    for other in (
+        "/srv/log",
+        "grpcs://other:7413/orders",
+        "grpcs://:own@router:7413/orders",
+        "grpcs://router:7413/a?ca=/b",
+    ):
+        assert log_at_router(other, router) == other
 
 
 @pytest.mark.parametrize(
