@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.source.postgres.partition_doubts import par
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair, altered_values
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.unregistered import altered_unregistered
 from airflow_parallel_apply.pipeline.source.postgres.young_types import altered_young_types
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -45,6 +46,10 @@ _TYPES_HINT: Final = (
 _ATTRIBUTES_FIRST: Final = "Run the same ALTER TYPE … ATTRIBUTE at the target, if it has the type, and then go on: "
 
 
+_UNREGISTERED: Final = (
+    "{table} had rows before a run that published it had registered it, and was altered at the source meanwhile, of "
+    "which no row is sent: {names}"
+)
 _YOUNG_FIRST: Final = "Run the same ALTER TYPE at the target, if it has the type as it was made, and then go on: "
 
 
@@ -135,6 +140,11 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
                 proven[oid] = found.registered
             else:
                 doubts.append(doubt)
+    if is_same_server and config.ddl is not DdlPolicy.SKIP:
+        added = [table for oid, table in proven.items() if oid not in known]
+        for table, names in altered_unregistered(connection, slot, publication, added, registration.horizon):
+            doubts.append(Doubt(table=table.name, what=_UNREGISTERED.format(table=table.name, names=listed(names))))
+            del proven[table.oid]
     tables = tuple(sorted(proven.values(), key=lambda table: table.oid))
     return Proof(
         registration=Registration(
