@@ -89,6 +89,12 @@ class Disturbances:
     def _restore(self, step: Step) -> None:
         self._player.world.restore(str(step.options["side"]), promoted=bool(step.options.get("promoted")))
 
+    def _dump(self, step: Step) -> None:
+        self._player.world.dump(str(step.options["side"]))
+
+    def _load(self, step: Step) -> None:
+        self._player.world.load(str(step.options["side"]))
+
     def _promote(self, step: Step) -> None:
         self._player.world.promote(str(step.options["side"]))
 

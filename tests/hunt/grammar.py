@@ -7,25 +7,31 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from tests.hunt.events import EVENTS
+from tests.hunt.handovers import HANDOVERS
 from tests.hunt.loads import LOADS
 from tests.hunt.migrations import RECIPES, ROWS, RUN, Recipe
 from tests.hunt.partitioning import NEED_RANGES, PARTITIONING
 from tests.hunt.rebuilds import REBUILDS
+from tests.hunt.relations import RELATIONS
+from tests.hunt.round_trips import ROUND_TRIPS
 from tests.hunt.runs import RUNS, killed_first_run, meanwhile
 from tests.hunt.servers import SERVERS
 from tests.hunt.shadows import SHADOWS
 from tests.hunt.step import Step, Trial
 from tests.hunt.tables import KINDS, Table, ranged
 from tests.hunt.type_changes import TYPE_CHANGES
+from tests.hunt.upkeep import UPKEEP
 from tests.hunt.values import TYPES
 from tests.hunt.whole_tables import WHOLE_TABLES
 from tests.support.ddl_messages import ddl
 
 _ROOMS: Final = (RECIPES, WHOLE_TABLES, EVENTS, SERVERS, RUNS)
 _WEIGHTS: Final = (4, 3, 2, 2, 3)
-TOOLS: Final = REBUILDS | PARTITIONING | SHADOWS | TYPE_CHANGES
-"""The changes that tools make, in steps that belong together."""
-_OF_TOOLS: Final = 0.4
+TOOLS: Final = REBUILDS | PARTITIONING | SHADOWS | TYPE_CHANGES | ROUND_TRIPS | UPKEEP | RELATIONS
+"""The changes that tools and their users make, in steps that belong together."""
+BULK: Final = LOADS | HANDOVERS
+"""The same of rows."""
+_OF_TOOLS: Final = 0.5
 """How many trials have tools in them; an exotic thing of these is a tool's in half of the cases."""
 _WITHOUT_EVENT_TRIGGER: Final = (
     "DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_ddl",
@@ -121,7 +127,7 @@ def _tools(dice: random.Random, tables: list[Table], only: Collection[str]) -> I
     """Return "without" to do without the event trigger, or nothing; then the tool of each exotic thing, empty where it
     is another thing. It needs dice of its own: a trial without tools stays what it was.
     """
-    kinds = sorted((TOOLS | LOADS).keys() & set(only or TOOLS | LOADS))
+    kinds = sorted((TOOLS | BULK).keys() & set(only or TOOLS | BULK))
     others = {kind for room in _ROOMS for kind in room} & set(only)
     if not kinds or (dice.random() >= _OF_TOOLS and not only):
         return iter(())
@@ -134,7 +140,7 @@ def _tools(dice: random.Random, tables: list[Table], only: Collection[str]) -> I
 def _of_tool(dice: random.Random, kind: str, tables: list[Table], parameters: dict[str, Any]) -> list[Step]:
     live = [table for table in tables if table.schema == "public"] or tables
     steps = (
-        _performed(dice, kind, TOOLS[kind](dice, live), live, parameters) if kind in TOOLS else LOADS[kind](dice, live)
+        _performed(dice, kind, TOOLS[kind](dice, live), live, parameters) if kind in TOOLS else BULK[kind](dice, live)
     )
     return meanwhile(dice, steps, live) if dice.random() < _MEANWHILE else steps
 

@@ -94,4 +94,4 @@ def _played(world: World, trial: Trial, *, is_told: bool) -> Outcome:
 
 
 def _tell(line: str) -> None:
-    print(line[:400], flush=True)
+    print(line[:3000], flush=True)

@@ -128,7 +128,24 @@ def log_lost(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     return [*keep, lose, rows]
 
 
+def dumped(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
+    """A database is dumped, dropped and restored from the dump, as it was then: everything in it has another oid."""
+    side = dice.choice(("target", "target", "target", "source"))
+    kind = f"{side} restored from a dump"
+    rows = Step(do="source", sql=tuple(table.change(dice) for table in tables for _ in range(2)))
+    since = dice.choice(([], [rows], [rows, Step(do="run")]))
+    names = _WENT_BACK["target"] if side == "target" else ("slot", "publication")
+    return [
+        *([Step(do="run")] if dice.random() < 0.8 else []),
+        Step(do="dump", options={"side": side}, kind=kind),
+        *(since if side == "target" else []),
+        Step(do="load", options={"side": side}, kind=kind, names=names),
+        rows,
+    ]
+
+
 SERVERS: Final[dict[str, Callable[[random.Random, Sequence[Table]], list[Step]]]] = {
     "crash": crash, "restored": restored, "restored in mid-run": restored_in_mid_run, "promoted": promoted,
     "settings": settings, "rights": rights, "slot lost": slot, "log lost": log_lost,
+    "dumped": dumped,
 }  # fmt: skip

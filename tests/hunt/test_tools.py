@@ -8,12 +8,11 @@ from typing import Final
 
 import pytest
 
-from tests.hunt.grammar import TOOLS, trial
+from tests.hunt.grammar import BULK, TOOLS, trial
 from tests.hunt.hunter import Hunter
-from tests.hunt.loads import LOADS
 from tests.hunt.state import kinds
 
-KINDS: Final = sorted({**TOOLS, **LOADS})
+KINDS: Final = sorted({**TOOLS, **BULK})
 SEEDS: Final = (Path(__file__).parent / "seeds.txt").read_text(encoding="utf-8").split()
 NAMED_OTHERWISE: Final = {"sequences": "sequences restarted"}
 """Kinds of loads whose steps say more than the kind."""

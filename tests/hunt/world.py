@@ -20,7 +20,7 @@ from tests.support.rig import execute
 _SETTINGS: Final = {
     "fsync": "off", "full_page_writes": "off", "autovacuum": "off", "io_method": "sync", "shared_buffers": "32MB",
     "max_wal_size": "256MB", "min_wal_size": "32MB", "wal_init_zero": "off", "wal_writer_delay": "10ms",
-    "max_prepared_transactions": "10", "max_connections": "100",
+    "max_prepared_transactions": "10", "max_connections": "100", "allow_in_place_tablespaces": "on",
 }  # fmt: skip
 _END: Final = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s"
 
@@ -64,6 +64,8 @@ class World:
         install(self.servers["source"].dsn("hunt"))
         for old in (*map(self._kept, self.servers), *self.directory.glob("log*")):
             shutil.rmtree(old, ignore_errors=True)
+        for side in self.servers:
+            self._dumped(side).unlink(missing_ok=True)
 
     def keep(self, side: str) -> None:
         """Copy a server's directory while it is down."""
@@ -97,6 +99,24 @@ class World:
             while connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,):
                 time.sleep(0.05)
 
+    def dump(self, side: str) -> None:
+        """The trial's database, with what belongs to it in its server."""
+        self._tool(
+            side, "pg_dump", "--format=custom", "--file", str(self._dumped(side)), self.servers[side].dsn("hunt")
+        )
+
+    def load(self, side: str) -> None:
+        """Nothing, if nothing was dumped. A database with a slot cannot be dropped."""
+        if not self._dumped(side).exists():
+            return
+        with psycopg.connect(self.servers[side].dsn(), autocommit=True) as connection:
+            connection.execute(_END, ["hunt"])
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = 'hunt'"
+            )
+        restore = ("--clean", "--create", "--if-exists", "--exit-on-error", "--dbname", self.servers[side].dsn())
+        self._tool(side, "pg_restore", *restore, str(self._dumped(side)))
+
     def crash(self, side: str) -> None:
         self.servers[side].kill()
         self.servers[side].start()
@@ -117,6 +137,12 @@ class World:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    def _tool(self, side: str, tool: str, *arguments: str) -> None:
+        subprocess.run([self.servers[side].bin_path / tool, *arguments], check=True, capture_output=True)
+
+    def _dumped(self, side: str) -> Path:
+        return self.directory / f"{side}.dump"
 
     def _kept(self, side: str) -> Path:
         return self.directory / f"{side}.kept"
