@@ -36,6 +36,9 @@ def test_a_row_that_is_too_long_to_be_sent_is_fatal(session: Session, code: str,
     with pytest.raises(SourceError, match=r"cannot send a row.*PL/pgSQL.*Hint: .*longer than 1 GB.*start anew") as told:
         list(session.stream(f"SELECT public.fails('{code}', '{words}')", batch_bytes=1))
     assert words in str(told.value)
+    # As the first copy meets it.
+    with pytest.raises(SourceError, match=r"cannot send a row.*exclude its table\.$"), session.errors("copy"):
+        session.catalog().execute(f"SELECT public.fails('{code}', '{words}')")
 
 
 @pytest.mark.parametrize(("code", "words"), [("53200", "out of memory"), ("XX000", "could not read a page")])

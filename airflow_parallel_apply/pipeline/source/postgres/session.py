@@ -29,6 +29,11 @@ _CONNECT_TIMEOUT_SECONDS: Final = 10
 _TOO_LONG: Final = "invalid memory alloc request size"
 """The server's words for what is longer than it can ever hold; they have no code of their own."""
 
+_TOO_LONG_HINT: Final = (
+    "A value or a row is longer than 1 GB as text (a bytea: than 500 MB), and no later try can send it. Shorten it, or "
+    "exclude its table."
+)
+
 _UNREACHABLE: Final = (sqlstate.CONNECTION_CLASS, "57P", sqlstate.RESOURCES_CLASS, sqlstate.ROLLBACK_CLASS)
 """57P: the server shuts down, or is not up yet."""
 
@@ -104,13 +109,12 @@ class Session:
                     held, held_bytes = [], 0
             is_complete = True
         except psycopg.Error as error:
-            if error.sqlstate == sqlstate.PROGRAM_LIMIT or _TOO_LONG in str(error):
+            if _is_too_long(error):
                 raise SourceError(
                     f"the source {self.place} cannot send a row: {_first_line(error)}{_where(error)}",
                     op="capture",
-                    hint="A value or a row is longer than 1 GB as text (a bytea: than 500 MB), and no later try can "
-                    "send it. Shorten it, or exclude its table; then start anew: parallel-apply drop, empty the "
-                    "target's tables, a new log_url, start=copy.",
+                    hint=f"{_TOO_LONG_HINT} Then start anew: parallel-apply drop, empty the target's tables, a new "
+                    "log_url, start=copy.",
                 ) from error
             # What is not known to last is tried again.
             raise Unavailable(
@@ -154,6 +158,10 @@ def statement(name: str) -> LiteralString:
     return statements(__package__, name)[name]
 
 
+def _is_too_long(error: Exception) -> bool:
+    return getattr(error, "sqlstate", None) == sqlstate.PROGRAM_LIMIT or _TOO_LONG in str(error)
+
+
 def _where(error: psycopg.Error) -> str:
     """The slot and the LSN, where the server names them."""
     context = (error.diag.context or "").splitlines()
@@ -193,4 +201,6 @@ def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
         )
     if not state or state.startswith(_UNREACHABLE):
         return Unavailable(f"the source {place} cannot be reached: {text}", op=op, hint="Is it up, and reachable here?")
+    if _is_too_long(error):
+        return SourceError(f"the source {place} cannot send a row: {text}", op=op, hint=_TOO_LONG_HINT)
     return SourceError(f"the source {place} says: {text}", op=op)
