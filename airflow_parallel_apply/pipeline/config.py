@@ -86,7 +86,7 @@ class EpochProtocol(StrEnum):
     """How the branches of a group become visible together, under `Consistency.EPOCH`."""
 
     AUTO = "auto"
-    """The protocol that the benchmarks show to be faster."""
+    """The protocol that the benchmarks show to be faster for a group, where the target can prepare transactions."""
     LEADER_MERGE = "leader_merge"
     """All channels stage, one lane merges everything in one transaction."""
     TWO_PHASE = "two_phase"

@@ -20,6 +20,7 @@
         ├── PlanError             the plan cannot be made: refused DDL, changed routing digest
         ├── EncodeError           rows cannot be encoded as asked
         └── TargetError           the target refuses a change, or lacks what it needs
+            ├── DirectRefused     insertions cannot go straight into their tables: stage them
             └── Conflict          a row of another key is in the way: other channels may be what puts it there
 
 The queue below this package has a root of its own, `QueueError`, since it is usable alone.
@@ -198,6 +199,10 @@ class EncodeError(FatalError):
 
 class TargetError(FatalError):
     """The target refuses a change, or lacks what it needs."""
+
+
+class DirectRefused(TargetError):
+    """A unit that was to be committed where it is loaded cannot be: nothing of it is there, and it is to be staged."""
 
 
 class Conflict(TargetError):

@@ -74,8 +74,11 @@ def build_job(session: Any, unit: Unit, branch: StoreBranch, *, exchange_rows: i
 
 def parts_of(unit: Unit, cores: Callable[[], int], *, exchange_rows: int = EXCHANGE_ROWS) -> int:
     """By how many tasks a unit is best read, each with a part of the buckets: at most one for each channel and for each
-    of Spark's cores, unless it is very large. With more, the next unit's tasks would run between them.
+    of Spark's cores, unless it is very large. With more, the next unit's tasks would run between them. One that is
+    committed where it is loaded is one task's.
     """
+    if unit.is_direct:
+        return 1
     wanted = min(unit.channels, unit.row_count // _TASK_ROWS)
     return max(min(wanted, cores()) if wanted > 1 else 1, -(-unit.row_count // exchange_rows))
 

@@ -69,7 +69,7 @@ class PipelineStatus:
     consistency: str | None = None
     """When the present run's changes become visible; None without a run."""
     epoch_protocol: str | None = None
-    """How the present run's groups become visible; None where there are none."""
+    """How the present run's groups become visible, under `auto` its last one; None where there are none."""
     commit: str | None = None
     """Under epoch consistency: what changes the target next, and what it waits for."""
     store: StoreStatus | None = None
@@ -145,7 +145,7 @@ def read_status(
             torn_to=high if high > low else None,
             failure=seen.failure,
             consistency=None if seen.state is None else seen.state.consistency,
-            epoch_protocol=None if seen.state is None or not seen.state.in_groups else seen.state.protocol,
+            epoch_protocol=None if seen.state is None else seen.state.told_protocol,
             commit=commit_under_way(seen.serial),
             oldest_time=oldest_time,
             log_bytes=log_bytes,

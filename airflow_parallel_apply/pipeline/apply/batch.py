@@ -33,6 +33,11 @@ class Batch:
         return self.unit.after_seqno + 1 if self.unit is not None else ChannelWork.of_task(self.tasks[0]).first_seqno
 
     @property
+    def is_direct(self) -> bool:
+        """True if its unit may be committed where it is loaded."""
+        return self.unit is not None and self.unit.is_direct
+
+    @property
     def channel(self) -> int | None:
         """The one channel whose rows it applies; None where it is of all."""
         return self.unit.channel if self.unit is not None else ChannelWork.of_task(self.tasks[0]).channel
@@ -49,12 +54,12 @@ class ChannelClaim:
     routing: Routing | None = None
     token: str = field(default_factory=new_token)
 
-    def unit(self, after_seqno: int, last_seqno: int, *, rows: int, epoch: int) -> Unit:
+    def unit(self, after_seqno: int, last_seqno: int, *, rows: int, epoch: int, is_direct: bool = False) -> Unit:
         """The channel's rows of (after_seqno, last_seqno]."""
         return Unit(
             pipeline=self.pipeline,
             generation=self.generation,
-            kind=Branch(self.channel),
+            kind=Branch(self.channel, is_direct),
             channels=self.channels,
             token=self.token,
             after_seqno=after_seqno,
@@ -65,16 +70,22 @@ class ChannelClaim:
         )
 
     def batch(
-        self, tasks: Sequence[Task], after_seqno: int, *, limit_bytes: int, is_held_up: Callable[[int], bool]
+        self,
+        tasks: Sequence[Task],
+        after_seqno: int,
+        *,
+        limit_bytes: int,
+        is_held_up: Callable[[int], bool],
+        may_be_direct: bool = False,
     ) -> Batch:
         """As many of the branches in front as the limit allows, one at least; what is committed already costs nothing.
 
         `tasks` come in the queue's order, and the first is a branch. `is_held_up`: of a seqno, whether nothing that
-        starts there may be begun (law 4); the caller has asked for the first one. Errors: `OwnershipLost` where the
-        first does not begin at the position + 1.
+        starts there may be begun (law 4); the caller has asked for the first one. `may_be_direct`: a unit of insertions
+        is. Errors: `OwnershipLost` where the first does not begin at the position + 1.
         """
         chosen: list[Task] = []
-        size = rows = 0
+        size = rows = inserts = 0
         reached = after_seqno
         for task in tasks:
             work = ChannelWork.of_task(task)
@@ -88,10 +99,13 @@ class ChannelClaim:
             chosen.append(task)
             if is_new:
                 size, rows, reached = size + work.bytes_, rows + work.rows, work.last_seqno
+                inserts += work.inserts
         if reached <= after_seqno:
             return Batch(tuple(chosen), None, after_seqno)
         epoch = ChannelWork.of_task(chosen[-1]).epoch
-        return Batch(tuple(chosen), self.unit(after_seqno, reached, rows=rows, epoch=epoch), reached)
+        is_direct = may_be_direct and 0 < rows == inserts
+        unit = self.unit(after_seqno, reached, rows=rows, epoch=epoch, is_direct=is_direct)
+        return Batch(tuple(chosen), unit, reached)
 
 
 def require_reached(work: ChannelWork, seqno: int) -> None:

@@ -47,14 +47,18 @@ class ChannelApply:
         """
         committer = self._committers[work.kind]
         batch: Batch | None = committer.begin(work)
-        staging = self._start_staging(batch)
+        staging = self._start_staging(committer, batch)
         try:
             while batch is not None:
                 try:
                     staged = self._staged(batch, staging)
                     following = committer.following(batch)
-                    staging = self._start_staging(following)
+                    # What is committed where it is loaded begins once it is this lane's (law 4).
+                    waits = following is not None and following.is_direct
+                    staging = self._start_staging(committer, None if waits else following)
                     begun = committer.complete(batch, staged, following)
+                    if waits:
+                        staging = self._start_staging(committer, begun)
                 except FatalError as error:
                     self._context.stage.cancel()
                     if not committer.meet(batch, error):
@@ -70,7 +74,7 @@ class ChannelApply:
             self._context.stage.cancel()
             raise
 
-    def _start_staging(self, batch: Batch | None) -> Future[StagedUnit] | None:
+    def _start_staging(self, committer: Committer, batch: Batch | None) -> Future[StagedUnit] | None:
         """Begin in the background; an epoch without rows for the channel is a sync, done without Spark."""
         if batch is None or batch.unit is None:
             return None
@@ -79,7 +83,7 @@ class ChannelApply:
             done: Future[StagedUnit] = Future()
             done.set_result(_without_rows(unit))
             return done
-        return self._stagers.submit(self._context.retrying, lambda: self._context.stage.stage(unit))
+        return self._stagers.submit(self._context.retrying, lambda: committer.stage(unit))
 
     def _staged(self, batch: Batch, staging: Future[StagedUnit] | None) -> StagedUnit | None:
         if staging is None:

@@ -127,7 +127,7 @@ class LaneContext:
 
     def with_origin(self, unit: Unit) -> Unit:
         """The unit with the origin of its last transaction; one that only moves positions has none."""
-        if not unit.row_count:
+        if not unit.row_count or unit.origin is not None:
             return unit
         planned = self._planned_end(unit)
         if planned is not None:

@@ -29,6 +29,8 @@ class LaneReport:
     restaged_groups: int = 0
     """Jobs that staged again what was staged for a group, or was refused with others."""
     replayed_units: int = 0
+    direct_units: int = 0
+    """Those of insertions that were committed where they were loaded."""
     captured_rows: int = 0
     retries: int = 0
     rework: dict[Rework, int] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class LaneReport:
             "prepared_groups": self.prepared_groups,
             "restaged_groups": self.restaged_groups,
             "replayed_units": self.replayed_units,
+            "direct_units": self.direct_units,
             "captured_rows": self.captured_rows,
             "retries": self.retries,
             "rework": [

@@ -2,8 +2,9 @@
 
 Groups double while there is a backlog, and a feed never waits to fill one: a small one first, then as much as is staged
 and not committed, but at most half of what is left, since nothing is staged beside the last commit, which one session
-does alone. Where groups are prepared there is one at a time, since it may lock rows of the next; it is twice as large
-as the one that was just committed. Reads nothing; the feeder knows epochs and positions.
+does alone. A group that is prepared is the only one ahead, since it may lock rows of the next; it is twice as large as
+what was just committed. `CoordinatorState.prepares` says which ones are. Reads nothing; the feeder knows epochs and
+positions.
 """
 
 from __future__ import annotations
@@ -70,6 +71,11 @@ class Group:
         )
 
     @property
+    def is_insertions(self) -> bool:
+        """True if all its rows are known to be insertions."""
+        return all(epoch.is_insertions for epoch in self.epochs)
+
+    @property
     def bytes_(self) -> int:
         """The bytes of all channels."""
         return _bytes_of(self.epochs)
@@ -117,19 +123,23 @@ def with_groups(
     state = replace(state, groups_ahead=tuple(group for group in state.groups_ahead if group[0] > low))
     inserts: list[Insert] = []
     left = list(epochs)
-    while left and len(state.groups_ahead) < (1 if state.prepares else MAX_GROUPS_AHEAD):
+    while left and len(state.groups_ahead) < MAX_GROUPS_AHEAD and not (state.groups_ahead and state.is_preparing):
         if left[0].kind is EpochKind.SERIAL:
             epoch = left.pop(0)
             inserts += _serial_tasks(names, epoch, state.channels)
             state = state.fed(epoch=epoch.number, seqno=epoch.last_seqno)
             continue
         is_uneven = not all_equal(positions) and left[0].first_seqno <= high
-        size = 2 * committed if state.prepares else min(state.bytes_ahead, _bytes_of(left) // 2)
+        is_prepared = state.prepares(is_insertions=left[0].is_insertions)
+        size = 2 * committed if is_prepared else min(state.bytes_ahead, _bytes_of(left) // 2)
         limit = min(max(_FIRST_GROUP_BYTES, size), limits.bytes_)
         group = Group(tuple(_front(left, limit, high if is_uneven else None)), is_uneven)
+        is_prepared = state.prepares(is_insertions=group.is_insertions)
+        if is_prepared and state.groups_ahead:
+            break
         del left[: len(group.epochs)]
         stages = group.stages(
-            state.channels, rows_at_once=limits.rows_at_once, turn=state.group_count, prepares=state.prepares
+            state.channels, rows_at_once=limits.rows_at_once, turn=state.group_count, prepares=is_prepared
         )
         inserts += _group_tasks(names, group, stages)
         work = group.work
@@ -137,6 +147,7 @@ def with_groups(
             state.fed(epoch=work.epoch, seqno=work.last_seqno),
             groups_ahead=(*state.groups_ahead, (work.last_seqno, group.bytes_)),
             group_count=state.group_count + 1,
+            is_preparing=is_prepared,
         )
     return state, inserts
 

@@ -108,7 +108,7 @@ class Groups:
         """A group that was prepared could not be committed so: those behind it are staged for a while, since what was
         in its way, such as values that change hands between channels, is likely to be in theirs.
         """
-        self._state_task.update(lambda state: (state.staging(_STAGED_COUNT) if state.prepares else state, []))
+        self._state_task.update(lambda state: (state.staging(_STAGED_COUNT), []))
 
     def stop(self, task: Task) -> None:
         """All channels stand at the stop, held by the caller: the generation is drained. Errors: `OwnershipLost` where

@@ -76,7 +76,9 @@ class CoordinatorState:
     """The state that steers a generation. `until_seqno` is None while the source is being captured up to the run's
     bound. `merged_count` merge points were closed, the last at epoch `merged_epoch`; `merge_streak` of them lay close
     to the one before. `groups_ahead`: last seqno and bytes of each group that was fed and not known to be committed;
-    `group_count`: of all that were fed; `staged_count`: up to it they are staged under any protocol.
+    `group_count`: of all that were fed; `staged_count`: up to it they are staged under any protocol. `is_preparing`:
+    the last that was fed is prepared, and then it is the only one ahead. `protocol` is `auto` only where the target can
+    prepare.
     """
 
     phase: Phase
@@ -97,17 +99,38 @@ class CoordinatorState:
     groups_ahead: tuple[tuple[int, int], ...] = ()
     group_count: int = 0
     staged_count: int = 0
+    is_preparing: bool = False
 
     @property
     def in_groups(self) -> bool:
         """True if channels commit together. One alone commits whole transactions in order by itself."""
         return self.consistency is Consistency.EPOCH and self.channels > 1
 
+    def prepares(self, *, is_insertions: bool) -> bool:
+        """True if the next group, of insertions alone or not, is to be prepared: none is before the group before it is
+        committed.
+        """
+        if not self.in_groups or self.group_count < self.staged_count:
+            return False
+        match self.protocol:
+            case EpochProtocol.LEADER_MERGE:
+                return False
+            case EpochProtocol.TWO_PHASE:
+                return True
+            case EpochProtocol.AUTO:
+                # Insertions that are staged are written twice. What else a branch applies is staged there as well, and
+                # no group is staged beside it: docs/consistency.md has the numbers.
+                return is_insertions
+
     @property
-    def prepares(self) -> bool:
-        """True if the next group is to be prepared: none is before the group before it is committed."""
-        is_asked = self.in_groups and self.protocol is EpochProtocol.TWO_PHASE
-        return is_asked and self.group_count >= self.staged_count
+    def told_protocol(self) -> str | None:
+        """The protocol of the group that was fed last, for people; None where there are no groups."""
+        if not self.in_groups:
+            return None
+        if self.protocol is not EpochProtocol.AUTO:
+            return self.protocol
+        last = EpochProtocol.TWO_PHASE if self.is_preparing else EpochProtocol.LEADER_MERGE
+        return f"{self.protocol}: {last}"
 
     def staging(self, count: int) -> CoordinatorState:
         """So many of the next groups are staged."""
@@ -221,6 +244,7 @@ class CoordinatorState:
             "groups_ahead": [list(group) for group in self.groups_ahead],
             "group_count": self.group_count,
             "staged_count": self.staged_count,
+            "is_preparing": self.is_preparing,
         }
 
     @classmethod
@@ -246,4 +270,5 @@ class CoordinatorState:
             groups_ahead=tuple((seqno, size) for seqno, size in value.get("groups_ahead", ())),
             group_count=value.get("group_count", 0),
             staged_count=value.get("staged_count", 0),
+            is_preparing=value.get("is_preparing", False),
         )

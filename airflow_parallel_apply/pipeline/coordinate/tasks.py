@@ -131,7 +131,7 @@ class ChannelWork:
     """The value of a channel's task: an epoch's branch or barrier, what is to be staged of a group (whose number is
     that of its last epoch), or the stop marker (whose `last_seqno` is the stop).
 
-    `rows` and `bytes_` are the branch's in this channel.
+    `rows` and `bytes_` are the branch's in this channel, `inserts` those of its rows that are known to be insertions.
     """
 
     kind: Kind
@@ -141,6 +141,7 @@ class ChannelWork:
     last_seqno: int
     rows: int
     bytes_: int
+    inserts: int = 0
 
     @classmethod
     def of_epoch(cls, epoch: Epoch, channel: int, kind: Kind) -> ChannelWork:
@@ -153,6 +154,7 @@ class ChannelWork:
             last_seqno=epoch.last_seqno,
             rows=epoch.rows[channel],
             bytes_=epoch.bytes_[channel],
+            inserts=0 if epoch.inserts is None else epoch.inserts[channel],
         )
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
@@ -72,9 +72,12 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A unit of one channel's rows, which moves that channel's position."""
+    """A unit of one channel's rows, which moves that channel's position. `is_direct`: all of them are insertions, which
+    may go straight into their tables where they are loaded, and be committed there with the position.
+    """
 
     channel: int
+    is_direct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,11 @@ class Unit:
         return isinstance(self.kind, GroupPart) and self.kind.prepares
 
     @property
+    def is_direct(self) -> bool:
+        """True if it may be committed where it is loaded."""
+        return isinstance(self.kind, Branch) and self.kind.is_direct
+
+    @property
     def moved(self) -> range:
         """The channels whose positions its commit moves."""
         if isinstance(self.kind, GroupPart):
@@ -158,6 +166,10 @@ class Unit:
         if isinstance(self.kind, Branch):
             return range(self.kind.channel, self.kind.channel + 1)
         return range(self.channels)
+
+    def staged(self) -> Unit:
+        """The same unit, which is only staged where it is loaded."""
+        return replace(self, kind=Branch(self.kind.channel)) if isinstance(self.kind, Branch) else self
 
     def after(self, channel: int) -> int:
         """The seqno that a channel has committed before the unit."""
@@ -167,7 +179,8 @@ class Unit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTable:
     """Net changes of one table by one acknowledged Spark attempt, in a staging table of their own. `is_prepared`: of
-    all tables, applied, and prepared as a branch of a group's commit.
+    all tables, applied, and prepared as a branch of a group's commit. `is_committed`: of all tables, and committed with
+    the unit's position.
     """
 
     relation_id: int
@@ -178,6 +191,7 @@ class StagedTable:
     deletes: int
     has_unsent: bool
     is_prepared: bool = False
+    is_committed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,3 +203,8 @@ class StagedUnit:
     row_count: int
     """Log rows of the unit that Spark saw after its filters on seqno and channel; must equal `unit.row_count`."""
     seconds: float
+
+    @property
+    def is_committed(self) -> bool:
+        """True if it was committed where it was loaded."""
+        return any(table.is_committed for table in self.tables)

@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.errors import (
     BranchesLost,
     Conflict,
     Deadlock,
+    DirectRefused,
     OwnershipLost,
     ParallelApplyError,
     RetryableError,
@@ -73,6 +74,8 @@ def _reason(error: ParallelApplyError) -> str:
             return error.reason
         case Deadlock():
             return "deadlock"
+        case DirectRefused():
+            return "insertions refused"
         case BranchesLost():
             return "branches rolled back"
         case StagingLost():

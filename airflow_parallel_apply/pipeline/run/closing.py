@@ -111,7 +111,7 @@ def _judge(
         raise
     if state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions):
         return positions[0].seqno, _is_early(positions[0].seqno, session.ledger, opened)
-    if state.protocol is EpochProtocol.TWO_PHASE:
+    if state.protocol is not EpochProtocol.LEADER_MERGE:
         _settle(session, opened.generation)
     session.ledger.release(opened.generation, clean_stop_seqno=None)
     if state.phase is Phase.DRAINED and state.stop_seqno is not None and low_watermark(positions) < state.stop_seqno:

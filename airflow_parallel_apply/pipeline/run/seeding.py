@@ -38,7 +38,7 @@ def seeded_state(session: PipelineSession, config: PipelineConfig, until_seqno: 
         fed_seqno=low,
         until_seqno=until_seqno,
         consistency=config.consistency,
-        protocol=protocol_of(config),
+        protocol=protocol_of(config, session.target),
     )
 
 

@@ -97,7 +97,7 @@ def test_staging_that_was_lost_is_told(eight: Rig, consistency: Consistency) -> 
     rig = eight.having(consistency=consistency)
     rig.both(UNIQUE)
     rig.prepare()
-    rig.write("INSERT INTO t SELECT i, i FROM generate_series(1, 30) i")
+    rig.transaction("INSERT INTO t SELECT i, i FROM generate_series(1, 30) i", "UPDATE t SET u = u + 100")
     with forgetting(rig) as forgetful:
         told = applied(forgetful)
     require_equal(rig)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import (
     Conflict,
+    DirectRefused,
     LogError,
     OwnershipLost,
     PlanError,
@@ -230,21 +231,35 @@ class MemoryTarget:
         held = [at for at in self._data.positions if at.channel in unit.moved]
         if any(at.claim != unit.token for at in held):
             raise OwnershipLost("the claim was lost", channel=unit.channel)
+        if unit.is_direct:
+            return self._commit_directly(unit, mine)
         name = f"s{next(_names)}"
         self._data.staging[name] = Staged(unit.channel, unit.token, net_of(mine), unit.group)
         table = StagedTable(relation_id=0, staging=name, inserts=0, updates=0, deletes=0, has_unsent=False)
         return StagedUnit(unit=unit, tables=(table,), row_count=unit.row_count, seconds=0.0)
 
+    def _commit_directly(self, unit: Unit, mine: Sequence[LogRow]) -> StagedUnit:
+        """Do what the loader of a unit of insertions does."""
+        if not self._is_done(unit):
+            rows = dict(self._data.rows)
+            assert all(row.operation == Operation.INSERT for row in mine)
+            try:
+                for row in mine:
+                    self._require_row(rows, row.id, row.operation)
+                    rows[row.id] = row.value
+                self._require_unique(rows)
+            except TargetError as error:
+                raise DirectRefused(error.message, table=error.table) from error
+            self._move(unit, rows)
+        table = StagedTable(
+            relation_id=0, staging="", inserts=len(mine), updates=0, deletes=0, has_unsent=False, is_committed=True
+        )
+        return StagedUnit(unit=unit, tables=(table,), row_count=unit.row_count, seconds=0.0)
+
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         self._require_session()
-        held = [at for at in self._data.positions if at.channel in unit.moved]
-        if held and all(at.seqno == unit.last_seqno for at in held):
+        if self._is_done(unit):
             return
-        for at in held:
-            if (at.seqno, at.generation, at.claim) != (unit.after(at.channel), unit.generation, unit.token):
-                raise OwnershipLost(f"the position is at {at.seqno}, no longer this claim's", channel=at.channel)
-        if not self._is_planned(unit):
-            raise OwnershipLost(f"no planned epoch ends at seqno {unit.last_seqno}")
         rows, done = dict(self._data.rows), []
         for step in steps:
             match step:
@@ -259,9 +274,7 @@ class MemoryTarget:
                     self._replay(rows, batches())
                 case _:
                     raise PlanError(f"{step} in memory")
-        self._data.rows = rows
-        for at in held:
-            self._data.positions[at.channel] = replace(at, seqno=unit.last_seqno)
+        self._move(unit, rows)
         for name in done:
             del self._data.staging[name]
 
@@ -271,6 +284,22 @@ class MemoryTarget:
 
     def close(self) -> None:
         self._data.sessions.discard(self)
+
+    def _is_done(self, unit: Unit) -> bool:
+        held = [at for at in self._data.positions if at.channel in unit.moved]
+        if held and all(at.seqno == unit.last_seqno for at in held):
+            return True
+        for at in held:
+            if (at.seqno, at.generation, at.claim) != (unit.after(at.channel), unit.generation, unit.token):
+                raise OwnershipLost(f"the position is at {at.seqno}, no longer this claim's", channel=at.channel)
+        if not self._is_planned(unit):
+            raise OwnershipLost(f"no planned epoch ends at seqno {unit.last_seqno}")
+        return False
+
+    def _move(self, unit: Unit, rows: Rows) -> None:
+        self._data.rows = rows
+        for channel in unit.moved:
+            self._data.positions[channel] = replace(self._data.positions[channel], seqno=unit.last_seqno)
 
     def _merge(self, rows: Rows, name: str) -> None:
         staged = self._data.staging.get(name)

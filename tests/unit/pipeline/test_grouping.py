@@ -38,6 +38,7 @@ def planned(draw: st.DrawFn) -> list[Epoch]:
                 reason=Reason.CHANGES,
                 rows=rows,
                 bytes_=tuple(10 * count for count in rows),
+                inserts=rows if draw(st.booleans()) else tuple(0 for _ in rows),
             )
         )
         first = last + 1
@@ -78,7 +79,7 @@ def stages(inserts: list[Insert]) -> list[ChannelWork]:
     return [ChannelWork.of_task(task) for channel in range(CHANNELS) for task in queue.tasks(NAMES.channel(channel))]
 
 
-protocols = st.sampled_from([EpochProtocol.LEADER_MERGE, EpochProtocol.TWO_PHASE])
+protocols = st.sampled_from(EpochProtocol)
 
 
 @given(epochs=planned(), limits=limits, protocol=protocols)
@@ -91,7 +92,9 @@ def test_everything_is_fed_once_and_in_order_while_commits_keep_up(
         before = state
         state, inserts = with_groups(state, NAMES, left, positions(*[low] * CHANNELS), limits)
         assert state.fed_epoch > before.fed_epoch
-        assert len(state.groups_ahead) <= (1 if state.prepares else MAX_GROUPS_AHEAD)
+        prepared = {stage.epoch for stage in stages(inserts) if stage.kind.prepares}
+        assert len(state.groups_ahead) <= (1 if prepared else MAX_GROUPS_AHEAD)
+        require_right_protocol(protocol, epochs, ordered(inserts), prepared)
         for one in ordered(inserts):
             assert one.work.first_seqno == reached + 1
             reached = one.work.last_seqno
@@ -105,6 +108,24 @@ def test_everything_is_fed_once_and_in_order_while_commits_keep_up(
         low = state.fed_seqno
     assert reached == epochs[-1].last_seqno
     assert rows == sum(epoch.row_count for epoch in epochs if epoch.kind is EpochKind.PARALLEL)
+
+
+def require_right_protocol(
+    protocol: EpochProtocol, epochs: list[Epoch], found: list[OrderedWork], prepared: set[int]
+) -> None:
+    """Under `auto` those groups are prepared that have nothing but insertions."""
+    for one in found:
+        inside = [epoch for epoch in epochs if one.work.first_seqno <= epoch.first_seqno <= one.work.last_seqno]
+        is_empty = one.kind is not Kind.COMMIT or not one.work.rows
+        is_insertions = all(epoch.is_insertions for epoch in inside)
+        match protocol:
+            case EpochProtocol.LEADER_MERGE:
+                expected = False
+            case EpochProtocol.TWO_PHASE:
+                expected = not is_empty
+            case EpochProtocol.AUTO:
+                expected = is_insertions and not is_empty
+        assert (one.work.epoch in prepared) == expected
 
 
 @given(epochs=planned(), limits=limits)

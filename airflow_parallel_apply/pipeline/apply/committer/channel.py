@@ -2,11 +2,16 @@
 
 Before a unit's commit nothing of it is seen; its staging bears the claim's token, which the next claimant's replaces.
 Between commit and finish its tasks lie at or below the channel's position, and cost the next claimant nothing.
+
+A unit of insertions alone is *direct*: where it is loaded its rows go straight into their tables, and are committed
+there with the position, so the commit here finds it done. Such a unit begins once its tasks are the lane's. What the
+target does not take so is staged and merged as any other unit, and so are those behind it, for a while.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -15,8 +20,15 @@ from airflow_parallel_apply.pipeline.apply.channel_rows import channel_rows
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork, Kind
-from airflow_parallel_apply.pipeline.errors import Conflict, ConflictReason, Deadlock, FatalError, TargetError
-from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
+from airflow_parallel_apply.pipeline.errors import (
+    Conflict,
+    ConflictReason,
+    Deadlock,
+    DirectRefused,
+    FatalError,
+    TargetError,
+)
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.rework import ReworkKind
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay
 from airflow_parallel_apply.queue.model import Task
@@ -25,6 +37,9 @@ _logger = logging.getLogger(__name__)
 
 _MAX_UNIT_TASKS: Final = 256
 _FIRST_UNIT_BYTES: Final = 16 * 2**20
+_STAGED_AFTER_REFUSAL: Final = 16
+"""Units of insertions that are staged behind one that was refused; twice as many behind the next one."""
+
 _MAX_DEADLOCKS: Final = 2
 """So often in a row a unit may lose a deadlock before its channel asks for a merge point."""
 
@@ -35,6 +50,8 @@ class ChannelCommitter:
     def __init__(self, context: LaneContext) -> None:
         self._context = context
         self._deadlocks = 0
+        self._refused: DirectRefused | None = None
+        self._staged_count, self._staged_after_refusal = 0, _STAGED_AFTER_REFUSAL
         # Those of the channel that was begun last.
         self._claim: ChannelClaim
         self._limit_bytes: int
@@ -51,12 +68,14 @@ class ChannelCommitter:
         position = self._context.take(work.channel, claim.token)
         held = self._context.renewer.held(CLAIM)
         state = self._context.coordinator.state()
-        return claim.batch(
+        batch = claim.batch(
             [held, *self._behind(held, _MAX_UNIT_TASKS)],
             position.seqno,
             limit_bytes=self._limit_bytes,
             is_held_up=state.fails_below,
+            may_be_direct=self._may_be_direct(),
         )
+        return self._with_origin(batch)
 
     def following(self, batch: Batch) -> Batch | None:
         # Units double while there is a backlog: small first ones start the overlap, large ones reduce more.
@@ -69,9 +88,28 @@ class ChannelCommitter:
         # What does not begin where this unit ends is for whoever claims it to judge.
         if first > batch.reached + 1 or state.holds_up([first]):
             return None
-        return self._claim.batch(behind, batch.reached, limit_bytes=self._limit_bytes, is_held_up=state.fails_below)
+        found = self._claim.batch(
+            behind,
+            batch.reached,
+            limit_bytes=self._limit_bytes,
+            is_held_up=state.fails_below,
+            may_be_direct=self._may_be_direct(),
+        )
+        return self._with_origin(found)
+
+    def stage(self, unit: Unit) -> StagedUnit:
+        try:
+            return self._context.stage.stage(unit)
+        except DirectRefused as error:
+            _logger.info("staging a unit of insertions: %s", error)
+            self._refused = error
+            return self._context.stage.stage(unit.staged())
 
     def complete(self, done: Batch, staged: StagedUnit | None, following: Batch | None) -> Batch | None:
+        if (refused := self._refused) is not None:
+            self._refused = None
+            self._staged_count, self._staged_after_refusal = self._staged_after_refusal, 2 * self._staged_after_refusal
+            self._context.note_after(ReworkKind.RESTAGING, refused, seqno=done.reached)
         if staged is not None:
             self._commit(staged)
         return self._finish(done, following)
@@ -85,6 +123,16 @@ class ChannelCommitter:
         self._context.retrying(self._context.target.leave)
         self._context.exchange(lambda head: self._context.coordinator.merge_points.open(head, channel, after, conflict))
         return True
+
+    def _may_be_direct(self) -> bool:
+        """True unless insertions were refused a short while ago. The plan must be in the target's database, which looks
+        at it in the transaction that moves the position.
+        """
+        self._staged_count = max(self._staged_count - 1, 0)
+        return not self._staged_count and self._context.session.is_one_database
+
+    def _with_origin(self, batch: Batch) -> Batch:
+        return replace(batch, unit=self._context.with_origin(batch.unit)) if batch.unit and batch.is_direct else batch
 
     def _behind(self, task: Task, limit: int) -> list[Task]:
         waiting = self._context.queue.tasks(self._context.names.channel(self._claim.channel), limit=limit)
@@ -111,6 +159,7 @@ class ChannelCommitter:
                 self._context.commit(staged.unit, [Replay(rows)])
                 self._context.report.replayed_units += 1
         self._context.report.units += 1
+        self._context.report.direct_units += staged.is_committed
         self._context.report.rows += staged.row_count
 
     def _finish(self, done: Batch, following: Batch | None) -> Batch | None:

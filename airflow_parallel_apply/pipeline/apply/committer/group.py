@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork
 from airflow_parallel_apply.pipeline.errors import FatalError
-from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedTable, StagedUnit
+from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedTable, StagedUnit, Unit
 from airflow_parallel_apply.queue.model import Task
 
 _MOST_TABLES: Final = 5_000
@@ -48,6 +48,9 @@ class GroupCommitter:
     def following(self, batch: Batch) -> Batch | None:
         del batch
         return None
+
+    def stage(self, unit: Unit) -> StagedUnit:
+        return self._context.stage.stage(unit)
 
     def complete(self, done: Batch, staged: StagedUnit | None, following: Batch | None) -> Batch | None:
         del done, following

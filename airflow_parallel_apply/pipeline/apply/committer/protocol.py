@@ -4,6 +4,8 @@
 this order, in the lane's main thread, and anew from `begin` after a transient error::
 
     begin ──▶ (following ──▶ complete)* ──▶ …        a unit is refused: meet
+
+and, beside `complete`, in a thread of its own, `stage` for what `begin` or `following` returned.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Protocol
 from airflow_parallel_apply.pipeline.apply.batch import Batch
 from airflow_parallel_apply.pipeline.coordinate.tasks import ChannelWork
 from airflow_parallel_apply.pipeline.errors import FatalError
-from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 
 
 class Committer(Protocol):
@@ -32,6 +34,10 @@ class Committer(Protocol):
         """The unit behind a batch, to be staged while that one is completed. None where the channel's queue shows
         something else, or where the lane is to look at its other queues first.
         """
+        ...
+
+    def stage(self, unit: Unit) -> StagedUnit:
+        """Load a unit's rows. Errors: those of `Stage.stage`."""
         ...
 
     def complete(self, done: Batch, staged: StagedUnit | None, following: Batch | None) -> Batch | None:

@@ -55,5 +55,9 @@ SELECT current_setting('max_prepared_transactions')::integer,
 -- Whoever waits here for a row of a prepared branch waits for himself.
 SET LOCAL lock_timeout = '250ms';
 
+-- name: direct_patience
+-- Whoever waits longer leaves it to the lane, which waits without a slot of Spark's.
+SET LOCAL lock_timeout = '10s';
+
 -- name: exists
 SELECT to_regclass(format('%%I.series', %(schema)s::text)) IS NOT NULL;

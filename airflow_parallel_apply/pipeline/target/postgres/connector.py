@@ -48,6 +48,7 @@ class PostgresConnector:
             token=unit.token,
             group=unit.group,
             claim=_claim(unit),
+            direct=unit if unit.is_direct else None,
             relations=tuple(relations),
         )
 
