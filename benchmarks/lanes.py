@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -45,12 +45,15 @@ class SparkAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanesRun:
-    """One measured run. `seconds`: from the start of the lanes (with capture: of the run) until all is drained."""
+    """One measured run. `seconds`: from the start of the lanes (with capture: of the run) until all is drained;
+    `processor_seconds`: those of the same time, by the caller's meter.
+    """
 
     seconds: float
     phases: dict[str, float]
     """Sums over the lanes."""
     units: int
+    processor_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,31 +75,37 @@ def measure_from_log(
     kind: StageKind = StageKind.SPARK,
     consistency: Consistency = Consistency.CHANNEL,
     protocol: EpochProtocol = EpochProtocol.AUTO,
+    meter: Callable[[], float] = lambda: 0.0,
 ) -> LanesRun:
-    """The history is captured and planned; the clock runs from the start of the lanes."""
+    """The history is captured and planned; the clock runs from the start of the lanes. `meter`: processor seconds."""
     config = replace(world.log, channels=channels, consistency=consistency, epoch_protocol=protocol)
     with _lanes(channels) as lanes:
         opened = _open(world, config, database)
-        began = monotonic()
+        began, before = monotonic(), meter()
         reports = lanes(_orders(world, config, database, opened, spark, kind))
-        seconds = monotonic() - began
+        seconds, spent = monotonic() - began, meter() - before
     run.close_run(opened, config, database.endpoint, [report.to_json() for report in reports])
-    return _result(seconds, reports)
+    return replace(_result(seconds, reports), processor_seconds=spent)
 
 
 def measure_with_capture(
-    world: World, database: Database, fresh: PipelineConfig, channels: int, spark: SparkAccess
+    world: World,
+    database: Database,
+    fresh: PipelineConfig,
+    channels: int,
+    spark: SparkAccess,
+    meter: Callable[[], float] = lambda: 0.0,
 ) -> LanesRun:
     """Nothing is captured; the clock runs over capture, plan, open and lanes."""
     config = replace(fresh, channels=channels)
     with _lanes(channels) as lanes:
-        began = monotonic()
+        began, before = monotonic(), meter()
         opened = _open(world, config, database)
         opening = monotonic() - began
         reports = lanes(_orders(world, config, database, opened, spark, StageKind.SPARK))
-        seconds = monotonic() - began
+        seconds, spent = monotonic() - began, meter() - before
     run.close_run(opened, config, database.endpoint, [report.to_json() for report in reports])
-    found = _result(seconds, reports)
+    found = replace(_result(seconds, reports), processor_seconds=spent)
     return replace(found, phases={"first capture, plan, open": opening, **found.phases})
 
 

@@ -119,34 +119,46 @@ def _measure(
 
 def _measure_once(world: World, way: Way, repeat: int, spark: SparkAccess) -> Measured:
     """In a fresh database, which is compared with the source the first time."""
+    meter = partial(processor_seconds, world.directory.parent)
     with world.database(world.fresh[repeat] if way is Way.CAPTURE else None) as database:
-        before = processor_seconds(world.directory.parent)
-        run = _way(world, way, repeat, spark)(database)
-        spent = processor_seconds(world.directory.parent) - before
+        before = meter()
+        run = _way(world, way, repeat, spark, meter)(database)
+        spent = meter() - before
         if repeat == 0:
             world.require_equal(database)
     if isinstance(run, LanesRun):
-        return Measured(seconds=run.seconds, processor_seconds=spent, units=run.units, phases=run.phases)
+        return Measured(
+            seconds=run.seconds, processor_seconds=run.processor_seconds, units=run.units, phases=run.phases
+        )
     return Measured(seconds=run, processor_seconds=spent)
 
 
-def _way(world: World, way: Way, repeat: int, spark: SparkAccess) -> Callable[[Database], LanesRun | float]:
-    from_log = partial(measure_from_log, world, channels=CHANNELS, spark=spark)
+def _way(
+    world: World, way: Way, repeat: int, spark: SparkAccess, meter: Callable[[], float]
+) -> Callable[[Database], LanesRun | float]:
+    from_log = partial(measure_from_log, world, channels=CHANNELS, spark=spark, meter=meter)
     match way:
         case Way.NATIVE:
             return partial(measure_native, world, slot=world.slots[repeat])
         case Way.CAPTURE:
-            return partial(measure_with_capture, world, fresh=world.fresh[repeat], channels=CHANNELS, spark=spark)
+            return partial(
+                measure_with_capture,
+                world,
+                fresh=world.fresh[repeat],
+                channels=CHANNELS,
+                spark=spark,
+                meter=meter,
+            )
         case Way.NEAR:
             return partial(from_log, channels=1)
         case Way.FAR:
-            return partial(_measure_far, world, spark=spark)
+            return partial(_measure_far, world, spark=spark, meter=meter)
         case _ if way.protocol is not None:
             return partial(from_log, consistency=Consistency.EPOCH, protocol=way.protocol)
         case _:
             return from_log
 
 
-def _measure_far(world: World, database: Database, spark: SparkAccess) -> LanesRun:
+def _measure_far(world: World, database: Database, spark: SparkAccess, meter: Callable[[], float]) -> LanesRun:
     with far_away(database.dsn, FAR_MILLISECONDS) as dsn:
-        return measure_from_log(world, replace(database, dsn=dsn), 1, spark)
+        return measure_from_log(world, replace(database, dsn=dsn), 1, spark, meter=meter)

@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.model.epoch import Unit
-from airflow_parallel_apply.pipeline.target.postgres import loader, merge, target
+from airflow_parallel_apply.pipeline.target.postgres import merge, table_load, target
 from airflow_parallel_apply.pipeline.target.postgres.branches import record
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from tests.contract.branches import Make, kept, left_over, make_branches
@@ -123,7 +123,7 @@ def test_what_cannot_be_prepared_is_merged_by_the_commit(
 def test_insertions_go_straight_into_the_table(
     make: Make, target_dsn: str, log_url: str, series: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "create_staging", None)
+    monkeypatch.setattr(table_load, "create_staging", None)
     last = append(log_url, 0, [[Change("I", key, f"a\\b\t{key}")] for key in range(100)])
     generation = make_branches(make)
     generation.lane()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_parallel_apply.pipeline.admin.status import read_status
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.router.plan import plan
 from tests.support.eight_channels import make_rig, require_equal
+from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig, execute
 
 TABLES = ("CREATE TABLE t (id integer PRIMARY KEY, u integer)", "CREATE TABLE entry (at integer, note text)")
@@ -56,15 +59,32 @@ def test_a_unit_with_other_changes_is_staged_and_those_behind_it_are_not(rig: Ri
     assert 0 < total(reports, "direct_units") < total(reports, "units")
 
 
-def test_insertions_that_meet_another_channels_rows_are_staged_and_merge(rig: Rig) -> None:
-    """A unique value comes free in one channel, and is taken in another one."""
+class ObstructedStage(LocalStage):
+    """Another channel's row is in the way of what goes straight in, and gone when it is staged."""
+
+    dsn = ""
+
+    def stage(self, unit: Unit) -> StagedUnit:
+        if not unit.is_direct:
+            return super().stage(unit)
+        execute(self.dsn, "INSERT INTO t SELECT 10000 + i, i FROM generate_series(1, 300) i ON CONFLICT DO NOTHING")
+        try:
+            return super().stage(unit)
+        finally:
+            execute(self.dsn, "DELETE FROM t WHERE id > 10000")
+
+
+def test_insertions_that_meet_another_row_are_staged_and_those_behind_them_too(rig: Rig) -> None:
     rig.both("ALTER TABLE t ADD UNIQUE (u)")
-    rig.write(*INSERTIONS)
-    rig.run("first")
-    rig.write("DELETE FROM t WHERE id <= 100", "INSERT INTO t SELECT 1000 + i, i FROM generate_series(1, 100) i")
-    reports = applied(rig.having(epoch_max_changes=100, unit_max_bytes=100))
-    told = {(found.kind, found.reason) for found in read_status(rig.target, "p").rework}
-    assert total(reports, "direct_units") == 0 or ("restaging", "insertions refused") in told
+    rig.write(
+        *(f"INSERT INTO t SELECT i, i FROM generate_series({first}, {first + 9}) i" for first in range(1, 301, 10))
+    )
+    ObstructedStage.dsn = rig.target_dsn
+    rig = rig.having(channels=1, lanes=1, epoch_max_changes=10, unit_max_bytes=1)
+    reports = applied(replace(rig, stage=lambda opened: ObstructedStage(rig.config.log_url, rig.target)))
+    assert (total(reports, "units"), total(reports, "direct_units")) == (30, 0)
+    told = {(found.kind, found.reason, found.table): found.count for found in read_status(rig.target, "p").rework}
+    assert told == {("restaging", "insertions refused", "public.t"): 2}, "at the first and behind 16 others"
 
 
 def test_tables_that_take_no_rows_straight_are_staged_for(rig: Rig) -> None:
