@@ -58,6 +58,7 @@ class MemoryStage:
     def stage(self, unit: Unit) -> StagedUnit:
         pause("stage")
         staged: StagedUnit = self._target.stage(unit, self._history.rows)
+        pause("behind stage")
         return staged
 
     def cancel(self) -> None:

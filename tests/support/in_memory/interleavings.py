@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, RetryableError
 from airflow_parallel_apply.pipeline.model.rework import ReworkKind
@@ -45,6 +45,8 @@ _PLACES: Final = (
     "tasks",
     "take",
     "stage",
+    "behind stage",
+    "series",
     "commit",
     "behind commit",
     "idle",
@@ -73,7 +75,8 @@ class Interleavings(RuleBasedStateMachine):
         until_seqno=st.sampled_from([None, 3, 6, 9]),
         refused=st.sets(st.integers(0, KEYS - 1), max_size=2),
         consistency=st.sampled_from(Consistency),
-        rows_at_once=st.sampled_from([0, 3, 100]),
+        rows_at_once=st.sampled_from([0, 3, 100, None]),
+        protocol=st.sampled_from(EpochProtocol),
     )
     def begin(
         self,
@@ -85,7 +88,8 @@ class Interleavings(RuleBasedStateMachine):
         until_seqno: int | None,
         refused: set[int],
         consistency: Consistency = Consistency.CHANNEL,
-        rows_at_once: int = 0,
+        rows_at_once: int | None = 0,
+        protocol: EpochProtocol = EpochProtocol.AUTO,
     ) -> None:
         self.pipeline = MemoryPipeline(
             history(seed),
@@ -95,6 +99,7 @@ class Interleavings(RuleBasedStateMachine):
             fed_epochs=fed_epochs,
             consistency=consistency,
             rows_at_once=rows_at_once,
+            protocol=protocol,
         )
         self.pipeline.target.poison |= refused
         self.runs = 0

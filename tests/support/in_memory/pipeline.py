@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.apply.lane import Lane
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
-from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol, PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
@@ -59,7 +59,8 @@ class MemoryPipeline:
         in_one_database: bool,
         fed_epochs: int = 3,
         consistency: Consistency = Consistency.CHANNEL,
-        rows_at_once: int = 0,
+        rows_at_once: int | None = 0,
+        protocol: EpochProtocol = EpochProtocol.AUTO,
     ) -> None:
         self.history = history
         self.ledger = LedgerData()
@@ -74,6 +75,7 @@ class MemoryPipeline:
             unit_max_bytes=unit_bytes,
             lease=LEASE,
             consistency=consistency,
+            epoch_protocol=protocol,
         )
         self._groups = GroupLimits(bytes_=unit_bytes, rows_at_once=rows_at_once)
         self._configs: dict[int, PipelineConfig] = {}

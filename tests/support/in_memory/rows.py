@@ -57,3 +57,9 @@ def net_of(rows: Sequence[LogRow]) -> dict[int, Net]:
         begins = net[row.id].begins if row.id in net else row.operation
         net[row.id] = Net(begins, row.operation != Operation.DELETE, row.value)
     return net
+
+
+def net_by_channel(rows: Sequence[LogRow], channels: int) -> list[dict[int, Net]]:
+    """The net changes of each channel that has some."""
+    by_channel = ([row for row in rows if row.bucket * channels // 1024 == channel] for channel in range(channels))
+    return [net for net in map(net_of, by_channel) if net]

@@ -6,7 +6,7 @@ that a change that is lost or repeated is seen where it happens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import (
+    BranchesLost,
     Conflict,
     DirectRefused,
     LogError,
@@ -25,7 +26,7 @@ from airflow_parallel_apply.pipeline.errors import (
     Unavailable,
 )
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Operation
-from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedTable, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.epoch import Branch, GroupPart, StagedTable, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.model.removal import Removal
@@ -33,7 +34,8 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.protocol import Pending, Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.steps import Capability, Merge, Replay, Step, Truncate
-from tests.support.in_memory.rows import LogRow, Net, Rows, is_of, net_of, rows_of
+from tests.support.in_memory.branches import Branches, pause_in_series
+from tests.support.in_memory.rows import LogRow, Net, Rows, is_of, net_by_channel, net_of, rows_of
 
 REFUSED: Final = "is refused by the target"
 """The message of the error of a poisoned key."""
@@ -66,10 +68,18 @@ class TargetData:
     unique: bool = False
     poison: set[int] = field(default_factory=set)
     sessions: set[MemoryTarget] = field(default_factory=set)
+    branches: Branches = field(default_factory=Branches)
 
     def copy(self) -> TargetData:
         """A backup: without sessions and staging."""
-        return replace(self, rows=dict(self.rows), positions=list(self.positions), staging={}, sessions=set())
+        return replace(
+            self,
+            rows=dict(self.rows),
+            positions=list(self.positions),
+            staging={},
+            sessions=set(),
+            branches=self.branches.copy(),
+        )
 
     def restore(self, backup: TargetData) -> None:
         """Go back to a backup; every session ends."""
@@ -77,6 +87,7 @@ class TargetData:
         self.routing_digest, self.log_id = backup.routing_digest, backup.log_id
         self.generation = backup.generation
         self.staging = {}
+        self.branches = backup.branches.copy()
         for session in self.sessions:
             session.end()
 
@@ -100,7 +111,7 @@ class MemoryTarget:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        return frozenset({Capability.TRUNCATE, Capability.REPLAY})
+        return frozenset({Capability.TRUNCATE, Capability.REPLAY, Capability.PREPARE})
 
     # --- set-up ---
 
@@ -138,7 +149,7 @@ class MemoryTarget:
         return tuple(self._data.positions)
 
     def pending(self) -> Pending:
-        return Pending(branches=0, decided=None)
+        return self._data.branches.pending
 
     def generation(self) -> int:
         self._require_session()
@@ -150,6 +161,7 @@ class MemoryTarget:
         if generation >= self._data.generation:
             self._data.generation, self._data.staging = generation, {}
             self._data.positions = [replace(at, generation=generation) for at in self._data.positions]
+            self._settle(None)
 
     def routing_digest(self) -> str:
         self._require_session()
@@ -158,6 +170,7 @@ class MemoryTarget:
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
         self._require_session()
         self._end_others(None)
+        self._finish()
         before = self._data.positions
         if before and self._data.routing_digest == routing.digest:
             return low_watermark(before)
@@ -188,6 +201,8 @@ class MemoryTarget:
             raise OwnershipLost("the pipeline was routed anew")
         self._channels, self._token, self._part = (None if channel is None else frozenset({channel})), token, None
         self._end_others(self._channels, group)
+        if channel is None:
+            self._settle(group)
         taken = [at for at in self._data.positions if channel is None or at.channel == channel]
         for at in taken:
             self._data.positions[at.channel] = replace(at, generation=generation, claim=token)
@@ -214,7 +229,14 @@ class MemoryTarget:
             for name, staged in self._data.staging.items()
             if (staged.group, staged.channel) != (unit.kind.group, unit.kind.channel)
         }
-        return False
+        mine = [at for at in self._data.positions if unit.channel in (None, at.channel)]
+        is_next = all(at.seqno == unit.after_seqno for at in mine)
+        if not unit.prepares or not is_next or self._data.branches.series is not None:
+            return False
+        self._data.branches.roll_back_others_of(unit)
+        for at in mine:
+            self._data.positions[at.channel] = replace(at, generation=unit.generation, claim=unit.token)
+        return True
 
     def leave(self) -> None:
         self._require_session()
@@ -233,10 +255,77 @@ class MemoryTarget:
             raise OwnershipLost("the claim was lost", channel=unit.channel)
         if unit.is_direct:
             return self._commit_directly(unit, mine)
+        if unit.prepares and (branches := self._prepare(unit, mine)):
+            return StagedUnit(unit=unit, tables=branches, row_count=unit.row_count, seconds=0.0)
         name = f"s{next(_names)}"
         self._data.staging[name] = Staged(unit.channel, unit.token, net_of(mine), unit.group)
         table = StagedTable(relation_id=0, staging=name, inserts=0, updates=0, deletes=0, has_unsent=False)
         return StagedUnit(unit=unit, tables=(table,), row_count=unit.row_count, seconds=0.0)
+
+    def _prepare(self, unit: Unit, mine: Sequence[LogRow]) -> tuple[StagedTable, ...]:
+        """Apply and prepare each channel's rows; nothing where that is for the commit of the whole group to do."""
+        held = [at for at in self._data.positions if unit.channel in (None, at.channel)]
+        if any((at.seqno, at.generation, at.claim) != (unit.after_seqno, unit.generation, unit.token) for at in held):
+            raise OwnershipLost("a newer claim took the part of the group")
+        branches, nets = self._data.branches, net_by_channel(mine, unit.channels)
+        if branches.is_known(unit):
+            return ()
+        try:
+            for net in nets:
+                # Each sees what is committed, and waits for nobody.
+                self._apply(dict(self._data.rows), net)
+            self._with_branches(self._data.rows, nets)
+        except TargetError:
+            return ()
+        return tuple(branches.prepare(unit, net) for net in nets)
+
+    def _with_branches(self, rows: Rows, nets: Sequence[Mapping[int, Net]]) -> None:
+        """Require what is prepared, and more, to go together."""
+        rows = dict(rows)
+        for net in (*(branch.net for branch in self._data.branches.prepared.values()), *nets):
+            self._apply(rows, net)
+
+    def _commit_branches(self, unit: Unit, tables: Sequence[StagedTable]) -> None:
+        branches, names = self._data.branches, [table.staging for table in tables if table.is_prepared]
+        branches.roll_back(but=names)
+        rows = dict(self._data.rows)
+        try:
+            for table in tables:
+                if not table.is_prepared:
+                    self._merge(rows, table.staging)
+            self._require_unique(rows)
+            self._with_branches(rows, ())
+        except (TargetError, StagingLost) as error:
+            branches.roll_back()
+            raise BranchesLost("the branches were rolled back") from error
+        if not set(names) <= set(branches.prepared):
+            branches.roll_back()
+            raise BranchesLost("a branch is gone")
+        self._data.rows = rows
+        branches.record(unit, names)
+        self._finish(is_interrupted=True)
+        for table in tables:
+            self._data.staging.pop(table.staging, None)
+
+    def _finish(self, *, is_interrupted: bool = False) -> None:
+        """Commit what is recorded, and move the positions."""
+        branches, series = self._data.branches, self._data.branches.series
+        for name in () if series is None else series.names:
+            if is_interrupted:
+                pause_in_series()
+                self._require_session()
+            if name in branches.prepared:
+                self._apply(self._data.rows, branches.prepared.pop(name).net)
+        if is_interrupted:
+            pause_in_series()
+            self._require_session()
+        if series is not None and branches.series == series:
+            self._data.positions = [replace(at, seqno=series.last_seqno) for at in self._data.positions]
+            branches.series = None
+
+    def _settle(self, from_group: int | None) -> None:
+        self._finish()
+        self._data.branches.roll_back(below_group=from_group)
 
     def _commit_directly(self, unit: Unit, mine: Sequence[LogRow]) -> StagedUnit:
         """Do what the loader of a unit of insertions does."""
@@ -261,6 +350,12 @@ class MemoryTarget:
         if self._is_done(unit):
             return
         rows, done = dict(self._data.rows), []
+        tables = [table for step in steps if isinstance(step, Merge) for table in step.staged.tables]
+        if any(table.is_prepared for table in tables):
+            self._commit_branches(unit, tables)
+            return
+        if not isinstance(unit.kind, Branch):
+            self._data.branches.roll_back()
         for step in steps:
             match step:
                 case Merge(staged):
@@ -305,11 +400,18 @@ class MemoryTarget:
         staged = self._data.staging.get(name)
         if staged is None:
             raise StagingLost("the staging is gone")
-        for key, net in staged.net.items():
-            self._require_row(rows, key, net.begins)
+        self._merge_net(rows, staged.net)
+
+    def _merge_net(self, rows: Rows, net: Mapping[int, Net]) -> None:
+        for key, found in net.items():
+            self._require_row(rows, key, found.begins)
             rows.pop(key, None)
-            if net.is_there:
-                rows[key] = net.value
+            if found.is_there:
+                rows[key] = found.value
+
+    def _apply(self, rows: Rows, net: Mapping[int, Net]) -> None:
+        self._merge_net(rows, net)
+        self._require_unique(rows)
 
     def _replay(self, rows: Rows, batches: Iterator[pa.RecordBatch]) -> None:
         for batch in batches:
