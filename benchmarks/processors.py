@@ -36,5 +36,5 @@ def _seconds_of(directory: Path) -> list[float]:
 
 
 def _fields(process: Path) -> list[str]:
-    """A process's line, behind its name in parentheses: from field 3 on. The parent is 4, utime to cstime are 14 to 17."""
+    """A process's line, behind its name in parentheses: from field 3 on. The parent is 4, times are 14 to 17."""
     return (process / "stat").read_text().rpartition(")")[2].split()
