@@ -24,6 +24,7 @@ class Reason(StrEnum):
 
     CHANGES = "changes"
     BYTES = "bytes"
+    TRANSACTIONS = "transactions"
     END = "end"
     BEFORE_CRITICAL = "before critical"
     TRUNCATE = "truncate"

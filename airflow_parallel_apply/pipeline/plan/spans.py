@@ -1,9 +1,9 @@
 """Cuts transactions into epochs: transactions in, spans of them out. Loops over epochs, never over transactions.
 
-Units:   an epoch closes before it would pass `max_changes` rows or `max_bytes` of values, before a critical
-         transaction, at a cut (the frozen end of a run), and at the end of what is there. One transaction larger than
-         the limits is an epoch by itself. A critical transaction is a serial epoch; where such lie so densely that
-         what is between them is not worth a drain each, they and what is between them are one.
+Units:   an epoch closes before it would pass `max_changes` rows, `max_bytes` of values or `max_transactions`, before a
+         critical transaction, at a cut (the frozen end of a run), and at the end of what is there. One transaction
+         larger than the limits is an epoch by itself. A critical transaction is a serial epoch; where such lie so
+         densely that what is between them is not worth a drain each, they and what is between them are one.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ which a crash does again.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochLimits:
-    """Limits on the size of an epoch."""
+    """Limits on the size of an epoch. `max_transactions` bounds how far the position of a channel without rows falls
+    behind: the end of an epoch is a sync there.
+    """
 
     max_changes: int
     max_bytes: int
+    max_transactions: int = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,7 @@ def _spans(transactions: Transactions, limits: EpochLimits, cuts: Sequence[int])
             (_first_above(stops, at, end), Reason.BEFORE_CRITICAL),
             (int(np.searchsorted(rows_after, rows_before + limits.max_changes, side="right")), Reason.CHANGES),
             (int(np.searchsorted(bytes_after, bytes_before + limits.max_bytes, side="right")), Reason.BYTES),
+            (at + limits.max_transactions, Reason.TRANSACTIONS),
         ]
         stop, reason = min(candidates, key=lambda candidate: candidate[0])
         stop = max(stop, at + 1)

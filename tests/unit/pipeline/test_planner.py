@@ -81,13 +81,18 @@ transactions = st.tuples(
     history=st.lists(transactions, max_size=40),
     channels=st.integers(1, 64),
     max_changes=st.integers(1, 20),
+    max_transactions=st.integers(1, 20),
     cuts=st.lists(st.integers(0, 40), max_size=3),
 )
 def test_every_transaction_is_in_one_epoch_and_critical_ones_in_serial_ones(
-    history: list[tuple[list[int], tuple[Mark, ...]]], channels: int, max_changes: int, cuts: list[int]
+    history: list[tuple[list[int], tuple[Mark, ...]]],
+    channels: int,
+    max_changes: int,
+    max_transactions: int,
+    cuts: list[int],
 ) -> None:
     log = HistoryLog(history)
-    limits = EpochLimits(max_changes=max_changes, max_bytes=10**9)
+    limits = EpochLimits(max_changes=max_changes, max_bytes=10**9, max_transactions=max_transactions)
     epochs = plan_epochs(
         log,  # type: ignore[arg-type]
         after_seqno=NO_SEQNO,
@@ -116,6 +121,8 @@ def test_every_transaction_is_in_one_epoch_and_critical_ones_in_serial_ones(
         assert (epoch.end_offset, epoch.end_time) == (10 * epoch.last_seqno + 9, committed_at(epoch.last_seqno))
         assert len(inside) == 1 or epoch.row_count <= max_changes
         assert not any(epoch.first_seqno <= cut < epoch.last_seqno for cut in cuts)
+        # A channel without rows has a sync at least so often.
+        assert epoch.kind is EpochKind.SERIAL or len(inside) <= max_transactions
 
 
 def reasons_of(
