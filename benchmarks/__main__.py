@@ -105,14 +105,17 @@ def tables(
 
 @app.command()
 def stores() -> None:
-    """The price of feeding the store channel_log with 2 to 64 channels, by key and by shard. BENCH_TRANSACTIONS, …"""
+    """The price of feeding channel_log, and of reading through each store into Spark. BENCH_TRANSACTIONS, …"""
+    from benchmarks.reading import measure_reading, print_reading
     from benchmarks.settings import BenchSettings
     from benchmarks.stores import measure_stores, print_stores
 
     settings = BenchSettings.from_environment(os.environ)
     with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-") as directory:
         found = measure_stores(Path(directory), settings.transactions, repeats=settings.repeats)
+        read = measure_reading(Path(directory), settings.transactions, repeats=settings.repeats)
     print_stores(Console(width=200), found)
+    print_reading(Console(width=200), read)
 
 
 @app.command()

@@ -91,7 +91,7 @@ def measure_stores(directory: Path, transactions: int, *, repeats: int) -> Store
                 cpu_seconds=median(cpu[routing.digest]),
                 split_seconds=median(split[routing.digest]),
                 files=files[routing.digest][0],
-                log_reads=_read_from_log(log, routing) / size,
+                log_reads=read_from_log(log, routing) / size,
                 own_reads=files[routing.digest][1] / size,
             )
             for routing in routings
@@ -168,8 +168,8 @@ def _feed(log: LogReader, routing: Routing) -> tuple[float, float, tuple[int, in
     return spent, worked, (stats.file_count, stats.file_bytes)
 
 
-def _read_from_log(log: LogReader, routing: Routing) -> int:
-    """Only by key do the files' statistics tell what a channel can skip."""
+def read_from_log(log: LogReader, routing: Routing) -> int:
+    """The bytes that all channels together cannot skip: only by key do the files' statistics tell what they can."""
     read = 0
     for path in log.row_files(-1, log.state().last_seqno):
         metadata = pq.read_metadata(path)

@@ -18,7 +18,7 @@ from airflow_parallel_apply.router.service.process import RouterProcess, RouterS
 
 
 class MemoryRouter:
-    """One that runs. `endpoint`: what pipelines name."""
+    """One that runs. `endpoint`: what pipelines name. It serves every log in `directory` by name, and any by path."""
 
     def __init__(self, directory: Path, limits: FeedingLimits | None = None) -> None:
         self._held: Feedings | None = None
@@ -27,7 +27,7 @@ class MemoryRouter:
             self._held = Feedings(logs, limits or FeedingLimits(), directory)
             return self._held
 
-        self._process = RouterProcess(RouterServing(logs=LogPaths(anywhere=True)), answerer)
+        self._process = RouterProcess(RouterServing(logs=LogPaths(within=directory, anywhere=True)), answerer)
         self.endpoint = RouterEndpoint(conn_id="router", url=self._process.url)
 
     @property
