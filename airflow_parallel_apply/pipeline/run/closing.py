@@ -9,18 +9,21 @@ from typing import Any
 
 from airflow_parallel_apply.pipeline.apply.batch import new_token
 from airflow_parallel_apply.pipeline.apply.lane import generation_over
-from airflow_parallel_apply.pipeline.config import Endpoint, EpochProtocol, PipelineConfig, QueueEndpoint
+from airflow_parallel_apply.pipeline.config import Endpoint, EpochProtocol, PipelineConfig, QueueEndpoint, StoreName
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.run.bounds import stopped_at
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.values import ClosedRun, OpenedRun
+from airflow_parallel_apply.pipeline.store.open import store_status
+from airflow_parallel_apply.pipeline.store.protocol import StoreStatus
 from airflow_parallel_apply.queue.model import QueueUnavailable
 
 _logger = logging.getLogger(__name__)
@@ -69,6 +72,7 @@ def close_run(
             channels=len(positions),
             rows=rows,
             stopped_early=early,
+            store=_router_status(config, writing),
         )
 
 
@@ -131,6 +135,17 @@ def _judge(
         pipeline=config.pipeline,
         hint="See the lanes' logs; then clear open with everything downstream. Nothing is lost or applied twice.",
     )
+
+
+def _router_status(config: PipelineConfig, session: PipelineSession) -> StoreStatus | None:
+    """The statistics of the store `memory`, whatever they say: the run is judged without them."""
+    if config.store is not StoreName.MEMORY:
+        return None
+    try:
+        return store_status(open_reader(config.log_url), config.pipeline, session.ledger.routing(), config.router)
+    except ParallelApplyError as error:
+        _logger.warning("what the router did for the run is not known: %s", error)
+        return None
 
 
 def _settle(session: PipelineSession, generation: int) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from airflow_parallel_apply.pipeline.capture.values import Prepared
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.store.protocol import StoreStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,10 @@ class ClosedRun:
     channels: int
     rows: int
     stopped_early: bool
+    store: StoreStatus | None = None
+    """What a router did for the run, by channel; None with another store."""
 
     def to_json(self) -> dict[str, Any]:
         """For XCom."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return {**found, "store": None if self.store is None else asdict(self.store)}

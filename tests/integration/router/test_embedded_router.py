@@ -69,7 +69,10 @@ def test_a_run_of_one_lane_with_eight_channels_streams_all_of_them(
     report = plan(config, rig.target).to_json()
     assert report["store"]["name"] == "memory"
     assert report["store"]["failure"] == ""
-    rig.close(opened := rig.open("run"), rig.apply(opened))
+    opened = rig.open("run")
+    closed = rig.close(opened, rig.apply(opened)).to_json()
+    assert sum(one["row_count"] for one in closed["store"]["channels"]) == 40 * 61
+    assert len(closed["store"]["channels"]) == CHANNELS
     assert rig.comparison().equal
     assert len(stages) == 1
     assert stages[0].served
