@@ -33,7 +33,8 @@ from airflow_parallel_apply.router.engine import Budget, PlacedRoutes, StreamOut
 OUTPUTS: Final = (2, 4, 8, 64)
 _BATCH_ROWS: Final = 65_536
 _BATCHES: Final = 40
-_QUEUED_ROWS: Final = 65_536
+_SPARK_BATCHES: Final = 8
+_QUEUED_ROWS: Final = 16_384
 _BUCKETS: Final = 1024
 
 
@@ -233,7 +234,12 @@ def _queues(batch: pa.RecordBatch, outputs: int) -> float:
 def _spark_session() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
-    session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
     session.sparkContext.setLogLevel("ERROR")
     try:
         yield session
@@ -245,7 +251,7 @@ def _repartition(spark: Any, directory: Path, batch: pa.RecordBatch, outputs: in
     """Processor seconds of the JVM, over those of the scan alone."""
     path = directory / "rows.parquet"
     if not path.exists():
-        pq.write_table(pa.Table.from_batches([batch] * _BATCHES), path)
+        pq.write_table(pa.Table.from_batches([batch] * _SPARK_BATCHES), path)
     rows = spark.read.parquet(str(path))
     stat = Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}/stat")
 
@@ -256,7 +262,7 @@ def _repartition(spark: Any, directory: Path, batch: pa.RecordBatch, outputs: in
 
     divided = rows.repartition(outputs, (rows["bucket"] * outputs / _BUCKETS).cast("int"))
     seconds(divided)
-    return max(seconds(divided) - seconds(rows), 1e-3)
+    return max(seconds(divided) - seconds(rows), 1e-3) * _BATCHES / _SPARK_BATCHES
 
 
 def _ticks(stat: Path) -> int:

@@ -151,6 +151,7 @@ class Engine(Generic[AnyOutput]):
 
     def _put(self, item: Tagged) -> None:
         memory = self._budget.memory
+        most: Output | None = None
         for number, batch in self._routes.split(item.batch):
             output = self._outputs[number]
             piece = Piece.of(batch, item)
@@ -158,7 +159,7 @@ class Engine(Generic[AnyOutput]):
             is_full = self._unchecked_bytes > memory.free_bytes
             output.put(piece, is_full=is_full)
             if is_full and self._budget.spills:
-                most = max(self._outputs, key=_memory_bytes)
+                most = most or max(self._outputs, key=_memory_bytes)
                 # What is in a look-aside cannot be spilled.
                 if not most.spill(piece.nbytes):
                     output.spill(piece.nbytes)

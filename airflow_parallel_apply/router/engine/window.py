@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -53,9 +54,11 @@ class _Item:
         return self.batch is None and self.place is None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class _Cursor:
-    """A reading of (after_seqno, last_seqno] under way: the number of the next item that it looks at."""
+    """A reading of (after_seqno, last_seqno] under way: the number of the next item that it looks at. It counts for as
+    long as somebody has it, so that a reading which is never begun holds nothing.
+    """
 
     number: int
     after_seqno: int
@@ -83,7 +86,7 @@ class WindowOutput(Output):
         self._items: list[_Item] = []
         self._trimmed_count = 0
         self._unread: deque[_Item] = deque()
-        self._cursors: set[_Cursor] = set()
+        self._cursors: WeakSet[_Cursor] = WeakSet()
         self._memory_bytes = 0
         self._disk_bytes = 0
 

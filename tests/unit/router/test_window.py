@@ -243,6 +243,31 @@ def test_what_a_reading_has_ahead_is_not_lost_to_the_cache(spill: Path) -> None:
         running.wait()
 
 
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_reading_that_is_given_up_holds_nothing(spill: Path, begins: bool) -> None:
+    with filled(spill) as engine:
+        output = engine.output(0)
+        assert read(output, -1, 99) is not None
+        given_up = output.reading(-1, 99)
+        assert given_up is not None
+        if begins:
+            next(given_up)
+        given_up.close()
+        del given_up
+        output.evict(9)
+        assert read(output, -1, 99) is None
+        assert output.stats().high_disk_bytes == 0
+
+
+def test_a_reader_that_waits_is_not_given_what_lies_before_its_range(spill: Path) -> None:
+    with engine_of(spill) as engine:
+        ahead = engine.output(0).reading(69, 79, timeout=60)
+        assert ahead is not None
+        reader = Task(lambda: numbers_of(list(ahead)))
+        engine.run(marked(batches(PLACES, 10)))
+        assert reader.end() == list(range(70, 80))
+
+
 @settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     memory=st.sampled_from([0, 900, 6000, AMPLE]),
