@@ -73,6 +73,7 @@ class FilePlace:
         with place_errors(full):
             self._files.makedirs(posixpath.dirname(full), exist_ok=True)
             if self._is_local:
+                self.sync([path])
                 return publish(Path(full), content)
             try:
                 self._files.pipe_file(full, content, mode="create")
@@ -116,10 +117,13 @@ class FilePlace:
                 self._files.rm_file(full)
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Make the names of files durable, where writing them did not."""
+        """Make the names of files durable, and those of the folders that they are in, where writing them did not."""
         if self._is_local:
-            for folder in {posixpath.dirname(self._full(path)) for path in paths}:
-                sync_directory(Path(folder))
+            root = Path(self._root)
+            folders = {Path(self._full(path)).parent for path in paths}
+            inside = {one for folder in folders for one in (folder, *folder.parents) if one.is_relative_to(root)}
+            for folder in sorted({*inside, root.parent}, reverse=True):
+                sync_directory(folder)
 
     def url(self, path: str) -> str:
         """A file's URL, for those who read it."""
