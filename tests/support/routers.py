@@ -11,15 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from airflow_parallel_apply.demo.ports import free_port
+from airflow_parallel_apply.router.feeding.feedings import FeedingLimits, Feedings
 from airflow_parallel_apply.router.service.logs import LogPaths
 from airflow_parallel_apply.router.service.process import RouterProcess, RouterServing
 from tests.support.queue_service import until
 
 
 @contextmanager
-def served_logs(directory: Path, **options: Any) -> Iterator[str]:
-    """Every log in a directory, served by threads of this process; the router's URL."""
-    router = RouterProcess(RouterServing(logs=LogPaths(within=directory), **options))
+def served_logs(directory: Path, *, spill: Path | None = None, **options: Any) -> Iterator[str]:
+    """Every log in a directory, served by threads of this process; the router's URL. `spill`: it holds rows for the
+    store memory, too, and spills them there.
+    """
+    router = RouterProcess(
+        RouterServing(logs=LogPaths(within=directory), **options),
+        None if spill is None else lambda logs: Feedings(logs, FeedingLimits(), spill),
+    )
     try:
         yield router.url
     finally:

@@ -43,8 +43,8 @@ def logs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def served(logs: Path) -> Iterator[str]:
-    with served_logs(logs, token=TOKEN) as url:
+def served(logs: Path, tmp_path: Path) -> Iterator[str]:
+    with served_logs(logs, token=TOKEN, spill=tmp_path) as url:
         yield url.replace("://", f"://:{TOKEN}@")
 
 
@@ -94,6 +94,7 @@ WAYS = {
     "by key": {},
     "by shard": {"partitioner": "shard", "shard_by": (("*", "id % 7"),)},
     "in groups": {"consistency": Consistency.EPOCH},
+    "rows in memory": {"store": StoreName.MEMORY},
 }
 
 
