@@ -182,9 +182,11 @@ def test_a_router_that_is_killed_while_lanes_apply_costs_time_and_nothing_else(
     try:
         rig = rig_of(router.url, logs, source_dsn, target_dsn)
         rig.prepare()
-        for part in range(12):
-            rig.write(f"INSERT INTO t SELECT n, n, 'a' FROM generate_series({part * 60 + 1}, {part * 60 + 60}) n")
-            rig.write("UPDATE t SET v = v || 'b' WHERE id % 5 = 0")
+        # Rows of 15 kB, so that each channel's are several batches on the wire.
+        for part in range(8):
+            wide = "SELECT n, n, repeat(n::text, 5000)"
+            rig.write(f"INSERT INTO t {wide} FROM generate_series({part * 60 + 101}, {part * 60 + 160}) n")
+            rig.write("UPDATE t SET u = -id WHERE id % 5 = 0")
         rig.capture("run")
         there = elsewhere(rig)
         plan(there.config, there.target)
