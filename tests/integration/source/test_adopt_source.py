@@ -164,6 +164,14 @@ def test_a_server_proves_itself_by_the_transaction_that_the_log_has_last(rig: Ri
     goes_on(rig)
 
 
+def test_a_source_that_was_upgraded_already_is_adopted_without_the_option_as_the_hint_says(rig: Rig) -> None:
+    pretend_another_server(rig)
+    with pytest.raises(ConfigurationError, match="Leave --before-upgrade out"):
+        release_source(rig.source, rig.config)
+    adopt_source(rig.source, rig.config)
+    goes_on(rig)
+
+
 def test_another_server_with_another_history_is_refused_by_what_it_lacks(rig: Rig) -> None:
     pretend_another_server(rig)
     before = open_reader(rig.config.log_url).state()
