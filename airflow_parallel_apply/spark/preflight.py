@@ -167,8 +167,9 @@ def _findings(report: dict[str, Any], log_place: str, target: Endpoint) -> Itera
         is_served = is_service(log_place)
         yield _finding(
             host,
-            f"Spark's workers on {host} do not see the log"
-            + (f" that a router serves at {log_place}: {what}" if is_served else f"'s directory: {log_place}: {what}"),
+            f"Spark's workers on {host} do not see the log that a router serves at {log_place}: {what}"
+            if is_served
+            else f"Spark's workers on {host} do not see the log's directory: {log_place}: {what}",
             note="They read its rows: let them reach its port, and see its authority's file where log_url names one."
             if is_served
             else "log_url must be one directory that every worker sees, such as a network file system.",
