@@ -60,6 +60,7 @@ def written(scene: Scene) -> Scene:
             "after the end of the commit's task",
             "between the end of the commit's task and feeding",
             "inside the critical transaction",
+            "before the stop",
             "after the stop",
         ],
     ),

@@ -48,7 +48,9 @@ def rig(
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("protocol", [EpochProtocol.LEADER_MERGE, EpochProtocol.TWO_PHASE])
+@pytest.mark.parametrize(
+    "protocol", [EpochProtocol.LEADER_MERGE, pytest.param(EpochProtocol.TWO_PHASE, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("changes", [100_000, pytest.param(2_000_000, marks=pytest.mark.long)])
 def test_one_transaction_of_any_size_is_committed_at_once_by_one_lane(
     rig: Rig, changes: int, protocol: EpochProtocol
