@@ -55,8 +55,8 @@ def recommended(costs: Sequence[StoreCost]) -> tuple[StoreName, str]:
     if times <= _FEW_READS:
         return StoreName.LOG, f"all channels together read it {times:.1f} times, and nothing is fed or written"
     return (
-        StoreName.MEMORY,
-        f"the channels would read the log {times:.1f} times instead of once; channel_log, where no router is wanted",
+        StoreName.CHANNEL_LOG,
+        f"the channels would read the log {times:.1f} times instead of once; memory, where that is not to be written",
     )
 
 

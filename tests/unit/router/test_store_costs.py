@@ -42,7 +42,7 @@ def test_by_shard_each_channel_reads_the_log_and_a_store_that_is_fed_reads_it_on
     assert costs[StoreName.CHANNEL_LOG].written_bytes == pytest.approx(once, rel=0.01)
     assert once <= sum(path.stat().st_size for path in Path(log_url).glob("segments/*.rows.parquet"))
     assert costs[StoreName.MEMORY].waiting_bytes == sum(found.bytes_)
-    assert recommended(found.costs)[0] is StoreName.MEMORY
+    assert recommended(found.costs)[0] is StoreName.CHANNEL_LOG
 
 
 def test_by_key_channels_read_about_one_scan_and_the_log_is_recommended(log_url: str) -> None:
@@ -56,6 +56,6 @@ def test_a_person_sees_bytes_and_a_bar_by_channel_and_what_is_recommended(log_ur
     out = StringIO()
     show(explained(log_url, by_shard(8)), Console(file=out, width=140))
     told = out.getvalue()
-    assert "recommended: store=memory: the channels would read the log 8.0 times instead of once" in told
+    assert "recommended: store=channel_log: the channels would read the log 8.0 times instead of once" in told
     assert "█" in told
     assert "MB" in told

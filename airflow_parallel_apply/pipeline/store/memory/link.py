@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -28,6 +29,7 @@ class RouterLink:
     def __init__(self, router: RouterEndpoint | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._router = router
         self._clock = clock
+        self._lock = threading.Lock()
         self._leases = ExitStack()
         self._client: StreamClient | None = None
         self._url = ""
@@ -59,16 +61,18 @@ class RouterLink:
 
     def close(self) -> None:
         """Let the router go: the embedded one ends when nobody holds it. Idempotent."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
-        self._leases.close()
+        with self._lock:
+            client, self._client = self._client, None
+            if client is not None:
+                client.close()
+            self._leases.close()
 
     def _connected(self) -> StreamClient:
-        if self._client is None:
-            self._url = self._router.url if self._router is not None else self._embedded_url()
-            self._client = StreamClient(router_address(self._url), patience=_PATIENCE)
-        return self._client
+        with self._lock:
+            if self._client is None:
+                self._url = self._router.url if self._router is not None else self._embedded_url()
+                self._client = StreamClient(router_address(self._url), patience=_PATIENCE)
+            return self._client
 
     def _embedded_url(self) -> str:
         state = self._leases.enter_context(join_server(router_layout()))
