@@ -13,6 +13,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
@@ -119,14 +120,14 @@ def _read_csv(content: bytes, schema: pa.Schema) -> list[dict[str, Any]]:
     """Python's reader does not tell an empty text from nothing; pyarrow's does."""
     header = next(csv.reader(io.StringIO(content.decode(), newline="")))
     assert header == schema.names
-    options = pa.csv.ConvertOptions(
+    options = pa_csv.ConvertOptions(
         column_types=dict.fromkeys(schema.names, pa.string()),
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
         null_values=[""],
     )
-    table = pa.csv.read_csv(
-        io.BytesIO(content), convert_options=options, parse_options=pa.csv.ParseOptions(newlines_in_values=True)
+    table = pa_csv.read_csv(
+        io.BytesIO(content), convert_options=options, parse_options=pa_csv.ParseOptions(newlines_in_values=True)
     )
     return [{field.name: _from_csv(row[field.name], field.type) for field in schema} for row in table.to_pylist()]
 

@@ -1,20 +1,25 @@
-"""CSV with a header line: `CsvEncoder`. Null is nothing, an empty text is `""`; the text of a value is the source's."""
+r"""CSV with a header line: `CsvEncoder`.
+
+Texts are in quotes, everything else is bare: so null, which is nothing, is told from an empty text, which is `""`.
+Booleans are `true` and `false`, instants end with `Z`, bytes are `\x` and hexadecimal digits; other values have the
+source's text.
+"""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
+import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.encode.columns.parse import has_not_finite
 from airflow_parallel_apply.pipeline.encode.columns.texts import texts
-from airflow_parallel_apply.pipeline.encode.pieces import PIECE_ROWS, pieces
+from airflow_parallel_apply.pipeline.encode.pieces import joined, pieces
+
+_QUOTE = '"'
 
 
 class CsvEncoder:
-    """Implements `Encoder`, by pyarrow's writer, which quotes texts and nothing else."""
+    """Implements `Encoder`, by columns."""
 
     suffix = ".csv"
     is_joinable = True
@@ -23,25 +28,31 @@ class CsvEncoder:
         self._names = schema.names
 
     def head(self) -> bytes:
-        return _written(pa.table({name: pa.array([], pa.string()) for name in self._names}), has_header=True)
+        return (",".join(_quoted(name) for name in self._names) + "\n").encode()
 
     def body(self, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
         for part in pieces(batches):
-            columns = [texts(column) if _is_written_otherwise(column) else column for column in part.columns]
-            yield _written(pa.Table.from_arrays(columns, names=self._names), has_header=False)
+            line = pc.binary_join_element_wise(*(_cells(column) for column in part.columns), ",")
+            yield bytes(joined(pc.binary_join_element_wise(line, "\n", "")))
 
     def tail(self) -> bytes:
         return b""
 
 
-def _is_written_otherwise(column: pa.Array) -> bool:
-    """True if pyarrow's own text of a value is not the source's, or none that readers know."""
-    if pa.types.is_floating(column.type):
-        return has_not_finite(column)
-    return bool(pa.types.is_binary(column.type) or pa.types.is_decimal(column.type))
+def _cells(column: pa.Array) -> pa.StringArray:
+    """The text of each value as it stands in a line; of null nothing."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        found = pc.binary_join_element_wise(_QUOTE, pc.replace_substring(column, _QUOTE, _QUOTE * 2), _QUOTE, "")
+    elif pa.types.is_boolean(kind):
+        found = pc.if_else(column, "true", "false")
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        moments = column.cast(pa.int64()).cast(pa.timestamp("us"))
+        found = pc.binary_join_element_wise(texts(moments), "Z", "")
+    else:
+        found = texts(column)
+    return pc.fill_null(found, "") if found.null_count else found
 
 
-def _written(rows: pa.Table, *, has_header: bool) -> bytes:
-    file = io.BytesIO()
-    pa_csv.write_csv(rows, file, pa_csv.WriteOptions(include_header=has_header, batch_size=PIECE_ROWS))
-    return file.getvalue()
+def _quoted(name: str) -> str:
+    return _QUOTE + name.replace(_QUOTE, _QUOTE * 2) + _QUOTE
