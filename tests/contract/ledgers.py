@@ -11,7 +11,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from tests.support.in_memory.ledger import LedgerData, MemoryLedger
-from tests.support.in_memory.target import MemoryTarget, TargetData
+from tests.support.in_memory.target import MemoryTarget
+from tests.support.in_memory.target_data import TargetData
 
 Open = Callable[[], PipelineSession]
 

@@ -18,7 +18,8 @@ from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from tests.support.in_memory.ledger import LedgerData, MemoryLedger
 from tests.support.in_memory.rows import LogRow
-from tests.support.in_memory.target import MemoryTarget, TargetData
+from tests.support.in_memory.target import MemoryTarget
+from tests.support.in_memory.target_data import TargetData
 from tests.support.log_rows import Row, clustered
 from tests.support.written_log import TABLE, T
 

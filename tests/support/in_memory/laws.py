@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.model.epoch import Branch, Epoch, EpochKind
 from airflow_parallel_apply.queue.model import Task
 from tests.support.in_memory.history import History
 from tests.support.in_memory.ledger import LedgerData
-from tests.support.in_memory.target import REFUSED, TargetData
+from tests.support.in_memory.target_data import REFUSED, TargetData
 
 
 @dataclass(frozen=True, kw_only=True)

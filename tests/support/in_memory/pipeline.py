@@ -39,7 +39,8 @@ from tests.support.in_memory.history import History
 from tests.support.in_memory.laws import Begun, Laws, failed_seqno
 from tests.support.in_memory.ledger import LedgerData, MemoryLedger
 from tests.support.in_memory.stepped import Claims, Queue, StillRenewer
-from tests.support.in_memory.target import MemoryTarget, TargetData
+from tests.support.in_memory.target import MemoryTarget
+from tests.support.in_memory.target_data import TargetData
 from tests.support.in_memory.turns import Actor, Stepped
 
 LEASE: Final = timedelta(seconds=30)

@@ -6,17 +6,13 @@ that a change that is lost or repeated is seen where it happens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Final
-
-import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import (
     BranchesLost,
-    Conflict,
     DirectRefused,
     LogError,
     OwnershipLost,
@@ -34,62 +30,11 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.protocol import Pending, Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.steps import Capability, Merge, Replay, Step, Truncate
-from tests.support.in_memory.branches import Branches, pause_in_series
-from tests.support.in_memory.rows import LogRow, Net, Rows, is_of, net_by_channel, net_of, rows_of
-
-REFUSED: Final = "is refused by the target"
-"""The message of the error of a poisoned key."""
+from tests.support.in_memory.branches import pause_in_series
+from tests.support.in_memory.rows import LogRow, Rows, is_of, net_by_channel, net_of
+from tests.support.in_memory.target_data import Staged, TargetData
 
 _names = count()
-
-
-@dataclass(frozen=True)
-class Staged:
-    """A staging table: whose it is, and its net changes by key."""
-
-    channel: int | None
-    token: str
-    net: dict[int, Net]
-    group: int | None = None
-
-
-@dataclass
-class TargetData:
-    """The content of a target: the part that outlives its sessions. `unique`: whether no two rows may have one value.
-    `poison`: keys whose changes are refused.
-    """
-
-    rows: Rows = field(default_factory=dict)
-    positions: list[Position] = field(default_factory=list)
-    routing_digest: str = ""
-    log_id: str = ""
-    generation: int = 0
-    staging: dict[str, Staged] = field(default_factory=dict)
-    unique: bool = False
-    poison: set[int] = field(default_factory=set)
-    sessions: set[MemoryTarget] = field(default_factory=set)
-    branches: Branches = field(default_factory=Branches)
-
-    def copy(self) -> TargetData:
-        """A backup: without sessions and staging."""
-        return replace(
-            self,
-            rows=dict(self.rows),
-            positions=list(self.positions),
-            staging={},
-            sessions=set(),
-            branches=self.branches.copy(),
-        )
-
-    def restore(self, backup: TargetData) -> None:
-        """Go back to a backup; every session ends."""
-        self.rows, self.positions = dict(backup.rows), list(backup.positions)
-        self.routing_digest, self.log_id = backup.routing_digest, backup.log_id
-        self.generation = backup.generation
-        self.staging = {}
-        self.branches = backup.branches.copy()
-        for session in self.sessions:
-            session.end()
 
 
 class MemoryTarget:
@@ -170,7 +115,7 @@ class MemoryTarget:
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
         self._require_session()
         self._end_others(None)
-        self._finish()
+        self._data.finish()
         before = self._data.positions
         if before and self._data.routing_digest == routing.digest:
             return low_watermark(before)
@@ -273,17 +218,11 @@ class MemoryTarget:
         try:
             for net in nets:
                 # Each sees what is committed, and waits for nobody.
-                self._apply(dict(self._data.rows), net)
-            self._with_branches(self._data.rows, nets)
+                self._data.apply(dict(self._data.rows), net)
+            self._data.require_with_branches(self._data.rows, nets)
         except TargetError:
             return ()
         return tuple(branches.prepare(unit, net) for net in nets)
-
-    def _with_branches(self, rows: Rows, nets: Sequence[Mapping[int, Net]]) -> None:
-        """Require what is prepared, and more, to go together."""
-        rows = dict(rows)
-        for net in (*(branch.net for branch in self._data.branches.prepared.values()), *nets):
-            self._apply(rows, net)
 
     def _commit_branches(self, unit: Unit, tables: Sequence[StagedTable]) -> None:
         branches, names = self._data.branches, [table.staging for table in tables if table.is_prepared]
@@ -292,9 +231,9 @@ class MemoryTarget:
         try:
             for table in tables:
                 if not table.is_prepared:
-                    self._merge(rows, table.staging)
-            self._require_unique(rows)
-            self._with_branches(rows, ())
+                    self._data.merge(rows, table.staging)
+            self._data.require_unique(rows)
+            self._data.require_with_branches(rows, ())
         except (TargetError, StagingLost) as error:
             branches.roll_back()
             raise BranchesLost("the branches were rolled back") from error
@@ -303,28 +242,16 @@ class MemoryTarget:
             raise BranchesLost("a branch is gone")
         self._data.rows = rows
         branches.record(unit, names)
-        self._finish(is_interrupted=True)
+        self._data.finish(self._pause_in_series)
         for table in tables:
             self._data.staging.pop(table.staging, None)
 
-    def _finish(self, *, is_interrupted: bool = False) -> None:
-        """Commit what is recorded, and move the positions."""
-        branches, series = self._data.branches, self._data.branches.series
-        for name in () if series is None else series.names:
-            if is_interrupted:
-                pause_in_series()
-                self._require_session()
-            if name in branches.prepared:
-                self._apply(self._data.rows, branches.prepared.pop(name).net)
-        if is_interrupted:
-            pause_in_series()
-            self._require_session()
-        if series is not None and branches.series == series:
-            self._data.positions = [replace(at, seqno=series.last_seqno) for at in self._data.positions]
-            branches.series = None
+    def _pause_in_series(self) -> None:
+        pause_in_series()
+        self._require_session()
 
     def _settle(self, from_group: int | None) -> None:
-        self._finish()
+        self._data.finish()
         self._data.branches.roll_back(below_group=from_group)
 
     def _commit_directly(self, unit: Unit, mine: Sequence[LogRow]) -> StagedUnit:
@@ -334,9 +261,9 @@ class MemoryTarget:
             assert all(row.operation == Operation.INSERT for row in mine)
             try:
                 for row in mine:
-                    self._require_row(rows, row.id, row.operation)
+                    self._data.require_row(rows, row.id, row.operation)
                     rows[row.id] = row.value
-                self._require_unique(rows)
+                self._data.require_unique(rows)
             except TargetError as error:
                 raise DirectRefused(error.message, table=error.table) from error
             self._move(unit, rows)
@@ -361,12 +288,12 @@ class MemoryTarget:
                 case Merge(staged):
                     done += [table.staging for table in staged.tables]
                     for table in staged.tables:
-                        self._merge(rows, table.staging)
-                    self._require_unique(rows)
+                        self._data.merge(rows, table.staging)
+                    self._data.require_unique(rows)
                 case Truncate():
                     rows.clear()
                 case Replay(batches):
-                    self._replay(rows, batches())
+                    self._data.replay(rows, batches())
                 case _:
                     raise PlanError(f"{step} in memory")
         self._move(unit, rows)
@@ -395,44 +322,6 @@ class MemoryTarget:
         self._data.rows = rows
         for channel in unit.moved:
             self._data.positions[channel] = replace(self._data.positions[channel], seqno=unit.last_seqno)
-
-    def _merge(self, rows: Rows, name: str) -> None:
-        staged = self._data.staging.get(name)
-        if staged is None:
-            raise StagingLost("the staging is gone")
-        self._merge_net(rows, staged.net)
-
-    def _merge_net(self, rows: Rows, net: Mapping[int, Net]) -> None:
-        for key, found in net.items():
-            self._require_row(rows, key, found.begins)
-            rows.pop(key, None)
-            if found.is_there:
-                rows[key] = found.value
-
-    def _apply(self, rows: Rows, net: Mapping[int, Net]) -> None:
-        self._merge_net(rows, net)
-        self._require_unique(rows)
-
-    def _replay(self, rows: Rows, batches: Iterator[pa.RecordBatch]) -> None:
-        for batch in batches:
-            for row in rows_of(batch):
-                self._require_row(rows, row.id, row.operation)
-                if row.operation == Operation.DELETE:
-                    del rows[row.id]
-                else:
-                    rows[row.id] = row.value
-                self._require_unique(rows)
-
-    def _require_row(self, rows: Rows, key: int, operation: str) -> None:
-        if key in self._data.poison:
-            raise TargetError(f"key {key} {REFUSED}", table="public.t")
-        if (key in rows) is (operation == Operation.INSERT):
-            raise AssertionError(f"{operation} of key {key}, which is {'there' if key in rows else 'not there'}")
-
-    def _require_unique(self, rows: Rows) -> None:
-        values = [value for value in rows.values() if value is not None]
-        if self._data.unique and len(values) != len(set(values)):
-            raise Conflict("two rows have one value", table="public.t")
 
     def _require_session(self) -> None:
         if self._is_ended:

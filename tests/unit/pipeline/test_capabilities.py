@@ -8,7 +8,8 @@ from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
-from tests.support.in_memory.target import MemoryTarget, TargetData
+from tests.support.in_memory.target import MemoryTarget
+from tests.support.in_memory.target_data import TargetData
 
 
 class _MergesOnly(MemoryTarget):
