@@ -33,20 +33,22 @@ from airflow_parallel_apply.router.engine import Budget, PlacedRoutes, StreamOut
 OUTPUTS: Final = (2, 4, 8, 64)
 _BATCH_ROWS: Final = 65_536
 _BATCHES: Final = 40
-_SPARK_BATCHES: Final = 8
+_FILE_BATCHES: Final = 8
 _QUEUED_ROWS: Final = 16_384
 _BUCKETS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedLine:
-    """A number of outputs; MB a processor second of each way. `blocked`: while one output is never read, so that its
-    rows go to the disk. `queues`: row by row.
+    """A number of outputs; MB a processor second of each way. `decoded`: the engine, with rows that are read from a
+    segment's file as they are routed; `blocked`: the same while one output is never read, so that its rows go to the
+    disk. `queues`: row by row.
     """
 
     outputs: int
     split: float
     engine: float
+    decoded: float
     blocked: float
     queues: float
     spark: float
@@ -67,15 +69,18 @@ def measure_routing(directory: Path, *, repeats: int) -> tuple[int, tuple[Routed
     pa.set_cpu_count(1)
     batch = _batch(_BATCH_ROWS)
     megabytes = _BATCHES * batch.nbytes / 1e6
+    path = directory / "rows.parquet"
+    pq.write_table(pa.Table.from_batches([batch] * _FILE_BATCHES), path, compression="zstd", row_group_size=_BATCH_ROWS)
     with _spark_session() as spark:
         lines = []
         for outputs in OUTPUTS:
             ways = {
                 "split": partial(_split, batch, outputs),
-                "engine": partial(_route, batch, outputs, directory, blocked=False),
-                "blocked": partial(_route, batch, outputs, directory, blocked=True),
+                "engine": partial(_route, _in_memory(batch), outputs, directory),
+                "decoded": partial(_route, _decoded(path), outputs, directory),
+                "blocked": partial(_route, _decoded(path), outputs, directory, blocked=True),
                 "queues": partial(_queues, batch, outputs),
-                "spark": partial(_repartition, spark, directory, batch, outputs),
+                "spark": partial(_repartition, spark, path, outputs),
             }
             rates: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(repeats):
@@ -120,7 +125,17 @@ def print_routing(
         title_justify="left",
         box=None,
     )
-    for name in ("outputs", "pyarrow alone", "engine", "rows/s", "× pyarrow", "one blocked", "queues", "Spark"):
+    for name in (
+        "outputs",
+        "pyarrow alone",
+        "engine",
+        "rows/s",
+        "× pyarrow",
+        "from a file",
+        "one blocked",
+        "queues",
+        "Spark",
+    ):
         table.add_column(name, justify="right")
     for line in lines:
         table.add_row(
@@ -129,7 +144,8 @@ def print_routing(
             f"{line.engine:,.0f}",
             f"{line.engine * 1e6 / row_bytes:,.0f}",
             f"{line.engine / line.split:.2f}",
-            f"{line.blocked / line.engine:.2f} ×",
+            f"{line.decoded:,.0f}",
+            f"{line.blocked / line.decoded:.2f} ×",
             f"{line.queues:,.0f}",
             f"{line.spark:,.0f}",
         )
@@ -185,7 +201,20 @@ def _split(batch: pa.RecordBatch, outputs: int) -> float:
     return _seconds(work)
 
 
-def _route(batch: pa.RecordBatch, outputs: int, directory: Path, *, blocked: bool) -> float:
+def _in_memory(batch: pa.RecordBatch) -> Callable[[], Iterator[Tagged]]:
+    return lambda: (Tagged(batch) for _ in range(_BATCHES))
+
+
+def _decoded(path: Path) -> Callable[[], Iterator[Tagged]]:
+    def batches() -> Iterator[Tagged]:
+        for _ in range(_BATCHES // _FILE_BATCHES):
+            for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS, use_threads=False):
+                yield Tagged(batch)
+
+    return batches
+
+
+def _route(source: Callable[[], Iterator[Tagged]], outputs: int, directory: Path, *, blocked: bool = False) -> float:
     budget = Budget(memory_bytes=64 * 2**20, disk_bytes=16 * 2**30)
     routes = PlacedRoutes(partial(_place, outputs), outputs)
     with stream_engine(routes=routes, budget=budget, directory=directory) as engine:
@@ -195,7 +224,7 @@ def _route(batch: pa.RecordBatch, outputs: int, directory: Path, *, blocked: boo
             consumers = [threading.Thread(target=_drain, args=(output,)) for output in read]
             for consumer in consumers:
                 consumer.start()
-            engine.run(Tagged(batch) for _ in range(_BATCHES))
+            engine.run(source())
             for consumer in consumers:
                 consumer.join()
 
@@ -247,11 +276,8 @@ def _spark_session() -> Iterator[Any]:
         session.stop()
 
 
-def _repartition(spark: Any, directory: Path, batch: pa.RecordBatch, outputs: int) -> float:
+def _repartition(spark: Any, path: Path, outputs: int) -> float:
     """Processor seconds of the JVM, over those of the scan alone."""
-    path = directory / "rows.parquet"
-    if not path.exists():
-        pq.write_table(pa.Table.from_batches([batch] * _SPARK_BATCHES), path)
     rows = spark.read.parquet(str(path))
     stat = Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}/stat")
 
@@ -262,7 +288,7 @@ def _repartition(spark: Any, directory: Path, batch: pa.RecordBatch, outputs: in
 
     divided = rows.repartition(outputs, (rows["bucket"] * outputs / _BUCKETS).cast("int"))
     seconds(divided)
-    return max(seconds(divided) - seconds(rows), 1e-3) * _BATCHES / _SPARK_BATCHES
+    return max(seconds(divided) - seconds(rows), 1e-3) * _BATCHES / _FILE_BATCHES
 
 
 def _ticks(stat: Path) -> int:

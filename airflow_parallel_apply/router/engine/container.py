@@ -1,9 +1,9 @@
 """The container on disk of one output: rows that have no room in memory, until they are read.
 
 Each batch is an Arrow IPC stream by itself, so that it can be read from its place alone, whatever its schema, and is
-compressed by LZ4: rows of a log then take a quarter of the disk, and of the page cache, at more than 1 GB/s of a core.
-Uncompressed it is three to five times as fast, which no disk is; the log's own segment writer halves the size once more
-and is three to five times slower (`python -m benchmarks router` prints them).
+compressed by LZ4: rows of a log then take a quarter of the disk, and of the page cache, at about 1 GB/s of a core.
+Uncompressed it is twice as fast, which few disks are; the log's own segment writer halves the size once more and is
+three to four times slower (`python -m benchmarks router` prints them).
 
 Files have no name: no crash leaves one behind, not even `kill -9`.
 """
