@@ -70,7 +70,7 @@ def workloads(
     from benchmarks.settings import BenchSettings
     from benchmarks.workloads import chosen_ways, run_workloads
 
-    console = Console()
+    console = Console(width=160)
     settings = BenchSettings.from_environment(os.environ)
     chosen = chosen_ways(ways)
     found = [] if results is None else read_lines(results)
