@@ -290,6 +290,8 @@ def test_a_deadlock_that_comes_again_opens_a_merge_point(one_lane: Rig, monkeypa
         move(connection, session, unit)
 
     monkeypatch.setattr(target_module, "move", move_after_deadlocks)
-    equal_after(one_lane, lambda: one_lane.write("INSERT INTO t SELECT i, i FROM generate_series(1, 60) i"))
+    # Insertions alone would be the stage's own transaction.
+    insert, update = "INSERT INTO t SELECT i, i FROM generate_series(1, 60) i", "UPDATE t SET v = v || 0"
+    equal_after(one_lane, lambda: one_lane.write(insert, update))
     assert len(tried) == 2
     assert [reason for reason, _ in conflicts(one_lane)] == ["deadlock"]
