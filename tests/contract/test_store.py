@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,6 +23,7 @@ from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.channel_log.feeder import LEFT_SECONDS, ChannelLogFeeder
 from airflow_parallel_apply.pipeline.store.feed import feed_stretch
+from airflow_parallel_apply.pipeline.store.mark import mark_of
 from airflow_parallel_apply.pipeline.store.open import open_feeder, open_store
 from airflow_parallel_apply.pipeline.store.protocol import Feeder, FileBranch, Store, StoreBranch, StreamBranch, Stretch
 from tests.support.memory_router import MemoryRouter, memory_router, streamed
@@ -28,6 +33,7 @@ LAST = 49
 CHANNELS = 4
 ROUTING = Routing(channels=CHANNELS)
 WHOLE = Stretch(-1, LAST)
+MOMENT = datetime(2026, 2, 1, tzinfo=UTC)
 ROUTERS: list[RouterEndpoint] = []
 """That of the store `memory`, in a test of it."""
 
@@ -119,7 +125,7 @@ def fed_by_one_that_died(name: StoreName, log: LogReader) -> None:
     feeder = feeder_of(name, log)
     if isinstance(feeder, ChannelLogFeeder):
         feeder._buffer_bytes = 1  # type: ignore[attr-defined]
-        feeder.finish = lambda stretch: False  # type: ignore[method-assign]
+        feeder.finish = lambda stretch, mark: False  # type: ignore[method-assign]
         feed_stretch(log, ROUTING, feeder, WHOLE)
 
 
@@ -216,6 +222,67 @@ def test_the_channels_branches_hold_each_row_once_whatever_became_of_the_store(
                 assert read(store.branch(asked)) == read(store.branch(asked)) == seqnos_of(asked)
 
 
+def test_rows_of_a_history_that_a_restored_log_has_lost_are_not_served(
+    name: StoreName, log: LogReader, tmp_path: Path
+) -> None:
+    """Source and log of an earlier moment: as many transactions follow as were lost, none of them as it was."""
+    root, last = log.root, LAST + 10
+    assert root is not None
+    shutil.copytree(root, tmp_path / "backup" / "kept")
+    append(str(root), LAST + 1, inserts("lost"), times=[MOMENT] * 10)
+    newer = open_reader(str(root))
+    feed(name, newer, WHOLE, Stretch(LAST, last))
+    assert served(name, newer, last) == {"lost"}
+    restore(root, tmp_path / "backup" / "kept")
+    append(str(root), LAST + 1, inserts("new"), times=[MOMENT + timedelta(hours=1)] * 10)
+    restored = open_reader(str(root))
+    assert served(name, restored, last) == {"new"}
+    feeder = feeder_of(name, restored)
+    lacking = () if feeder is None else feeder.lacks(Stretch(-1, last))
+    feed(name, restored, *lacking)
+    assert served(name, restored, last) == {"new"}
+    if isinstance(feeder, ChannelLogFeeder):
+        assert lacking == (Stretch(LAST, last),), "what both histories have is held"
+        assert feeder.lacks(Stretch(-1, last)) == ()
+        asked = branches_of(name, restored, last)
+        assert not {file for branch in asked for file in branch.files} & set(restored.row_files(-1, last)), "fed anew"
+
+
+def inserts(value: str) -> list[list[Change]]:
+    return [[Change("I", number, value)] for number in range(LAST + 1, LAST + 11)]
+
+
+def restore(root: Path, kept: Path) -> None:
+    """Bring back a log over a newer one, as a tool does that passes over what needs no backup."""
+    for path in root.iterdir():
+        if path.name != "channels":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copytree(kept, root, dirs_exist_ok=True)
+
+
+def served(name: StoreName, log: LogReader, last: int) -> set[str]:
+    return {value for branch in branches_of(name, log, last) for value in values_of(branch, LAST)}
+
+
+def branches_of(name: StoreName, log: LogReader, last: int) -> list[StoreBranch]:
+    """Of all channels with rows behind `LAST`."""
+    rows = pa.Table.from_batches(log.rows(LAST, last, columns=["bucket"])).column("bucket").to_pylist()
+    counts = Counter(bucket * CHANNELS // 1024 for bucket in rows)
+    store = store_of(name, log)
+    return [
+        store.branch(replace(unit(Branch(channel), LAST, last), row_count=count)) for channel, count in counts.items()
+    ]
+
+
+def values_of(branch: StoreBranch, after_seqno: int) -> list[str]:
+    match branch:
+        case FileBranch():
+            rows = pq.read_table(list(branch.files), columns=["seqno", "values"])
+        case StreamBranch():
+            rows = pa.Table.from_batches(streamed(branch)).select(["seqno", "values"])
+    return [row["values"].split("\t")[1] for row in rows.to_pylist() if row["seqno"] > after_seqno]
+
+
 def test_a_channel_with_more_rows_than_others_is_divided_in_even_ranges_of_its_own(
     name: StoreName, log: LogReader
 ) -> None:
@@ -274,7 +341,9 @@ def test_a_large_put_goes_to_disk_and_no_reader_sees_it_before_it_is_finished(na
             feeder.put(WHOLE, int(row.column("bucket")[0].as_py() * CHANNELS // 1024), [row])
     assert len(channel_files(log)) == CHANNELS
     assert feeder.lacks(WHOLE) == (WHOLE,)
-    assert feeder.finish(WHOLE)
+    mark = mark_of(log, LAST)
+    assert mark is not None
+    assert feeder.finish(WHOLE, mark)
     assert sum(one.row_count for one in feeder.status().channels) == LAST + 1
     asked = counted(unit(Branch(2), -1, LAST))
     assert read(store_of(name, log).branch(asked)) == seqnos_of(asked)

@@ -46,7 +46,7 @@ def open_feeder(config: PipelineConfig, log: LogReader, routing: Routing) -> Fee
             return None
         case StoreName.CHANNEL_LOG:
             directory = ChannelDirectory.of_pipeline(log, config.pipeline, routing)
-            return ChannelLogFeeder(directory, pipeline=config.pipeline, channels=routing.channels)
+            return ChannelLogFeeder(directory, log, pipeline=config.pipeline, channels=routing.channels)
         case StoreName.MEMORY:
             return _memory_feeder(log, config.pipeline, routing, config.router)
 

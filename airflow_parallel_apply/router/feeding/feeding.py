@@ -18,7 +18,8 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailab
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
-from airflow_parallel_apply.pipeline.store.memory.subject import Mark, Subject
+from airflow_parallel_apply.pipeline.store.mark import Mark
+from airflow_parallel_apply.pipeline.store.memory.subject import Subject
 from airflow_parallel_apply.pipeline.store.protocol import StoreStats, Stretch
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket, TicketKind
 from airflow_parallel_apply.router.engine import (

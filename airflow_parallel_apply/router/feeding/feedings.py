@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.store.memory.subject import FEED, FORGET, HELD, STATS, TRIM, Mark, Subject
+from airflow_parallel_apply.pipeline.store.mark import Mark
+from airflow_parallel_apply.pipeline.store.memory.subject import FEED, FORGET, HELD, STATS, TRIM, Subject
 from airflow_parallel_apply.pipeline.store.protocol import Stretch
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket
 from airflow_parallel_apply.router.engine import Budget

@@ -1,9 +1,4 @@
-"""The history that a router has read: by which it is told from another one with the same seqnos.
-
-A log and its source may be restored to an earlier moment, and then other transactions get seqnos that the router has
-read already. Where a transaction ends in its source, and when it was committed, tell them apart; and a transaction that
-is the same has the same ones before it.
-"""
+"""The history that a router has read, as marks: those of another history with the same seqnos differ."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.store.memory.subject import Mark
+from airflow_parallel_apply.pipeline.store.mark import Mark
 
 
 @dataclass(frozen=True, slots=True)

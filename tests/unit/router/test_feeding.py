@@ -21,8 +21,9 @@ from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.feed import feed_stretch
+from airflow_parallel_apply.pipeline.store.mark import mark_of
 from airflow_parallel_apply.pipeline.store.memory.feeder import MemoryFeeder
-from airflow_parallel_apply.pipeline.store.memory.subject import FEED, HELD, Subject, mark_of
+from airflow_parallel_apply.pipeline.store.memory.subject import FEED, HELD, Subject
 from airflow_parallel_apply.pipeline.store.open import open_feeder, open_store, store_status
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch, StreamBranch, Stretch
 from airflow_parallel_apply.pipeline.stream.address import router_address

@@ -3,12 +3,14 @@
 ::
 
     channels/<digest>/pipeline.json                    whose they are
-    channels/<digest>/held/<after>-<last>.json         a stretch that is held, by exclusive create: its files
+    channels/<digest>/held/<after>-<last>.json         a stretch that is held, by exclusive create: its files, and the
+                                                       mark of its last transaction
     channels/<digest>/<channel>/<after>-<last>-<…>.parquet
 
 The digest is that of everything that a channel's rows depend on beside their seqnos: the log, what it passes over since
-tables were copied anew, the pipeline and its routing. So a stretch never changes: there it is, or it is not. Files that
-no stretch names are those of a feeder that is at work, or died.
+tables were copied anew, the pipeline and its routing. So a stretch never changes: there it is, or it is not; but where
+the log is restored, it may be of transactions that the log has lost, which its mark shows. Files that no stretch names
+are those of a feeder that is at work, or died.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from airflow_parallel_apply.pipeline.log.checked_file import checked_bytes, read
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.store.mark import Mark
 from airflow_parallel_apply.pipeline.store.protocol import Stretch
 
 _OWNER: Final = "pipeline.json"
@@ -44,9 +47,10 @@ class ChannelFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A stretch that is held. A channel without a file has no row in it."""
+    """A stretch that is held. `mark`: of its last transaction. A channel without a file has no row in it."""
 
     stretch: Stretch
+    mark: Mark
     files: Mapping[int, ChannelFile]
 
 
@@ -102,15 +106,16 @@ class ChannelDirectory:
         """Errors: `LogError` where it is not held any more, or was damaged."""
         body = read_checked(self._held_path(stretch))
         try:
+            mark = Mark(**body["mark"])
             files = {int(channel): ChannelFile(**file) for channel, file in body["files"].items()}
         except (KeyError, TypeError, ValueError) as error:
             raise LogError(f"{self._held_path(stretch)} does not say what it holds: {error!r}") from error
-        return Held(stretch=stretch, files=files)
+        return Held(stretch=stretch, mark=mark, files=files)
 
     def hold(self, held: Held) -> bool:
         """False where it is held already, and then nothing has changed. Errors: `LogError`."""
         files = {str(channel): asdict(file) for channel, file in held.files.items()}
-        return publish(self._held_path(held.stretch), checked_bytes({"files": files}))
+        return publish(self._held_path(held.stretch), checked_bytes({"mark": asdict(held.mark), "files": files}))
 
     def forget(self, stretch: Stretch) -> None:
         """Hold it no more. Errors: `LogError`."""

@@ -14,6 +14,7 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.directory import file_errors
+from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.store.channel_log.directory import (
     ChannelDirectory,
@@ -31,6 +33,7 @@ from airflow_parallel_apply.pipeline.store.channel_log.directory import (
 )
 from airflow_parallel_apply.pipeline.store.channel_log.file import ChannelWriter
 from airflow_parallel_apply.pipeline.store.channel_log.held import held_status
+from airflow_parallel_apply.pipeline.store.mark import Mark, mark_of
 from airflow_parallel_apply.pipeline.store.protocol import Split, StoreStatus, Stretch
 
 BUFFER_BYTES: Final = 64 * 2**20
@@ -46,6 +49,7 @@ class ChannelLogFeeder:
     def __init__(
         self,
         directory: ChannelDirectory,
+        log: LogReader,
         *,
         pipeline: str,
         channels: int,
@@ -53,6 +57,7 @@ class ChannelLogFeeder:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._directory = directory
+        self._log = log
         self._pipeline = pipeline
         self._channels = channels
         self._buffer_bytes = buffer_bytes
@@ -62,6 +67,7 @@ class ChannelLogFeeder:
         self._writers: dict[int, ChannelWriter] = {}
 
     def lacks(self, stretch: Stretch) -> tuple[Stretch, ...]:
+        self._forget_other_histories()
         lacking = []
         reached = stretch.after_seqno
         for held in self._directory.stretches():
@@ -77,11 +83,15 @@ class ChannelLogFeeder:
         return tuple(lacking)
 
     def feed(self, stretch: Stretch, split: Split) -> int:
+        # Before its rows: a log that is restored meanwhile has another one.
+        mark = mark_of(self._log, stretch.last_seqno)
+        if mark is None:
+            raise LogError(f"the log does not have transaction {stretch.last_seqno}")
         rows = 0
         for channel, batch in split():
             self.put(stretch, channel, [batch])
             rows += batch.num_rows
-        self.finish(stretch)
+        self.finish(stretch, mark)
         return rows
 
     def put(self, stretch: Stretch, channel: int, batches: Iterable[pa.RecordBatch]) -> None:
@@ -97,14 +107,14 @@ class ChannelLogFeeder:
         if self._waiting_bytes >= self._buffer_bytes:
             self._flush(stretch)
 
-    def finish(self, stretch: Stretch) -> bool:
-        """Hold the stretch: every row of every channel was put. False where another feeder was faster; then what was
-        put is gone. Errors: `LogError`.
+    def finish(self, stretch: Stretch, mark: Mark) -> bool:
+        """Hold the stretch: every row of every channel was put. `mark`: of its last transaction, looked up before they
+        were read. False where another feeder was faster; then what was put is gone. Errors: `LogError`.
         """
         self._directory.create(self._pipeline, self._channels)
         self._flush(stretch)
         files = {channel: writer.finish() for channel, writer in self._writers.items()}
-        if self._directory.hold(Held(stretch=stretch, files=files)):
+        if self._directory.hold(Held(stretch=stretch, mark=mark, files=files)):
             self._writers.clear()
             return True
         self.abandon()
@@ -145,6 +155,16 @@ class ChannelLogFeeder:
 
     def close(self) -> None:
         """Holds nothing open."""
+
+    def _forget_other_histories(self) -> None:
+        """Forget what is of transactions that the log has lost, or damaged: the newest stretches, down to one that is
+        of the log's history. Errors: `LogError`.
+        """
+        for stretch in reversed(self._directory.stretches()):
+            with suppress(LogError):
+                if mark_of(self._log, stretch.last_seqno) == self._directory.read(stretch).mark:
+                    return
+            self._directory.forget(stretch)
 
     def _flush(self, stretch: Stretch) -> None:
         for channel, batches in sorted(self._waiting.items()):

@@ -25,6 +25,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.channel_log.directory import ChannelDirectory, ChannelFile, Held, chain
 from airflow_parallel_apply.pipeline.store.even_ranges import even_ranges
 from airflow_parallel_apply.pipeline.store.log import LogStore
+from airflow_parallel_apply.pipeline.store.mark import mark_of
 from airflow_parallel_apply.pipeline.store.protocol import ALL_ROWS, FileBranch, StoreBranch
 
 _verified: Final[set[tuple[str, str]]] = set()
@@ -45,7 +46,7 @@ class ChannelLogStore:
         if channel is not None and isinstance(unit.kind, Branch | GroupPart):
             with suppress(LogError):
                 directory = self._directory(unit)
-                held = _held(directory, channel, unit)
+                held = _held(directory, self._log, channel, unit)
                 files = tuple(_verified_path(directory, channel, one.files[channel]) for one in held)
                 if files:
                     return FileBranch(
@@ -71,13 +72,13 @@ class ChannelLogStore:
         return ChannelDirectory.of_pipeline(self._log, unit.pipeline, unit.routing or Routing(channels=unit.channels))
 
 
-def _held(directory: ChannelDirectory, channel: int, unit: Unit) -> list[Held]:
-    """The stretches with rows of the channel, of those that hold the unit; none unless they may have as many rows as
-    the plan counts. Errors: `LogError`.
+def _held(directory: ChannelDirectory, log: LogReader, channel: int, unit: Unit) -> list[Held]:
+    """The stretches with rows of the channel, of those that hold the unit; none unless all are of the log's history,
+    and may have as many rows as the plan counts. Errors: `LogError`.
     """
     found = [directory.read(one) for one in chain(directory.stretches(), unit.after_seqno, unit.last_seqno)]
     held = [one for one in found if channel in one.files]
-    if not held:
+    if not held or any(mark_of(log, one.stretch.last_seqno) != one.mark for one in found):
         return []
     rows = sum(one.files[channel].row_count for one in held)
     is_whole = (found[0].stretch.after_seqno, found[-1].stretch.last_seqno) == (unit.after_seqno, unit.last_seqno)

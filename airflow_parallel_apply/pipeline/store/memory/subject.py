@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow as pa
-
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 
@@ -22,24 +20,6 @@ TRIM: Final = "trim"
 """`positions`: by channel, a seqno that the target has on disk."""
 STATS: Final = "stats"
 """Asks what is held, by channel."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What tells a transaction from another one that had its seqno before the log was restored: its end offset, and its
-    commit time in microseconds since 1970.
-    """
-
-    end_offset: int
-    commit_time: int
-
-
-def mark_of(log: LogReader, seqno: int) -> Mark | None:
-    """The mark of a transaction; None where the log does not have it. Errors: `LogError`."""
-    found = log.transactions(seqno - 1, seqno)
-    if not found.num_rows:
-        return None
-    return Mark(found.column("end_offset")[0].as_py(), found.column("commit_time").cast(pa.int64())[0].as_py())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
