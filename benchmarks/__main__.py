@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.router.memory_pool import choose_memory_pool
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -152,6 +153,8 @@ def flight() -> None:
 @app.command()
 def router() -> None:
     """The router's engine with 2 to 64 outputs against pyarrow alone, queues and Spark's repartition. BENCH_REPEATS."""
+    choose_memory_pool(os.environ)
+    # Late: Arrow comes with it.
     from benchmarks.routing import measure_routing, measure_spills, print_routing
     from benchmarks.settings import BenchSettings
 

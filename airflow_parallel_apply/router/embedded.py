@@ -27,6 +27,7 @@ from airflow_parallel_apply.pipeline.embedded.layout import HostLayout
 from airflow_parallel_apply.pipeline.embedded.lease import Embedded, hold_server, is_idle, stop_server
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.store.memory.link import router_layout
+from airflow_parallel_apply.router.memory_pool import choose_memory_pool
 
 IDLE_VARIABLE: Final = "PARALLEL_APPLY_ROUTER_IDLE_SECONDS"
 MEMORY_VARIABLE: Final = "PARALLEL_APPLY_ROUTER_MEMORY_MB"
@@ -67,6 +68,8 @@ def embedded_router(settings: RouterSettings | None = None) -> Iterator[None]:
     `Unavailable` where it does not start.
     """
     chosen = settings or RouterSettings.from_environment()
+    environment = dict(os.environ)
+    choose_memory_pool(environment)
     server = Embedded(
         name=_NAME,
         op="route",
@@ -74,6 +77,7 @@ def embedded_router(settings: RouterSettings | None = None) -> Iterator[None]:
         module="airflow_parallel_apply.router.embedded",
         arguments=[json.dumps(asdict(chosen))],
         start_timeout=_START,
+        environment=environment,
     )
     with hold_server(server):
         yield

@@ -17,7 +17,7 @@ from airflow.dag_processing.dagbag import DagBag
 
 from airflow_parallel_apply import cli
 from airflow_parallel_apply.queue import __main__ as queue_command
-from airflow_parallel_apply.router import __main__ as router_command
+from airflow_parallel_apply.router import commands as router_command
 from tests.provider.conftest import REPOSITORY
 from tests.support.queue_service import ServedQueue
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,7 +23,7 @@ _POLL_SECONDS: Final = 0.05
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedded:
     """How a server is started. `name`: for people. `module`: its supervisor, run with the layout's directory, the
-    inherited lock and `arguments`. `before`: called before it starts.
+    inherited lock and `arguments`. `before`: called before it starts. `environment`: its own; None: its starter's.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Embedded:
     arguments: Sequence[str]
     start_timeout: timedelta
     before: Callable[[], None] = lambda: None
+    environment: Mapping[str, str] | None = None
 
 
 @contextmanager
@@ -150,6 +151,7 @@ def _launch(server: Embedded, lock: int) -> None:
             stdout=output,
             stderr=output,
             cwd=layout.directory,
+            env=server.environment,
             pass_fds=(lock,),
             start_new_session=True,
             check=False,

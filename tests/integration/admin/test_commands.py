@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
-from airflow_parallel_apply.router.__main__ import app as router
+from airflow_parallel_apply.router.commands import app as router
 from tests.support.rig import Rig, execute
 
 

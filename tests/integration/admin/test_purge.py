@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError,
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.readers import forget_reader, read_readers
 from airflow_parallel_apply.pipeline.target.open import open_target
-from airflow_parallel_apply.router.__main__ import app as router
+from airflow_parallel_apply.router.commands import app as router
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig, execute
 

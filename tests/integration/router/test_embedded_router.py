@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.embedded.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.pipeline.embedded.lease import is_supervised
 from airflow_parallel_apply.pipeline.store.memory.link import router_layout
 from airflow_parallel_apply.router.embedded import RouterSettings, embedded_router, stop_embedded_router
+from airflow_parallel_apply.router.memory_pool import POOL, VARIABLE
 from airflow_parallel_apply.router.plan import plan
 from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig
@@ -99,3 +100,12 @@ def test_it_ends_when_idle_and_a_killed_one_is_started_anew_by_the_next_who_need
     assert eventually(lambda: not is_supervised(layout))
     assert not layout.state.exists()
     assert not layout.work.exists()
+
+
+def test_its_process_has_the_memory_pool_that_routers_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with embedded_router():
+        values = router_layout().read_values()
+        assert values is not None
+        environment = Path(f"/proc/{values['supervisor_pid']}/environ").read_bytes()
+    assert f"{VARIABLE}={POOL}".encode() in environment.split(b"\0")

@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.stream.address import router_address
 from airflow_parallel_apply.pipeline.stream.client import StreamClient
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket
-from airflow_parallel_apply.router.__main__ import app
+from airflow_parallel_apply.router.commands import app
 from airflow_parallel_apply.router.service.limits import RouterLimits
 from tests.log_batches import IDENTITY, random_history
 from tests.support.queue_service import make_certificate, until

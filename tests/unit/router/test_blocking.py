@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.router.engine import Budget, Engine, Phase, StreamOutput, Tagged, stream_engine
+from airflow_parallel_apply.router.memory_pool import choose_memory_pool
 from tests.support.alternating import BATCH_ROWS, CHANNELS, read_in_turns, source
 from tests.support.routed import Reader, batches, expected, nothing_left, numbers_of, placed, run, until
 
@@ -135,6 +137,8 @@ def test_without_a_disk_the_engine_stops_for_one_and_two_channels_in_turns_deadl
 
 @pytest.mark.parametrize(("megabytes", "memory"), [(160, 64), pytest.param(2048, 64, marks=pytest.mark.long)])
 def test_with_a_disk_the_same_consumer_completes_inside_its_memory(tmp_path: Path, megabytes: int, memory: int) -> None:
+    environment = dict(os.environ)
+    choose_memory_pool(environment)
     found = json.loads(
         subprocess.run(
             [sys.executable, "-m", "tests.support.alternating", str(megabytes), str(memory), str(tmp_path)],
@@ -142,6 +146,7 @@ def test_with_a_disk_the_same_consumer_completes_inside_its_memory(tmp_path: Pat
             text=True,
             check=True,
             timeout=500,
+            env=environment,
         ).stdout
     )
     assert found["rows"] == megabytes * 2**20 // (BATCH_ROWS * 128) * BATCH_ROWS

@@ -75,7 +75,7 @@ def test_what_was_read_longest_ago_is_evicted_first() -> None:
 
 def test_one_that_hoards_gives_way_to_those_who_hold_little(tmp_path: Path) -> None:
     """One output fills the memory while the others are quick. When a second one becomes slow, it gets its part."""
-    budget = Budget(memory_bytes=90_000, disk_bytes=2**30)
+    budget = Budget(memory_bytes=120_000, disk_bytes=2**30)
     engine = stream_engine(routes=placed(3), budget=budget, directory=tmp_path)
     rows = batch([0, 1, 2] * 20)
     hoarding: list[int] = []
@@ -100,7 +100,7 @@ def test_one_that_hoards_gives_way_to_those_who_hold_little(tmp_path: Path) -> N
 
 
 def test_two_engines_share_one_budget(tmp_path: Path) -> None:
-    budget = Budget(memory_bytes=60_000, disk_bytes=2**30)
+    budget = Budget(memory_bytes=80_000, disk_bytes=2**30)
     engines = [stream_engine(routes=placed(2), budget=budget, directory=tmp_path) for _ in range(2)]
     rows = batch([0, 1] * 20)
     running = [run(engine, (Tagged(rows, turn, turn) for turn in range(500))) for engine in engines]
