@@ -31,6 +31,8 @@ _TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip|ddl=skip, once")
 _SKIPS: Final = re.compile(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+)")
 _AS_IT_IS: Final = "Where it has what the statement makes already"
 """Begins what helps only where the target is as if the statement had been run."""
+_VOUCHED_FOR: Final = "Only where there was no USING"
+"""Begins what a person does who knows the statement, and what it made of older rows."""
 _AT_SOURCE: Final = re.compile(r"(?<!\. )\bat the source\b(?!')")
 _BY_HAND: Final = re.compile(
     r"(?i)change the target|make the target|make it|create it there|by hand|on both sides|add the column|add it there|"
@@ -61,7 +63,8 @@ class Follower:
         self._told.append(stem)
         if times > 2:
             raise Caught("hints lead nowhere", told)
-        if (times or "already exists" in told) and _TAKEN_AS_DONE.search(hint) and "until=" not in hint:
+        is_known = _TAKEN_AS_DONE.search(hint.partition(_VOUCHED_FOR)[0]) is not None
+        if (times or "already exists" in told) and is_known and "until=" not in hint:
             self._player.configure({"ddl": DdlPolicy.SKIP})
             return "ddl=skip, for what was done by hand"
         is_there = times or "already exists" in told or "does not exist" in told

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from airflow_parallel_apply.pipeline.errors import FatalError, TargetError
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig, execute
 
@@ -61,6 +62,68 @@ def test_a_change_of_a_parent_is_followed_or_its_statement_is_named(
     rig.run()
     comparison = rig.comparison()
     assert comparison.equal, comparison
+
+
+@pytest.mark.parametrize(("rows", "doubted"), [("parent", ["parent", "child"]), ("child", ["child"])])
+def test_what_a_parents_retyping_rewrites_is_copied_as_the_hints_say(rig: Rig, rows: str, doubted: list[str]) -> None:
+    rig.both("CREATE TABLE parent (id integer PRIMARY KEY, a jsonb)", _TABLES[1])
+    rig.prepare()
+    rig.write(f"INSERT INTO {rows} VALUES (1, '7')", "INSERT INTO child VALUES (2, '8', 2)")
+    rig.run()
+    rig.write("ALTER TABLE parent ALTER a TYPE text USING 'was ' || a::text")
+    told = stopped(rig) or ""
+    names = [f"public.{name}" for name in doubted]
+    assert re.findall(r"--table ([\w.]+)", told) == names, told
+    with pytest.raises(TargetError) as caught:
+        recopy(rig, names)
+    found = re.search(r"Run (ALTER TABLE .*) at the target; then run again", str(caught.value))
+    assert found is not None, caught.value
+    execute(rig.target_dsn, found[1])
+    recopy(rig, names)
+    rig.run()
+    rig.write("INSERT INTO parent VALUES (3, 'new')", "INSERT INTO child VALUES (4, 'new', 4)")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_column_that_the_parent_alone_dropped_stays_in_the_child(rig: Rig) -> None:
+    rig.both(*_TABLES)
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.prepare()
+    rig.write("INSERT INTO parent VALUES (1, 'x', 1)", "INSERT INTO child VALUES (2, 'y', 2, 2)")
+    rig.run()
+    rig.write("ALTER TABLE ONLY parent DROP b", "INSERT INTO parent VALUES (3, 'z')")
+    rig.run()
+    assert rig.rows("SELECT b FROM child") == [(2,)]
+    assert rig.comparison().equal
+
+
+def test_a_child_whose_column_the_parents_hint_retypes_is_copied_as_well(rig: Rig) -> None:
+    rig.both("CREATE TABLE parent (id integer PRIMARY KEY, a timestamptz)", _TABLES[1])
+    install(rig.source_dsn)
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.prepare()
+    rig.write("INSERT INTO parent VALUES (1, now())", "INSERT INTO child VALUES (2, now(), 2)")
+    rig.run()
+    rig.write(
+        "SET timezone = 'Asia/Tokyo'",
+        "ALTER TABLE parent ALTER a TYPE text",
+        "INSERT INTO parent VALUES (3, 'new')",
+        "INSERT INTO child VALUES (4, 'new', 4)",
+    )
+    told = stopped(rig) or ""
+    found = re.search(r"Run (ALTER TABLE .*) at the target; then", told)
+    assert found is not None, told
+    execute(rig.target_dsn, found[1])
+    recopy(rig, re.findall(r"--table ([\w.]+)", told))
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, (told, comparison)
+
+
+def recopy(rig: Rig, names: list[str]) -> None:
+    paths = [(schema, table) for schema, _, table in (name.partition(".") for name in names)]
+    recopy_tables(rig.config, rig.source, rig.target, paths, report=lambda progress: None)
 
 
 def stopped(rig: Rig) -> str | None:

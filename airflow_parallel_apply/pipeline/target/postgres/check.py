@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.model.finding import (
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.inherited import retyping_of_owner
 from airflow_parallel_apply.pipeline.target.postgres.lacking_key import making_key
 from airflow_parallel_apply.pipeline.target.postgres.origin import origin_findings
 from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
@@ -87,7 +88,7 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
         tables = [table for table in there if table is not None]
         for table in tables:
             findings += _column_findings(table, connection.info.server_version)
-            findings += _type_findings(table)
+            findings += _type_findings(connection, session, table)
             findings += _key_findings(table, expected.channels)
         findings += computation_findings(connection, session, tables)
         findings += schema_findings(connection, session, names_of(expected.tables), alters=False)
@@ -242,7 +243,7 @@ def _column_findings(table: TargetTable, server_version: int) -> Iterator[Findin
         )
 
 
-def _type_findings(table: TargetTable) -> Iterator[Finding]:
+def _type_findings(connection: Connection, session: Session, table: TargetTable) -> Iterator[Finding]:
     for index, column in enumerate(table.relation.columns):
         found = table.columns.get(column.name)
         if found is None or found.generated:
@@ -253,11 +254,12 @@ def _type_findings(table: TargetTable) -> Iterator[Finding]:
         fits = _FITS.get(how)
         if fits is not None:
             severity, what, note = fits
+            command = retyping(table.relation, index, found.type_sql)
             yield about(
                 table.relation,
                 f"{table.relation.name} has the column {column.name} as {found.type_sql}, which {what} "
                 f"{column.type_name}",
-                retyping(table.relation, index, found.type_sql),
+                retyping_of_owner(connection, command, schema=session.schema),
                 column=column.name,
                 severity=severity,
                 note=note,

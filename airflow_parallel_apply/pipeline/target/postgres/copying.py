@@ -16,7 +16,12 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.enum_labels import say_label
-from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns, require_exact, text_column
+from airflow_parallel_apply.pipeline.target.postgres.exact import (
+    inexact_columns,
+    require_exact,
+    say_retyping,
+    text_column,
+)
 from airflow_parallel_apply.pipeline.target.postgres.guards import INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns, refused_by_width
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
@@ -76,6 +81,7 @@ class Copying:
             raise refusal from error
         except psycopg.DataError as error:
             found = translate(error, op="", table=self._table.relation.name)
+            say_retyping(found, error, self._table)
             say_label(found, error, self._table.relation)
             raise found from error
 

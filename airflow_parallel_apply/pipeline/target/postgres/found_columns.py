@@ -13,13 +13,14 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection, 
 @dataclass(frozen=True, slots=True)
 class FoundColumn:
     """`type_name`: as the source's are told. `generated`: empty, "s" (stored) or "v" (virtual). `owner`: schema and
-    name of the table that it is inherited from.
+    name of the table that it is inherited from. `is_partitioned`: its own table is.
     """
 
     type_name: str
     generated: str
     is_required: bool
     owner: tuple[str, str] | None
+    is_partitioned: bool
 
 
 Columns: TypeAlias = Mapping[str, FoundColumn]
@@ -33,6 +34,8 @@ def find_columns(connection: Connection, session: Session, relation: Relation) -
     ).fetchall()
     connection.execute("SELECT set_config('search_path', %s, true)", [path[0] if path else ""])
     return {
-        str(name): FoundColumn(str(type_name), str(generated), bool(is_required), tuple(owner) if owner else None)
-        for name, type_name, generated, is_required, owner in found
+        str(name): FoundColumn(
+            str(type_name), str(generated), bool(is_required), tuple(owner) if owner else None, kind == "p"
+        )
+        for name, type_name, generated, is_required, owner, kind in found
     }

@@ -1,8 +1,10 @@
 -- name: find
 -- In the words of a session without a search path, as the source's types are told. `owner`: the uppermost table that an
 -- inherited column comes from, where alone it can be altered.
-SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated::text, a.attnotnull, above.owner
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated::text, a.attnotnull, above.owner,
+    t.relkind::text
 FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_class t ON t.oid = a.attrelid
 LEFT JOIN LATERAL (
     WITH RECURSIVE above (oid, depth) AS (
         SELECT a.attrelid, 0

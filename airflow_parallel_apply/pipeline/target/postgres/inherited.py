@@ -1,8 +1,9 @@
-"""Constraints that a table has from another one: a hint names that one, where they can be altered."""
+"""Columns and constraints that a table has from another one: a hint names that one, where they can be altered."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import psycopg
 
@@ -10,14 +11,19 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.quoting import quoted
 
+_RETYPING: Final = re.compile(
+    r'ALTER TABLE (?P<heir>"(?:[^"]|"")+"\."(?:[^"]|"")+") ALTER COLUMN (?P<column>"(?:[^"]|"")+") TYPE '
+)
+
 
 def name_owner(
     connection: psycopg.Connection[Any], error: ParallelApplyError, cause: BaseException | None, *, schema: str
 ) -> None:
-    """Name the table above in an error that the server raised about a partition or a child, after the rollback. Errors:
-    psycopg's own.
-    """
-    if not isinstance(cause, psycopg.Error) or error.hint is None:
+    """Name the table above in an error about a partition or a child, after the rollback. Errors: psycopg's own."""
+    if error.hint is None:
+        return
+    error.hint = retyping_of_owner(connection, error.hint, schema=schema)
+    if not isinstance(cause, psycopg.Error):
         return
     found = cause.diag
     if found.schema_name is None or found.table_name is None:
@@ -40,3 +46,25 @@ def name_owner(
     error.hint = error.hint.replace(heir, f"ALTER TABLE {quoted(above, table)} ")
     if found.constraint_name is not None:
         error.hint = error.hint.replace(f"CONSTRAINT {quoted(found.constraint_name)}", f"CONSTRAINT {quoted(name)}")
+
+
+def retyping_of_owner(connection: psycopg.Connection[Any], command: str, *, schema: str) -> str:
+    """An ALTER COLUMN … TYPE, of the table that the column is inherited from, if it is. Errors: psycopg's own."""
+    found = _RETYPING.search(command)
+    if found is None:
+        return command
+    owner = connection.execute(statement("inherited", "owner_of_column", schema=schema), found.groupdict()).fetchone()
+    if owner is None:
+        return command
+    return command.replace(f"ALTER TABLE {found['heir']} ", f"ALTER TABLE {quoted(*owner)} ")
+
+
+def heirs(
+    connection: psycopg.Connection[Any], schema: str, table: str, column: str | None = None
+) -> list[tuple[str, str]]:
+    """Schema and name of a table's children at any depth, without partitions; or of those that have a column of this
+    name as their own. Errors: psycopg's own.
+    """
+    values = {"schema": schema, "table": table, "column": column}
+    found = connection.execute(statement("inherited", "heirs", schema=schema), values).fetchall()
+    return [(str(one), str(other)) for one, other in found]

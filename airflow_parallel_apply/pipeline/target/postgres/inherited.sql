@@ -36,3 +36,45 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE owner.depth > 0
 ORDER BY owner.depth DESC, 1, 2
 LIMIT 1;
+
+-- name: owner_of_column
+-- The uppermost table from which another one has a column. Names are quoted, all of them.
+WITH RECURSIVE named (oid, attname) AS (
+    SELECT a.attrelid, a.attname
+    FROM pg_attribute a
+    WHERE a.attrelid = to_regclass(%(heir)s::text) AND a.attinhcount > 0 AND NOT a.attisdropped
+        AND '"' || replace(a.attname, '"', '""') || '"' = %(column)s::text
+), above (oid, depth) AS (
+    SELECT oid, 0 FROM named
+    UNION ALL
+    SELECT i.inhparent, above.depth + 1 FROM above JOIN pg_inherits i ON i.inhrelid = above.oid
+)
+SELECT n.nspname::text, c.relname::text
+FROM named
+CROSS JOIN above
+JOIN pg_attribute a ON a.attrelid = above.oid AND a.attname = named.attname AND NOT a.attisdropped
+JOIN pg_class c ON c.oid = above.oid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE above.depth > 0
+ORDER BY above.depth DESC, 1, 2
+LIMIT 1;
+
+-- name: heirs
+-- The children of a table, at any depth, and no partitions; of a column, those that have one of its name as their own.
+WITH RECURSIVE below (oid) AS (
+    SELECT i.inhrelid
+    FROM pg_inherits i
+    WHERE i.inhparent = to_regclass(format('%%I.%%I', %(schema)s::text, %(table)s::text))
+    UNION
+    SELECT i.inhrelid FROM below JOIN pg_inherits i ON i.inhparent = below.oid
+)
+SELECT n.nspname::text, c.relname::text
+FROM below
+JOIN pg_class c ON c.oid = below.oid AND NOT c.relispartition
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE %(column)s::text IS NULL OR EXISTS (
+    SELECT
+    FROM pg_attribute a
+    WHERE a.attrelid = below.oid AND a.attname = %(column)s::text AND a.attinhcount = 0
+)
+ORDER BY 1, 2;

@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.target.postgres.fills import filling, has_r
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns, FoundColumn, find_columns
 from airflow_parallel_apply.pipeline.target.postgres.generated_text import as_taken
+from airflow_parallel_apply.pipeline.target.postgres.inherited import heirs
 from airflow_parallel_apply.pipeline.target.postgres.new_keys import index_new_key
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
 from airflow_parallel_apply.pipeline.target.postgres.rename_columns import rename_columns
@@ -52,8 +53,8 @@ class _Alteration:
     is_certain: bool = True
     type_name: str | None = None
     """The type that the statements name."""
-    owner: str | None = None
-    """The table that the statements alter instead, since the column is inherited from it."""
+    owner: tuple[str, str] | None = None
+    """Schema and name of the table that the statements alter instead, since the column is inherited from it."""
 
 
 def follow(
@@ -191,14 +192,24 @@ def _alteration(
     if new is None:
         return _dropping(relation, old.name, found)
     alteration = _alteration_of_one(_altering(relation, found), columns, old, new)
-    if alteration is None or found.owner is None:
-        return alteration
-    return replace(alteration, owner=".".join(found.owner))
+    if alteration is None:
+        return None
+    # At the source a child had no column of that name any more, else it could not have been renamed.
+    freed = heirs(connection, relation.schema, relation.table, new.name) if new.name not in columns else []
+    drop = sql.SQL("ALTER TABLE ONLY {} DROP COLUMN {}")
+    drops = (drop.format(sql.Identifier(*heir), sql.Identifier(new.name)) for heir in freed)
+    return replace(alteration, statements=(*drops, *alteration.statements), owner=found.owner)
 
 
 def _dropping(relation: Relation, name: str, found: FoundColumn) -> _Alteration:
-    drop = _altering(relation, found) + sql.SQL("DROP COLUMN {}").format(sql.Identifier(name))
-    return _Alteration(name, "was dropped", (drop,), owner=".".join(found.owner) if found.owner is not None else None)
+    """Children keep the column as their own until their definitions come: at the source they may have kept it."""
+    if found.owner is not None and name in {column.name for column in relation.columns}:
+        # It may be the one that was added since, with its table above.
+        return _Alteration(name, "was dropped and added again", (), is_certain=False, owner=found.owner)
+    is_own = found.owner is None and not found.is_partitioned
+    table = sql.SQL("ALTER TABLE ONLY {} ").format(sql.Identifier(relation.schema, relation.table))
+    drop = (table if is_own else _altering(relation, found)) + sql.SQL("DROP COLUMN {}").format(sql.Identifier(name))
+    return _Alteration(name, "was dropped", (drop,), owner=found.owner)
 
 
 def _altering(relation: Relation, found: FoundColumn | None = None) -> sql.Composed:
@@ -274,7 +285,7 @@ def _uncomputing(relation: Relation, column: Column, found: FoundColumn) -> _Alt
         "is not computed any more",
         (_altering(relation, found) + drop,) if is_stored else (),
         is_certain=is_stored,
-        owner=".".join(found.owner) if found.owner is not None else None,
+        owner=found.owner,
     )
 
 
@@ -304,6 +315,7 @@ def _lacks_type(connection: Connection, alteration: _Alteration) -> bool:
 def _left(connection: Connection, relation: Relation, alteration: _Alteration, *, users: str = "") -> PlanError:
     """`users`: what at the target is in the way, as the server names it."""
     text = "; ".join(statement.as_string(connection) for statement in alteration.statements)
+    altered = alteration.owner or (relation.schema, relation.table)
     if alteration.is_certain:
         hint = (
             f"Change the target so that its rows are the source's ({text}), then run again: everything before is "
@@ -312,14 +324,16 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration, *
         )
     else:
         begin = f"Run {text} at the target; then " if text else ""
+        # The statement changes the values of theirs as well, which then look as if they had been followed.
+        names = [".".join(one) for one in (altered, *heirs(connection, *altered))] if text else []
         hint = (
-            f"{begin}{recopying(relation)} Or change the target yourself so that its rows are the source's, as by the "
-            "statement that the source ran, and run once with ddl=skip, which takes it as done."
+            f"{begin}{recopying(relation, *names)} Or change the target yourself so that its rows are the source's, "
+            "as by the statement that the source ran, and run once with ddl=skip, which takes it as done."
         )
     if users:
         hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"
     if alteration.owner is not None:
-        hint = f"The target's table has the column from {alteration.owner}. {hint}"
+        hint = f"The target's table has the column from {'.'.join(alteration.owner)}. {hint}"
     if _lacks_type(connection, alteration):
         hint = (
             f"The target lacks the type {alteration.type_name}: `parallel-apply check` prints the command that makes "

@@ -33,7 +33,10 @@ def _statements(new: Relation, columns: dict[str, FoundColumn], old: Relation) -
             columns[now] = found
             yield f"{table} RENAME COLUMN {quoted(name)} TO {quoted(now)}"
         else:
-            yield f"{table} DROP COLUMN {quoted(name)}"
+            # Children may have kept it at the source, as their own.
+            alone = found.owner is None and not found.is_partitioned
+            drop = f"ALTER TABLE ONLY {quoted(new.schema, new.table)}" if alone else table
+            yield f"{drop} DROP COLUMN {quoted(name)}"
 
 
 def _renamed(old: Relation, new: Relation) -> dict[str, str]:

@@ -7,9 +7,11 @@ from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
 
 
-def recopying(relation: Relation) -> str:
-    """The hint that always leads on."""
-    return f"`parallel-apply recopy {table_options([relation.name])}` copies the table anew; then run again."
+def recopying(relation: Relation, *others: str) -> str:
+    """The hint that always leads on. `others`: names of tables that go with it."""
+    names = dict.fromkeys((relation.name, *others))
+    what = "the table" if len(names) == 1 else "the tables"
+    return f"`parallel-apply recopy {table_options(names)}` copies {what} anew; then run again."
 
 
 def untold(relation: Relation, columns: tuple[Column, ...]) -> PlanError:
