@@ -49,15 +49,19 @@ def source(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
 
 
 @pytest.fixture
-def into(source: Rig, target_server: PostgresServer) -> Callable[..., Rig]:
+def into(source: Rig, target_server: PostgresServer) -> Iterator[Callable[..., Rig]]:
     """A pipeline of the log into a database of its own, and the stages of its lanes."""
+    made: list[str] = []
 
     def make(store: StoreName, name: str = "", **changes: Any) -> Rig:
-        dsn = target_server.create_database(f"store_{uuid4().hex[:8]}")
+        made.append(f"store_{uuid4().hex[:8]}")
+        dsn = target_server.create_database(made[-1])
         execute(dsn, TABLE, EVENTS)
         return replace(source, target_dsn=dsn).having(pipeline=f"by_{name or store}", store=store, **changes)
 
-    return make
+    yield make
+    # Origins of a database that stays take the server's room for them.
+    execute(target_server.dsn(), *(f"DROP DATABASE {name} WITH (FORCE)" for name in made))
 
 
 @pytest.fixture
