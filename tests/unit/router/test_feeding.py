@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,6 +33,7 @@ from airflow_parallel_apply.router.feeding.feedings import FeedingLimits
 from airflow_parallel_apply.router.feeding.guard import GuardLimits, IntervalGuard
 from airflow_parallel_apply.router.feeding.stretches import ToldStretches
 from tests.support.memory_router import MemoryRouter, memory_router, streamed
+from tests.support.routed import until
 from tests.support.written_log import Change, append, make_log
 
 CHANNELS = 4
@@ -268,10 +270,11 @@ def test_a_feeding_that_failed_is_told_and_begun_anew_by_the_next_feeder(log: Lo
         asked = unit(0, -1, LAST)
         branch = branch_of(log, router, asked)
         if isinstance(branch, StreamBranch):
-            with pytest.raises(ParallelApplyError):
-                streamed(branch)
+            # Whoever had begun to read when the budget was spent gets the error; whoever begins later, the log's rows.
+            with suppress(ParallelApplyError):
+                assert told(streamed(branch)) == rows_of(log, asked)
             assert told(streamed(branch)) == rows_of(log, asked)
-        assert feeder.status().failure
+        until(lambda: bool(feeder.status().failure), "the feeding has not failed")
         assert isinstance(branch_of(log, router, asked), FileBranch)
 
 
