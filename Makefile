@@ -10,7 +10,7 @@ INSTALLED := .venv/.installed
 PYTEST_ARGS ?=
 # More than two cores need: some tests wait, for a lease's end or a scheduler.
 TEST_WORKERS ?= 6
-LOCK_COMMAND := $(BIN)/uv --quiet pip compile pyproject.toml .ci/tools.in --extra airflow --extra spark --extra demo --extra service --extra avro --extra files \
+LOCK_COMMAND := $(BIN)/uv --quiet pip compile pyproject.toml .ci/tools.in --extra airflow --extra spark --extra demo --extra service --extra avro --extra delta --extra files --extra kafka --extra mariadb \
 	--group dev --group docs --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate --no-header
 
 # Tests and the demo start hundreds of processes; each would compile all of the package anew.
