@@ -10,19 +10,16 @@ about as often as beside the hash where the interpreter's lock is let go, and a 
 
 from __future__ import annotations
 
-import hashlib
 import io
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from time import monotonic, process_time, sleep
+from time import monotonic, process_time
 from typing import Any, Final
 
 import fastavro
-import numpy as np
 import orjson
 import pyarrow as pa
 from rich.console import Console
@@ -35,21 +32,11 @@ from airflow_parallel_apply.pipeline.encode.open import open_encoder
 from airflow_parallel_apply.pipeline.encode.pool import Pool
 from airflow_parallel_apply.pipeline.encode.protocol import Encoder
 from airflow_parallel_apply.pipeline.encode.ranges import cursors
-from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
-from airflow_parallel_apply.pipeline.model.copy_text import lines
-from airflow_parallel_apply.pipeline.model.value_type import ValueType
+from benchmarks.encoded_rows import TABLES, commit_times, log_rows, relation, typed_table
+from benchmarks.interpreter_lock import hash_once, ideal_gain, loop_once, turns_beside
 from benchmarks.spark_writers import spark_seconds, spark_session
 
-_NARROW: Final = ("integer 64", "integer 32", "integer 32", "instant")
-TABLES: Final[dict[str, tuple[str, ...]]] = {
-    "narrow": _NARROW,
-    "wide": (*_NARROW, "decimal 12 2", "float 64", "date", "boolean", *("text",) * 8),
-}
 _BATCH: Final = 65_536
-_HASHED: Final = bytes(2**20)
-_HASHED_TIMES: Final = 64
-_NAP_SECONDS: Final = 0.0005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +73,7 @@ def measure_spark(directory: Path, rows: int, *, repeats: int) -> Iterator[str]:
     """Lines about Spark's own writers of the same rows. Behind ours, so that those share the machine with nobody."""
     with spark_session(directory) as session:
         for name in TABLES:
-            _, typed = _typed(name, rows)
+            _, typed = typed_table(name, rows)
             for what, seconds in spark_seconds(session, typed, directory, repeats=repeats).items():
                 yield f"Spark's {what}, {name}: {seconds[1]:.2f} s by one task, {seconds[2]:.2f} s by two"
 
@@ -126,14 +113,14 @@ def print_encoding(console: Console, found: Sequence[Encoding]) -> None:
 
 
 def _measure(name: str, rows: int, repeats: int, tell: Callable[[str], None]) -> Encoding:
-    typing = row_typing(_relation(name))
-    log_rows = _log_rows(TABLES[name], rows)
-    times = _times(rows)
-    typed = pa.Table.from_batches([typed_rows(log_rows, typing, times)])
+    typing = row_typing(relation(name))
+    found_rows = log_rows(TABLES[name], rows)
+    times = commit_times(rows)
+    typed = pa.Table.from_batches([typed_rows(found_rows, typing, times)])
     encoders: dict[str, Encoder] = {str(format_): open_encoder(format_, typing) for format_ in Format}
     encoders["avro, not compressed"] = _plain_avro(typing)
     works: dict[str, Callable[[int], int]] = {
-        "typing alone": partial(_type, log_rows, typing, times),
+        "typing alone": partial(_type, found_rows, typing, times),
         **{what: partial(_encode, encoder, typed) for what, encoder in encoders.items()},
     }
     seconds: dict[str, dict[int, list[float]]] = {what: {1: [], 2: []} for what in works}
@@ -145,16 +132,16 @@ def _measure(name: str, rows: int, repeats: int, tell: Callable[[str], None]) ->
     ideal: list[float] = []
     for turn in range(repeats):
         tell(f"{name} rows, turn {turn + 1} of {repeats}")
-        ideal.append(_ideal())
-        free.append(_turns(_hash))
-        held.append(_turns(_loop))
+        ideal.append(ideal_gain())
+        free.append(turns_beside(hash_once))
+        held.append(turns_beside(loop_once))
         for what, work in works.items():
             for workers in (1, 2):
                 spent, worked, sizes[what] = _timed(partial(work, workers))
                 seconds[what][workers].append(spent)
                 if workers == 1:
                     cpu[what].append(worked)
-            turns[what].append(_turns(partial(work, 1)))
+            turns[what].append(turns_beside(partial(work, 1)))
     lines_ = [
         EncodeLine(
             what=what,
@@ -174,15 +161,6 @@ def _measure(name: str, rows: int, repeats: int, tell: Callable[[str], None]) ->
         held=median(held),
         lines=(*lines_, *_peers(typing, typed)),
     )
-
-
-def _typed(name: str, rows: int) -> tuple[RowTyping, pa.Table]:
-    typing = row_typing(_relation(name))
-    return typing, pa.Table.from_batches([typed_rows(_log_rows(TABLES[name], rows), typing, _times(rows))])
-
-
-def _times(rows: int) -> pa.Array:
-    return pa.array(np.zeros(rows, dtype=np.int64), pa.timestamp("us", tz="UTC"))
 
 
 def _peers(typing: RowTyping, typed: pa.Table) -> list[EncodeLine]:
@@ -209,7 +187,7 @@ def _peers(typing: RowTyping, typed: pa.Table) -> list[EncodeLine]:
     sums = {what: tuple(map(sum, zip(*found, strict=True))) for what, found in spent.items()}
     found = []
     for what, peer in peers.items():
-        turns = _turns(partial(peer, rows[: _BATCH // 8]))
+        turns = turns_beside(partial(peer, rows[: _BATCH // 8]))
         for suffix, (more, more_busy, _) in (("", (0.0, 0.0, 0)), (", with its rows", sums["rows"])):
             alone, busy, size = sums[what]
             found.append(
@@ -256,100 +234,3 @@ def _timed(work: Callable[[], int]) -> tuple[float, float, int]:
     began, working = monotonic(), process_time()
     result = work()
     return monotonic() - began, process_time() - working, result
-
-
-def _turns(work: Callable[[], object]) -> float:
-    """How often a second another thread wakes while this one works, over a second or more."""
-    ended = threading.Event()
-    turns = 0
-
-    def wake() -> None:
-        nonlocal turns
-        while not ended.is_set():
-            sleep(_NAP_SECONDS)
-            turns += 1
-
-    thread = threading.Thread(target=wake)
-    thread.start()
-    began = monotonic()
-    while monotonic() - began < 1:
-        work()
-    spent = monotonic() - began
-    ended.set()
-    thread.join()
-    return turns / spent
-
-
-def _hash() -> None:
-    hashlib.sha256(_HASHED)
-
-
-def _loop() -> None:
-    for _ in range(20_000):
-        pass
-
-
-def _in_threads(*works: Callable[[], object]) -> float:
-    """Seconds until all of them have ended, each in a thread."""
-    began = monotonic()
-    threads = [threading.Thread(target=work) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return monotonic() - began
-
-
-def _ideal() -> float:
-    content = memoryview(_HASHED * _HASHED_TIMES)
-    halves = content[: len(content) // 2], content[len(content) // 2 :]
-    began = monotonic()
-    for half in halves:
-        hashlib.sha256(half)
-    alone = monotonic() - began
-    return alone / _in_threads(*(partial(hashlib.sha256, half) for half in halves))
-
-
-def _relation(name: str) -> Relation:
-    return Relation(
-        relation_id=0,
-        schema="public",
-        table=name,
-        replica_identity=ReplicaIdentity.KEY,
-        columns=tuple(
-            Column(name=f"c{place}", type_name=value, key=place == 0, value=ValueType.parse(value))
-            for place, value in enumerate(TABLES[name])
-        ),
-    )
-
-
-def _log_rows(values: Sequence[str], rows: int) -> pa.RecordBatch:
-    random = np.random.default_rng(1)
-    makers: dict[str, Callable[[], pa.Array]] = {
-        "integer 64": lambda: pa.array(np.arange(rows)),
-        "integer 32": lambda: pa.array(random.integers(-5000, 5000, rows)),
-        "instant": lambda: pa.array([f"2026-01-{1 + n % 28:02} 12:00:00.{n % 999_983:06}+00" for n in range(rows)]),
-        "decimal 12 2": lambda: pa.array([f"{n % 99_991}.{n % 100:02}" for n in range(rows)]),
-        "float 64": lambda: pa.array(random.random(rows)),
-        "date": lambda: pa.array([f"20{n % 99:02}-{1 + n % 12:02}-{1 + n % 28:02}" for n in range(rows)]),
-        "boolean": lambda: pa.array(["t", "f"] * (rows // 2) + ["t"] * (rows % 2)),
-        "text": lambda: pa.array([f"some words, and number {n % 1009}" for n in range(rows)]),
-    }
-    columns = [makers[value]().cast(pa.string()) for value in values]
-    width = len(columns)
-    flat = pa.concat_arrays(columns)
-    order = np.arange(rows * width).reshape(width, rows).T.reshape(-1)
-    offsets = pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32))
-    zeros = np.zeros(rows, dtype=np.int64)
-    filled = {
-        "seqno": np.arange(rows),
-        "operation": pa.array(["I"] * rows),
-        "values": lines(flat.take(pa.array(order)), offsets),
-        "key": columns[0],
-        "unsent": pa.nulls(rows, pa.string()),
-        "old_key": pa.nulls(rows, pa.string()),
-    }
-    return pa.record_batch(
-        [filled[field.name] if field.name in filled else pa.array(zeros).cast(field.type) for field in ROWS],
-        schema=ROWS,
-    )
