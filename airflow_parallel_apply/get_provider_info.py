@@ -47,12 +47,38 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [_modules("sensors.changes", "sensors.queue")],
         "triggers": [_modules("triggers.changes", "triggers.lease", "triggers.source_time", "triggers.queue")],
         "extra-links": ["airflow_parallel_apply.operators.links.SparkLink"],
-        "hooks": [_modules("hooks.pipeline", "hooks.queue", "hooks.router")],
+        "hooks": [_modules("hooks.pipeline", "hooks.queue", "hooks.router", "hooks.targets")],
         "connection-types": [
             {
                 "connection-type": "parallel_apply",
                 "hook-class-name": "airflow_parallel_apply.hooks.pipeline.PipelineHook",
                 "hook-name": "Parallel Apply (PostgreSQL)",
+            },
+            {
+                "connection-type": "parallel_apply_files",
+                "hook-class-name": "airflow_parallel_apply.hooks.targets.FilesHook",
+                "hook-name": "Parallel Apply (files)",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["port", "schema"],
+                    "relabeling": {"host": "Directory", "login": "Access key", "password": "Secret key"},
+                    "placeholders": {"host": "s3://lake/shop or file:///mnt/lake/shop"},
+                },
+                "conn-fields": {
+                    "format": {
+                        "label": "Format",
+                        "description": "The format of new files.",
+                        "schema": {
+                            "type": "string",
+                            "enum": ["parquet", "arrow", "avro", "json", "debezium", "csv"],
+                            "default": "parquet",
+                        },
+                    },
+                    "endpoint_url": {
+                        "label": "Endpoint",
+                        "description": "URL of the service, where s3:// is not AWS's own.",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                },
             },
             {
                 "connection-type": "parallel_apply_queue",

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 
+from airflow_parallel_apply.hooks import target_connections
 from airflow_parallel_apply.hooks.service_url import QUEUE_SERVICE, ROUTER_SERVICE, service_url
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, RouterEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
@@ -28,7 +29,6 @@ DATABASE_TYPE: Final = "parallel_apply"
 """Our own connection type: the same fields, with a form that says what they are for."""
 QUEUE_TYPE: Final = "parallel_apply_queue"
 """Our connection type of queues, behind a service or in PostgreSQL: its extra `protocol` says which."""
-
 
 ROUTER_TYPE: Final = "parallel_apply_router"
 """Our connection type of routers."""
@@ -86,8 +86,16 @@ def database(conn_id: str, *, parameter: str) -> Endpoint:
 
 def target(conn_id: str, ledger_conn_id: str, *, parameter: str = "target_conn_id") -> Endpoint:
     """The database to apply to, with its ledger where one is named. Blocks, as `database` does."""
-    found = database(conn_id, parameter=parameter)
-    return replace(found, ledger=database(ledger_conn_id, parameter="ledger_conn_id")) if ledger_conn_id else found
+    connection = _connection(conn_id, parameter)
+    found = database_of(connection, parameter=parameter)
+    if ledger_conn_id:
+        return replace(found, ledger=database(ledger_conn_id, parameter="ledger_conn_id"))
+    if target_connections.scheme_of_type(connection.conn_type) is not None:
+        raise ConfigurationError(
+            f"ledger_conn_id is empty, and a target of type {connection.conn_type!r} has no place for a ledger",
+            hint=f"Name a connection of type {POSTGRES}: its database keeps who owns the pipeline, and its plan.",
+        )
+    return found
 
 
 def spark(conn_id: str) -> SparkEndpoint:
@@ -113,10 +121,14 @@ def pipeline_router(conn_id: str, *, parameter: str = "router_conn_id") -> Route
 
 
 def database_of(connection: Connection, *, parameter: str) -> Endpoint:
-    """A libpq connection string from host, port, login, password, schema and the extras that libpq knows; of a type
-    that an installed package has a source or a target for, its URI.
+    """A libpq connection string from host, port, login, password, schema and the extras that libpq knows; of one of
+    our other targets its URL; of a type that an installed package has a source or a target for, its URI.
     """
     if connection.conn_type not in (POSTGRES, DATABASE_TYPE):
+        scheme = target_connections.scheme_of_type(connection.conn_type)
+        if scheme is not None:
+            url = target_connections.url_of(connection, scheme, _extras(connection, parameter), parameter=parameter)
+            return Endpoint(conn_id=connection.conn_id, url=url)
         if _is_installed(connection.conn_type):
             return Endpoint(conn_id=connection.conn_id, url=connection.get_uri())
         raise _wrong_type(connection, parameter, f"type {POSTGRES} (postgresql://user@host:port/database)")

@@ -1,7 +1,8 @@
 """Reads the address of a source, target or ledger: its scheme, and its place for people.
 
-A URL names its scheme. PostgreSQL's connection strings may have libpq's `key=value` form instead, and its URLs a short
-name.
+A URL names its scheme; in front of a `+` where the rest is the URL of something that the occupant lies on, as in
+`files+s3://bucket/folder`. PostgreSQL's connection strings may have libpq's `key=value` form instead, and its URLs a
+short name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://")
 def scheme_of(address: str) -> str:
     """The scheme, which chooses the implementation of a source or target."""
     found = _SCHEME.match(address)
-    return _ALIASES.get(found[1], found[1]) if found else POSTGRESQL
+    if found is None:
+        return POSTGRESQL
+    scheme = found[1].partition("+")[0]
+    return _ALIASES.get(scheme, scheme)
 
 
 def place_of(address: str) -> str:

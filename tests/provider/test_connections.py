@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from airflow_parallel_apply.hooks import connections
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.target.open import TARGETS
 from airflow_parallel_apply.queue.client import queue_address
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK
 from tests.support.installed import installed
@@ -41,6 +42,29 @@ def test_a_type_that_an_installed_package_has_a_source_for_becomes_its_url(monke
         endpoint = connections.database("shop", parameter="source_conn_id")
     assert endpoint.scheme == "memo-pad"
     assert endpoint.place == "db.invalid:7/shop"
+
+
+@pytest.mark.parametrize(
+    ("fields", "url"),
+    [
+        ({"host": "file:///mnt/lake", "extra": {"format": "avro"}}, "memo+file:///mnt/lake?format=avro"),
+        ({"host": "s3://lake/shop", "login": "KEY", "password": "a/b@c"}, "memo+s3://KEY:a%2Fb%40c@lake/shop"),
+        ({"host": "db.invalid", "port": 3306, "schema": "shop", "login": "me"}, "memo://me@db.invalid:3306/shop"),
+        ({"host": "a:1,b:2", "extra": {"tls": True, "ca": ""}}, "memo://a:1,b:2?tls=true"),
+    ],
+)
+def test_a_connection_of_one_of_our_other_targets_becomes_its_url(
+    monkeypatch, fields: dict[str, object], url: str
+) -> None:
+    monkeypatch.setitem(TARGETS.ours, "memo", "memo:Memo")
+    define(monkeypatch, "lake", {"conn_type": "parallel_apply_memo", **fields})
+    define(monkeypatch, "ledger", "postgresql://reader@db.invalid/ledger")
+    endpoint = connections.target("lake", "ledger")
+    assert endpoint.url == url
+    assert endpoint.scheme == "memo"
+    assert not any(secret in f"{endpoint!r} {endpoint.place}" for secret in ("KEY", "a%2Fb"))
+    with pytest.raises(ConfigurationError, match=r"ledger_conn_id is empty.*parallel_apply_memo.*type postgres"):
+        connections.target("lake", "")
 
 
 @pytest.mark.parametrize(
