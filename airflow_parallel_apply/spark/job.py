@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.model.change import Operation
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch, StoreBranch, StreamBranch
 from airflow_parallel_apply.spark.access import column_functions, filter_counts
-from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA, LOG_SCHEMA
+from airflow_parallel_apply.spark.schemas import CHANGES_SCHEMA, LOADED_SCHEMA, LOG_SCHEMA
 from airflow_parallel_apply.spark.stream_source import stream_rows
 
 EXCHANGE_ROWS: Final = 2_000_000
@@ -48,14 +48,22 @@ class ApplyJob:
     scans: int
 
 
-def build_job(session: Any, unit: Unit, branch: StoreBranch, *, exchange_rows: int = EXCHANGE_ROWS) -> ApplyJob:
-    """Describe the job of a unit; nothing runs yet."""
+def build_job(
+    session: Any,
+    unit: Unit,
+    branch: StoreBranch,
+    *,
+    takes_changes: bool = False,
+    exchange_rows: int = EXCHANGE_ROWS,
+) -> ApplyJob:
+    """Describe the job of a unit; nothing runs yet. `takes_changes`: see `TargetConnector`."""
     f = column_functions(session)
     counted = _scan(session, branch).where(_unit_filter(f, unit, branch))
 
     def needed(counted: Any) -> Any:
         # Inside one transaction links do not tell the first change from the last.
-        return counted if isinstance(unit.kind, Serial) else counted.where(_link_filter(f, unit, branch))
+        takes_all = takes_changes or isinstance(unit.kind, Serial)
+        return counted if takes_all else counted.where(_link_filter(f, unit, branch))
 
     tasks, scan_count = 1, 1
     match branch:
@@ -68,8 +76,12 @@ def build_job(session: Any, unit: Unit, branch: StoreBranch, *, exchange_rows: i
         case _:
             tasks = -(-unit.row_count // exchange_rows)
             spread = needed(counted).coalesce(1) if tasks <= 1 else _spread(f, needed(counted), tasks, branch)
-    ordered = spread.sortWithinPartitions(_first_sight(f, branch), "relation_id", "key", "seqno", "fragno")
-    return ApplyJob(counted=counted, ordered=ordered.to(LOADED_SCHEMA), exchanged=tasks > 1, scans=scan_count)
+    if takes_changes:
+        ordered = spread.sortWithinPartitions("seqno", "fragno").to(CHANGES_SCHEMA)
+    else:
+        by_key = (_first_sight(f, branch), "relation_id", "key", "seqno", "fragno")
+        ordered = spread.sortWithinPartitions(*by_key).to(LOADED_SCHEMA)
+    return ApplyJob(counted=counted, ordered=ordered, exchanged=tasks > 1, scans=scan_count)
 
 
 def parts_of(unit: Unit, cores: Callable[[], int], *, exchange_rows: int = EXCHANGE_ROWS) -> int:

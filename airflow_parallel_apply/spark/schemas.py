@@ -38,6 +38,10 @@ _NOT_LOADED: Final = ("fragno", "bucket", "key_order", "old_key")
 LOADED_SCHEMA: Final = _schema({name: kind for name, kind in _LOG_TYPES.items() if name not in _NOT_LOADED})
 """Columns that the loader reads."""
 
+_NOT_IN_CHANGES: Final = ("key_order", "previous_seqno", "next_seqno")
+CHANGES_SCHEMA: Final = _schema({name: kind for name, kind in _LOG_TYPES.items() if name not in _NOT_IN_CHANGES})
+"""Columns that the loader of a target reads that takes every change."""
+
 LISTED: Final = ("values", "old_key")
 """Columns of the log that the data source gives as lists."""
 TABLE_COLUMN: Final = "table"

@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.errors import (
     Unavailable,
 )
 from airflow_parallel_apply.pipeline.log import LogReader, open_reader
+from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
 from airflow_parallel_apply.pipeline.store.protocol import Store, StreamBranch
@@ -60,6 +61,8 @@ class SparkStage:
         self._log = log
         self._store = store
         self._target = target
+        self._connector = target_connector(target)
+        self._takes_changes = self._connector.takes_changes(target)
         self._exchange_rows = exchange_rows
         self._session: Any = None
         self._running: dict[str, ParallelApplyError | None] = {}
@@ -75,7 +78,13 @@ class SparkStage:
                     parts = parts_of(unit, partial(core_count, session), exchange_rows=self._exchange_rows)
                 branch = self._store.branch(unit, parts=parts)
                 while True:
-                    job = build_job(session, unit, branch, exchange_rows=self._exchange_rows)
+                    job = build_job(
+                        session,
+                        unit,
+                        branch,
+                        takes_changes=self._takes_changes,
+                        exchange_rows=self._exchange_rows,
+                    )
                     self._require_not_interrupted(tag)
                     try:
                         tables = self._run(session, tag, unit, job)
@@ -160,7 +169,8 @@ class SparkStage:
             raise reason from error
 
     def _run(self, session: Any, tag: str, unit: Unit, job: ApplyJob) -> tuple[Any, ...]:
-        loader = target_connector(self._target).loader(self._target, unit, self._log.state().relations)
+        times = CommitTimes.of_log(self._log, unit.after_seqno, unit.last_seqno) if self._takes_changes else None
+        loader = self._connector.loader(self._target, unit, self._log.state().relations, commit_times=times)
         load = LoadRows(loader=loader, nonce=tag)
         with self._access.tagged(session, tag), spark_errors("stage"):
             loading = job.ordered.mapInArrow(load, RESULT_SCHEMA)

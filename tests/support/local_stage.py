@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import LogError, OwnershipLost, ParallelApplyError, RetryableError
+from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.epoch import Serial, StagedTable, StagedUnit, Unit
@@ -115,16 +116,19 @@ class LocalStage:
             rows = rows.filter(pc.less_equal(rows.column("fragno"), unit.kind.last_fragno))
         if rows.num_rows != unit.row_count:
             raise LogError(f"found {rows.num_rows} rows where the plan has {unit.row_count}", seqno=unit.last_seqno)
-        if not isinstance(unit.kind, Serial):
+        connector = target_connector(self._target)
+        takes_changes = connector.takes_changes(self._target)
+        if not (takes_changes or isinstance(unit.kind, Serial)):
             before = pc.less_equal(rows.column("previous_seqno"), pa.array(after))
             rows = rows.filter(pc.or_(before, pc.greater(rows.column("next_seqno"), unit.last_seqno)))
         if branch.unordered:
             doubtful = pc.is_in(rows.column("relation_id"), pa.array(branch.unordered, pa.int32()))
             place = rows.schema.get_field_index("key_order")
             rows = rows.set_column(place, "key_order", pc.if_else(doubtful, 0, rows.column("key_order")))
-        order = ["key_order", "relation_id", "key", "seqno", "fragno"]
+        order = ["seqno", "fragno"] if takes_changes else ["key_order", "relation_id", "key", "seqno", "fragno"]
         rows = rows.sort_by([(name, "ascending") for name in order])
-        loader = target_connector(self._target).loader(self._target, unit, self._log.state().relations)
+        times = CommitTimes.of_log(self._log, unit.after_seqno, unit.last_seqno) if takes_changes else None
+        loader = connector.loader(self._target, unit, self._log.state().relations, commit_times=times)
         tables: list[StagedTable] = []
         for number, part in enumerate(self._parts(rows, unit)):
             batches = part.to_batches(max_chunksize=self.ROWS_AT_ONCE)

@@ -42,6 +42,9 @@ class Loader(Protocol):
         apply and prepare them, where the unit is one that `prepares`. `attempt`: unique for each attempt of each task.
         `task`: whose attempt it is, if its attempts are to know of each other.
 
+        Where the target takes every change (`TargetConnector.takes_changes`), the rows are all of the unit's, in
+        (seqno, fragno) order, with `fragno` and `old_key`; those of one key come to one task.
+
         Errors: `TargetError` with table, column and seqno where they are known; `LogError`; `Unavailable`;
         `OwnershipLost` when the claim's sessions were ended.
         """

@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.steps import Capability, Step
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
+    from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,9 +221,17 @@ class TargetConnector(Protocol):
         """
         ...
 
-    def loader(self, endpoint: Endpoint, unit: Unit, relations: Sequence[Relation]) -> Loader:
+    def takes_changes(self, endpoint: Endpoint) -> bool:
+        """True if the loader is to get every change of a unit, as a feed needs them; False: what the net change of each
+        key is made of.
+        """
+        ...
+
+    def loader(
+        self, endpoint: Endpoint, unit: Unit, relations: Sequence[Relation], *, commit_times: CommitTimes | None = None
+    ) -> Loader:
         """The loader that stages a unit's rows in Spark's workers. `relations`: those that the rows may belong to.
-        Connects nowhere by itself.
+        `commit_times`: of the unit's transactions, where the target takes every change. Connects nowhere by itself.
         """
         ...
 

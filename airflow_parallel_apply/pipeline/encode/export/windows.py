@@ -6,24 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitTimes:
-    """When some consecutive transactions committed. `seqnos` ascend."""
-
-    seqnos: npt.NDArray[np.int64]
-    times: pa.Array
-
-    def of(self, seqnos: pa.Array) -> pa.Array:
-        """The commit time of each row's transaction."""
-        return self.times.take(pa.array(np.searchsorted(self.seqnos, seqnos.to_numpy())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +61,6 @@ def _windows(log: LogReader, held: dict[int, list[pa.RecordBatch]], relations: d
         return
     first = min(batches[0].column("seqno")[0].as_py() for batches in held.values())
     last = max(batches[-1].column("seqno")[-1].as_py() for batches in held.values())
-    found = log.transactions(first - 1, last)
-    commit_times = CommitTimes(
-        seqnos=found.column("seqno").to_numpy(), times=found.column("commit_time").combine_chunks()
-    )
+    commit_times = CommitTimes.of_log(log, first - 1, last)
     for relation_id, batches in held.items():
         yield Window(relation=relations[relation_id], rows=pa.Table.from_batches(batches), commit_times=commit_times)

@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
+from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.target.loading import Loader
@@ -40,7 +41,17 @@ class PostgresConnector:
         session = _session(endpoint, pipeline)
         return PostgresTarget(session, relations=relations), PostgresLedger(session)
 
-    def loader(self, endpoint: Endpoint, unit: Unit, relations: Sequence[Relation]) -> Loader:
+    def takes_changes(self, endpoint: Endpoint) -> bool:  # noqa: ARG002  # net changes are all that a table needs
+        return False
+
+    def loader(
+        self,
+        endpoint: Endpoint,
+        unit: Unit,
+        relations: Sequence[Relation],
+        *,
+        commit_times: CommitTimes | None = None,  # noqa: ARG002  # tables do not keep them
+    ) -> Loader:
         return PostgresLoader(
             url=endpoint.url,
             pipeline=unit.pipeline,
