@@ -186,13 +186,14 @@ PARAMS = {
     ),
     "epoch_protocol": _one_of(
         {
-            "auto": "what the benchmarks show to be faster",
+            "auto": "two_phase, the faster one, where the target can prepare transactions; else leader_merge",
             "leader_merge": "one lane merges what all channels staged",
             "two_phase": "each channel merges and prepares, one lane commits all",
         },
         title="Epoch protocol",
         description="With consistency=epoch: how all channels' rows become visible together. two_phase needs "
-        "max_prepared_transactions at the target.",
+        "max_prepared_transactions at the target, and plain reads may see a part of a transaction while its branches "
+        "are committed; under leader_merge they never do.",
     ),
     "channels": Param(
         4,

@@ -86,7 +86,9 @@ class EpochProtocol(StrEnum):
     """How the branches of a group become visible together, under `Consistency.EPOCH`."""
 
     AUTO = "auto"
-    """The protocol that the benchmarks show to be faster for a group, where the target can prepare transactions."""
+    """`two_phase`, which the benchmarks show to be faster, where the target can prepare transactions; elsewhere
+    `leader_merge`.
+    """
     LEADER_MERGE = "leader_merge"
     """All channels stage, one lane merges everything in one transaction."""
     TWO_PHASE = "two_phase"

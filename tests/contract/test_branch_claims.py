@@ -11,10 +11,14 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.admin.recover import recover_pipeline
 from airflow_parallel_apply.pipeline.admin.status import read_status
+from airflow_parallel_apply.pipeline.check.capabilities import branch_findings
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol, PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.tasks import OrderedWork
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, Serial, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.finding import Severity
+from airflow_parallel_apply.pipeline.run.protocol import protocol_of
 from airflow_parallel_apply.pipeline.target.postgres import target
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.contract.branches import Make, kept, left_over, make_branches, prepared
@@ -212,3 +216,23 @@ def test_a_server_that_allows_too_few_is_told_of(generation: Generation) -> None
     assert generation.target.branch_findings(3) == ()
     (finding,) = generation.target.branch_findings(1000)
     assert finding.fix == ("ALTER SYSTEM SET max_prepared_transactions = 1001",)
+
+
+@pytest.mark.parametrize(
+    ("channels", "asked", "found"),
+    [
+        (3, EpochProtocol.AUTO, EpochProtocol.TWO_PHASE),
+        (64, EpochProtocol.AUTO, EpochProtocol.LEADER_MERGE),
+        (64, EpochProtocol.TWO_PHASE, EpochProtocol.TWO_PHASE),
+        (3, EpochProtocol.LEADER_MERGE, EpochProtocol.LEADER_MERGE),
+    ],
+)
+def test_auto_prepares_where_the_server_allows_enough_and_is_no_error_elsewhere(
+    generation: Generation, channels: int, asked: EpochProtocol, found: EpochProtocol
+) -> None:
+    config = PipelineConfig(
+        pipeline="p", log_url="log", channels=channels, consistency=Consistency.EPOCH, epoch_protocol=asked
+    )
+    assert protocol_of(config, generation.target) is found
+    refusals = [one for one in branch_findings(generation.target, config) if one.severity is Severity.ERROR]
+    assert bool(refusals) == (asked is EpochProtocol.TWO_PHASE and channels == 64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from tests.crash.history import write_units
 from tests.crash.scene import Scene
 from tests.crash.struck_lane import (
@@ -42,7 +42,7 @@ PLACES = {
 
 @pytest.fixture
 def written(scene: Scene) -> Scene:
-    scene.rig = scene.rig.having(consistency=Consistency.EPOCH)
+    scene.rig = scene.rig.having(consistency=Consistency.EPOCH, epoch_protocol=EpochProtocol.LEADER_MERGE)
     return write_units(scene)
 
 

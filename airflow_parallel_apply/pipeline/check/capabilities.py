@@ -19,10 +19,13 @@ def findings_at(target: Target, config: PipelineConfig, expected: Expectation) -
     """Everything that is otherwise than the pipeline expects: what the target cannot do, and what it has not. Errors:
     the pipeline's.
     """
-    return (*lacking(config, target.capabilities), *_branch_findings(target, config), *target.findings(expected))
+    return (*lacking(config, target.capabilities), *branch_findings(target, config), *target.findings(expected))
 
 
-def _branch_findings(target: Target, config: PipelineConfig) -> tuple[Finding, ...]:
+def branch_findings(target: Target, config: PipelineConfig) -> tuple[Finding, ...]:
+    """What keeps the target from preparing a group's branches, where that was asked for by name: `auto` goes by the
+    other protocol there. Errors: the target's.
+    """
     asked = config.commits_in_groups and config.epoch_protocol is EpochProtocol.TWO_PHASE
     return target.branch_findings(config.channels) if asked and Capability.PREPARE in target.capabilities else ()
 

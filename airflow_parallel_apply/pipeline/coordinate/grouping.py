@@ -71,11 +71,6 @@ class Group:
         )
 
     @property
-    def is_insertions(self) -> bool:
-        """True if all its rows are known to be insertions."""
-        return all(epoch.is_insertions for epoch in self.epochs)
-
-    @property
     def bytes_(self) -> int:
         """The bytes of all channels."""
         return _bytes_of(self.epochs)
@@ -129,14 +124,13 @@ def with_groups(
             inserts += _serial_tasks(names, epoch, state.channels)
             state = state.fed(epoch=epoch.number, seqno=epoch.last_seqno)
             continue
+        is_prepared = state.prepares
+        if is_prepared and state.groups_ahead:
+            break
         is_uneven = not all_equal(positions) and left[0].first_seqno <= high
-        is_prepared = state.prepares(is_insertions=left[0].is_insertions)
         size = 2 * committed if is_prepared else min(state.bytes_ahead, _bytes_of(left) // 2)
         limit = min(max(_FIRST_GROUP_BYTES, size), limits.bytes_)
         group = Group(tuple(_front(left, limit, high if is_uneven else None)), is_uneven)
-        is_prepared = state.prepares(is_insertions=group.is_insertions)
-        if is_prepared and state.groups_ahead:
-            break
         del left[: len(group.epochs)]
         stages = group.stages(
             state.channels, rows_at_once=limits.rows_at_once, turn=state.group_count, prepares=is_prepared

@@ -77,8 +77,7 @@ class CoordinatorState:
     bound. `merged_count` merge points were closed, the last at epoch `merged_epoch`; `merge_streak` of them lay close
     to the one before. `groups_ahead`: last seqno and bytes of each group that was fed and not known to be committed;
     `group_count`: of all that were fed; `staged_count`: up to it they are staged under any protocol. `is_preparing`:
-    the last that was fed is prepared, and then it is the only one ahead. `protocol` is `auto` only where the target can
-    prepare.
+    the last that was fed is prepared, and then it is the only one ahead.
     """
 
     phase: Phase
@@ -106,31 +105,25 @@ class CoordinatorState:
         """True if channels commit together. One alone commits whole transactions in order by itself."""
         return self.consistency is Consistency.EPOCH and self.channels > 1
 
-    def prepares(self, *, is_insertions: bool) -> bool:
-        """True if the next group, of insertions alone or not, is to be prepared: none is before the group before it is
-        committed.
+    @property
+    def prepares(self) -> bool:
+        """True if the next group is to be prepared: none is before the group before it is committed. A generation that
+        an earlier release opened may go by `auto`, which is chosen only where the target can prepare.
         """
-        if not self.in_groups or self.group_count < self.staged_count:
-            return False
-        match self.protocol:
-            case EpochProtocol.LEADER_MERGE:
-                return False
-            case EpochProtocol.TWO_PHASE:
-                return True
-            case EpochProtocol.AUTO:
-                # Insertions that are staged are written twice. What else a branch applies is staged there as well, and
-                # no group is staged beside it: docs/consistency.md has the numbers.
-                return is_insertions
+        is_staged = self.protocol is EpochProtocol.LEADER_MERGE or self.group_count < self.staged_count
+        return self.in_groups and not is_staged
 
     @property
     def told_protocol(self) -> str | None:
-        """The protocol of the group that was fed last, for people; None where there are no groups."""
+        """The protocol of the next group, for people, with how long it lasts where that is known; None where there are
+        no groups.
+        """
         if not self.in_groups:
             return None
-        if self.protocol is not EpochProtocol.AUTO:
+        left = self.staged_count - self.group_count
+        if self.protocol is EpochProtocol.LEADER_MERGE or left <= 0:
             return self.protocol
-        last = EpochProtocol.TWO_PHASE if self.is_preparing else EpochProtocol.LEADER_MERGE
-        return f"{self.protocol}: {last}"
+        return f"{EpochProtocol.LEADER_MERGE} for {left} more groups, {self.protocol} after them"
 
     def staging(self, count: int) -> CoordinatorState:
         """So many of the next groups are staged."""

@@ -8,11 +8,13 @@ from airflow_parallel_apply.pipeline.target.steps import Capability
 
 
 def protocol_of(config: PipelineConfig, target: Target) -> EpochProtocol:
-    """The protocol of a run that begins now; `auto` where each group has its own. Errors: the target's."""
+    """The protocol of a run that begins now: `auto` is `two_phase` where the target can prepare, since it is the faster
+    one (docs/consistency.md has the numbers), and `leader_merge` elsewhere. Errors: the target's.
+    """
     if not config.commits_in_groups or config.epoch_protocol is EpochProtocol.LEADER_MERGE:
         return EpochProtocol.LEADER_MERGE
     if config.epoch_protocol is EpochProtocol.TWO_PHASE or _can_prepare(config, target):
-        return config.epoch_protocol
+        return EpochProtocol.TWO_PHASE
     return EpochProtocol.LEADER_MERGE
 
 

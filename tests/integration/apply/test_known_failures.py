@@ -32,7 +32,7 @@ from tests.support.variants import variants
         (3, Consistency.CHANNEL),
         pytest.param((1, Consistency.CHANNEL), marks=pytest.mark.long),
         pytest.param((8, Consistency.CHANNEL), marks=pytest.mark.long),
-        pytest.param((8, Consistency.EPOCH), marks=pytest.mark.long),
+        pytest.param((8, Consistency.EPOCH, EpochProtocol.LEADER_MERGE), marks=pytest.mark.long),
         pytest.param((8, Consistency.EPOCH, EpochProtocol.TWO_PHASE), marks=pytest.mark.long),
     ],
     ids=["3 lanes", "1 lane", "8 lanes", "8 lanes, in groups", "8 lanes, in two phases"],
@@ -46,7 +46,7 @@ def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_pa
 @pytest.fixture(params=[Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=pytest.mark.long)])
 def by_one_lane(one_lane: Rig, request: pytest.FixtureRequest) -> Rig:
     """The same, under both consistencies."""
-    return one_lane.having(consistency=request.param)
+    return one_lane.having(consistency=request.param, epoch_protocol=EpochProtocol.LEADER_MERGE)
 
 
 def test_rows_deleted_and_inserted_with_the_same_secondary_value_in_parallel(rig: Rig) -> None:
@@ -111,7 +111,7 @@ def test_a_unique_value_handed_over_between_channels_opens_a_merge_point(one_lan
 
 @pytest.mark.long
 def test_a_unique_value_handed_over_between_channels_is_no_conflict_inside_groups(one_lane: Rig) -> None:
-    hand_over(one_lane.having(consistency=Consistency.EPOCH))
+    hand_over(one_lane.having(consistency=Consistency.EPOCH, epoch_protocol=EpochProtocol.LEADER_MERGE))
     assert conflicts(one_lane) == {}
 
 

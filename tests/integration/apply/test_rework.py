@@ -14,7 +14,7 @@ from rich.console import Console
 
 from airflow_parallel_apply.cli.status_view import status_view
 from airflow_parallel_apply.pipeline.admin.status import read_status
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.router.plan import plan
 from tests.support.eight_channels import UNIQUE, make_rig, require_equal
@@ -94,7 +94,7 @@ def test_a_merge_point_and_the_rollback_before_it_name_their_table(eight: Rig) -
 
 @pytest.mark.parametrize("consistency", list(Consistency))
 def test_staging_that_was_lost_is_told(eight: Rig, consistency: Consistency) -> None:
-    rig = eight.having(consistency=consistency)
+    rig = eight.having(consistency=consistency, epoch_protocol=EpochProtocol.LEADER_MERGE)
     rig.both(UNIQUE)
     rig.prepare()
     rig.transaction("INSERT INTO t SELECT i, i FROM generate_series(1, 30) i", "UPDATE t SET u = u + 100")
@@ -109,7 +109,7 @@ def test_staging_that_was_lost_is_told(eight: Rig, consistency: Consistency) -> 
 @pytest.mark.parametrize("consistency", list(Consistency))
 def test_replays_name_their_reason(source_dsn: str, target_dsn: str, tmp_path: Path, consistency: Consistency) -> None:
     with plain_rig(source_dsn, target_dsn, tmp_path) as made:
-        rig = made.having(consistency=consistency)
+        rig = made.having(consistency=consistency, epoch_protocol=EpochProtocol.LEADER_MERGE)
         made.both(
             "CREATE TABLE parent (id int PRIMARY KEY)",
             "CREATE TABLE child (parent int REFERENCES parent ON DELETE CASCADE ON UPDATE CASCADE, n int, v text, "

@@ -102,7 +102,7 @@ def test_who_follows_the_target_is_sent_nothing_that_was_applied(
 
 @_BOTH
 def test_an_origin_tells_the_sources_offset_and_commit_time(applying: Rig, consistency: Consistency) -> None:
-    rig = applying.having(consistency=consistency)
+    rig = applying.having(consistency=consistency, epoch_protocol=EpochProtocol.LEADER_MERGE)
     rig.run("copies")
     rig.write("UPDATE t SET v = 'now'")
     rig.run("applies")

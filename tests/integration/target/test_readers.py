@@ -10,14 +10,14 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from tests.support.rig import Rig, execute
 
 
 @pytest.fixture
 def running(rig: Rig) -> Rig:
     """A pipeline that has applied one transaction."""
-    rig = rig.having(consistency=Consistency.EPOCH, epoch_max_changes=10)
+    rig = rig.having(consistency=Consistency.EPOCH, epoch_protocol=EpochProtocol.LEADER_MERGE, epoch_max_changes=10)
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
     rig.prepare()
     rig.write("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 50) i")

@@ -94,7 +94,7 @@ def test_everything_is_fed_once_and_in_order_while_commits_keep_up(
         assert state.fed_epoch > before.fed_epoch
         prepared = {stage.epoch for stage in stages(inserts) if stage.kind.prepares}
         assert len(state.groups_ahead) <= (1 if prepared else MAX_GROUPS_AHEAD)
-        require_right_protocol(protocol, epochs, ordered(inserts), prepared)
+        require_right_protocol(protocol, ordered(inserts), prepared)
         for one in ordered(inserts):
             assert one.work.first_seqno == reached + 1
             reached = one.work.last_seqno
@@ -110,22 +110,20 @@ def test_everything_is_fed_once_and_in_order_while_commits_keep_up(
     assert rows == sum(epoch.row_count for epoch in epochs if epoch.kind is EpochKind.PARALLEL)
 
 
-def require_right_protocol(
-    protocol: EpochProtocol, epochs: list[Epoch], found: list[OrderedWork], prepared: set[int]
-) -> None:
-    """Under `auto` those groups are prepared that have nothing but insertions."""
+def require_right_protocol(protocol: EpochProtocol, found: list[OrderedWork], prepared: set[int]) -> None:
+    """Every group with rows is prepared, or none is. A state may say `auto` where an earlier release wrote it."""
     for one in found:
-        inside = [epoch for epoch in epochs if one.work.first_seqno <= epoch.first_seqno <= one.work.last_seqno]
         is_empty = one.kind is not Kind.COMMIT or not one.work.rows
-        is_insertions = all(epoch.is_insertions for epoch in inside)
-        match protocol:
-            case EpochProtocol.LEADER_MERGE:
-                expected = False
-            case EpochProtocol.TWO_PHASE:
-                expected = not is_empty
-            case EpochProtocol.AUTO:
-                expected = is_insertions and not is_empty
-        assert (one.work.epoch in prepared) == expected
+        assert (one.work.epoch in prepared) == (protocol is not EpochProtocol.LEADER_MERGE and not is_empty)
+
+
+def test_status_is_told_for_how_long_groups_are_staged_after_one_was_rolled_back() -> None:
+    two_phase = begun(EpochProtocol.TWO_PHASE)
+    assert two_phase.told_protocol == "two_phase"
+    staging = two_phase.staging(16)
+    assert not staging.prepares
+    assert staging.told_protocol == "leader_merge for 16 more groups, two_phase after them"
+    assert begun().staging(16).told_protocol == "leader_merge"
 
 
 @given(epochs=planned(), limits=limits)
