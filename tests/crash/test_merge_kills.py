@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_parallel_apply.pipeline.run import applying
 from airflow_parallel_apply.pipeline.target.postgres import positions
 from tests.crash.scene import Scene
 from tests.crash.struck_lane import finish_after_kill, finish_while_asleep
@@ -112,12 +113,28 @@ def test_a_target_that_restarts_inside_a_merge_is_asked_again(
     monkeypatch.setattr(positions, "move_all", kill_once)
     opened = handed_over.open("run")
     with ThreadPoolExecutor(max_workers=1) as pool:
-        applying = pool.submit(handed_over.rig.apply, opened)
+        lane = pool.submit(handed_over.rig.apply, opened)
         assert killed.wait(60)
         # A server ends with the thread that started it.
         handed_over.target_server.start()
-        applying.result()
+        lane.result()
     handed_over.close(opened)
     handed_over.require_equal()
     assert handed_over.staged() == []
     assert merge_points(handed_over) > 0
+
+
+def test_a_lane_that_begins_while_the_target_restarts_waits_for_it(
+    handed_over: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Event()
+    monkeypatch.setattr(applying, "_tell", lambda error: tried.set())
+    opened = handed_over.open("run")
+    handed_over.target_server.kill()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        lane = pool.submit(handed_over.rig.apply, opened)
+        assert tried.wait(60)
+        handed_over.target_server.start()
+        lane.result()
+    handed_over.close(opened)
+    handed_over.require_equal()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, CaptureTurns
 from airflow_parallel_apply.pipeline.apply.lane import Lane, generation_over
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
+from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.capture.open import open_capture
@@ -29,6 +32,8 @@ from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claiman
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.open import source_connector
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
+
+_logger = logging.getLogger(__name__)
 
 
 def apply(
@@ -51,12 +56,10 @@ def apply(
     report = report or LaneReport(lane=lane, generation=opened.generation)
     claimant = claimant_of(f"lane {lane}")
     with ExitStack() as stack:
-        sessions = [stack.enter_context(closing(open_session(target, config))) for _ in range(3)]
-        tasks = stack.enter_context(closing(open_pipeline_queue(sessions[0].target, target, queue, config.pipeline)))
-        state = sessions[0].ledger.state()
-        if state is not None and state.generation == opened.generation:
-            tasks.require(state)
-        routing, config = _routed(config, sessions[0])
+        # A database that restarts while a lane begins is waited for, as it is by one that is under way.
+        ground = retrying(partial(_take_ground, opened, config, target, queue), on_retry=_tell)
+        stack.push(ground.held)
+        sessions, tasks, routing, config = ground.sessions, ground.tasks, ground.routing, ground.config
         lost: list[str] = []
 
         def on_lost(what: str) -> None:
@@ -79,7 +82,7 @@ def apply(
 
         turns = CaptureTurns(
             config=config,
-            bounds=_bounds(opened, sessions[0]),
+            bounds=ground.bounds,
             claimant=claimant,
             capture=lambda: open_capture(source, config),
             session=sessions[1],
@@ -115,6 +118,41 @@ def apply(
         with suppress(ParallelApplyError):
             sessions[0].ledger.renew_lease(opened.generation, max(config.lease, HANDOVER_LEASE))
     return report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """What a lane works on: sessions, queue, and what the ledger says of its run. `held` closes them."""
+
+    held: ExitStack
+    sessions: tuple[PipelineSession, ...]
+    tasks: PipelineQueue
+    routing: Routing
+    config: PipelineConfig
+    bounds: RunBounds
+
+
+def _take_ground(opened: OpenedRun, config: PipelineConfig, target: Endpoint, queue: QueueEndpoint | None) -> _Ground:
+    """Everything, or nothing is held. Errors: those of `apply`."""
+    with ExitStack() as stack:
+        sessions = tuple(stack.enter_context(closing(open_session(target, config))) for _ in range(3))
+        tasks = stack.enter_context(closing(open_pipeline_queue(sessions[0].target, target, queue, config.pipeline)))
+        state = sessions[0].ledger.state()
+        if state is not None and state.generation == opened.generation:
+            tasks.require(state)
+        routing, config = _routed(config, sessions[0])
+        return _Ground(
+            bounds=_bounds(opened, sessions[0]),
+            sessions=sessions,
+            tasks=tasks,
+            routing=routing,
+            config=config,
+            held=stack.pop_all(),
+        )
+
+
+def _tell(error: BaseException) -> None:
+    _logger.warning("a lane begins, trying again: %s", error)
 
 
 @contextmanager
