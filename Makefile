@@ -43,11 +43,11 @@ demo-stop: $(INSTALLED) ## Stop what `make demo DEMO_KEEP=1` left running
 	@$(BIN)/python -m airflow_parallel_apply.demo stop
 
 .PHONY: test
-test: java $(INSTALLED) ## The test suite, as continuous integration runs it (PYTEST_ARGS="-k …", TEST_WORKERS)
+test: java mariadb $(INSTALLED) ## The test suite, as continuous integration runs it (PYTEST_ARGS="-k …", TEST_WORKERS)
 	@$(BIN)/python -m pytest tests -m "not long" --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: test-long
-test-long: java $(INSTALLED) ## What `make test` leaves out: what takes a minute, further variants, properties with all their examples
+test-long: java mariadb $(INSTALLED) ## What `make test` leaves out: what takes a minute, further variants, properties with all their examples
 	@HYPOTHESIS_THOROUGH=1 $(BIN)/python -m pytest tests -m "long or hypothesis" --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: hunt
@@ -96,3 +96,7 @@ clean: ## Remove .venv, caches and what the demo left
 .PHONY: java
 java:
 	@.ci/java
+
+.PHONY: mariadb
+mariadb:
+	@.ci/mariadb

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from airflow_parallel_apply.demo.mariadb import MariaDbServer, missing_programs
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.embedded.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.spark.layout import JAVA_VARIABLE
@@ -86,6 +87,12 @@ _QUICK: Final = {
 }
 """The settings of servers that hold little and need not survive the machine's crash: a tenth less work for each test.
 """
+
+_QUICK_MARIADB: Final = {
+    "innodb_buffer_pool_size": "32M",
+    "innodb_log_file_size": "16M",
+    "innodb_flush_method": "nosync",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -171,6 +178,28 @@ def source_dsn(source_server: PostgresServer, source_database: str) -> str:
 @pytest.fixture
 def target_dsn(target_server: PostgresServer, target_database: str) -> str:
     return target_server.dsn(target_database)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDbServer]:
+    if missing := missing_programs():
+        pytest.skip(f"MariaDB is not installed here: {', '.join(missing)} (apt-get install mariadb-server-core)")
+    directory = memory_directory("mariadb")
+    try:
+        with MariaDbServer(directory / "data", settings=_QUICK_MARIADB) as server:
+            yield server
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def mariadb_url(mariadb_server: MariaDbServer) -> Iterator[str]:
+    """An empty database on a server that has no other, and no pipeline's tables."""
+    mariadb_server.run("CREATE DATABASE test")
+    yield mariadb_server.url("test")
+    others = "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME NOT IN ('sys', 'mysql')"
+    found = mariadb_server.run(f"{others} AND SCHEMA_NAME NOT LIKE '%\\_schema'").splitlines()
+    mariadb_server.run("".join(f"DROP DATABASE `{name}`;" for name in found))
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ that a kill -9 of a test or of the demo leaves none behind. As root the server r
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pwd
 import signal
@@ -21,10 +20,10 @@ from typing import Final, Self
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.demo.child import interrupted_with_parent, let_through
 from airflow_parallel_apply.demo.ports import free_port
 from airflow_parallel_apply.pipeline.errors import Unavailable
 
-_PR_SET_PDEATHSIG: Final = 1
 _START_TIMEOUT_SECONDS: Final = 120.0
 
 DEFAULT_SETTINGS: Final[Mapping[str, str]] = {
@@ -140,7 +139,7 @@ class PostgresServer:
         if self._user is not None:
             owner = pwd.getpwnam(self._user)
             os.chown(self.directory, owner.pw_uid, owner.pw_gid)
-            _let_through(self.directory)
+            let_through(self.directory)
         done = subprocess.run(
             [
                 str(self.bin_path / "initdb"), "-D", str(self.directory), "--auth=trust", "--username=postgres",
@@ -169,7 +168,7 @@ class PostgresServer:
                 extra_groups=None if self._user is None else [],
                 cwd="/",
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  # runs prctl only
+                preexec_fn=interrupted_with_parent,  # noqa: PLW1509  # runs prctl only
             )
 
     def _answers(self, deadline: float) -> bool:
@@ -207,15 +206,3 @@ def _system_user(bin_path: Path) -> str | None:
     ensure_user_exists(user)
     ensure_prefix_permissions(bin_path)
     return user
-
-
-def _let_through(directory: Path) -> None:
-    """Let the helper user pass the directories above its own; nothing becomes readable by that."""
-    for parent in directory.parents:
-        mode = parent.stat().st_mode
-        if mode & 0o001 == 0:
-            parent.chmod(mode | 0o001)
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)

@@ -11,6 +11,7 @@ from typing import Protocol
 import psycopg
 import pytest
 
+from airflow_parallel_apply.demo.mariadb import MariaDbServer
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.model.change import Relation
@@ -73,17 +74,44 @@ class InPostgres:
         return PipelineSession(ledger=opened[1], target=opened[0], is_one_database=True)
 
     def stage(self, session: PipelineSession, unit: Unit, keys: Sequence[int]) -> StagedUnit:
-        rows = [
-            Row(seqno=unit.last_seqno, fragno=fragno, operation="I", values=(str(key), "v"), relation_id=0)
-            for fragno, key in enumerate(keys)
-        ]
-        loader = target_connector(self._endpoint).loader(self._endpoint, unit, [T])
-        loaded = loader.load(clustered({0: T}, rows), f"attempt {next(self._attempts)}")
-        return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0.0)
+        return load_keys(self._endpoint, unit, keys, f"attempt {next(self._attempts)}")
 
     def keys(self) -> set[int]:
         with psycopg.connect(self._endpoint.url) as connection:
             return {key for (key,) in connection.execute("SELECT id FROM t")}
+
+
+class InMariaDb:
+    """Its ledger is in memory, as it is in another database for every target that can hold none."""
+
+    def __init__(self, server: MariaDbServer, url: str) -> None:
+        self._server = server
+        self._endpoint = Endpoint(conn_id="target", url=url)
+        self._ledger = LedgerData()
+        self._attempts = count()
+        server.run("CREATE TABLE t (id int PRIMARY KEY, v text)", database="test")
+
+    def open(self) -> PipelineSession:
+        ledger = MemoryLedger(self._ledger, pipeline="demo", clock=lambda: datetime.now(UTC))
+        connector = target_connector(self._endpoint)
+        target = connector.open(self._endpoint, "demo", relations=_OneTable(), ledger=lambda: "another")
+        return PipelineSession(ledger=ledger, target=target, is_one_database=False)
+
+    def stage(self, session: PipelineSession, unit: Unit, keys: Sequence[int]) -> StagedUnit:
+        return load_keys(self._endpoint, unit, keys, f"attempt {next(self._attempts)}")
+
+    def keys(self) -> set[int]:
+        return {int(key) for key in self._server.run("SELECT id FROM t", database="test").split()}
+
+
+def load_keys(endpoint: Endpoint, unit: Unit, keys: Sequence[int], attempt: str) -> StagedUnit:
+    """Load insertions of these keys as a Spark task would."""
+    rows = [
+        Row(seqno=unit.last_seqno, fragno=fragno, operation="I", values=(str(key), "v"), relation_id=0)
+        for fragno, key in enumerate(keys)
+    ]
+    loaded = target_connector(endpoint).loader(endpoint, unit, [T]).load(clustered({0: T}, rows), attempt)
+    return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0.0)
 
 
 class _OneTable:
@@ -95,6 +123,9 @@ class _OneTable:
 
 
 TARGETS: dict[str, Callable[[pytest.FixtureRequest], Admitted]] = {
+    "mariadb": lambda request: InMariaDb(
+        request.getfixturevalue("mariadb_server"), request.getfixturevalue("mariadb_url")
+    ),
     "memory": lambda request: InMemory(),
     "postgres": lambda request: InPostgres(request.getfixturevalue("target_dsn")),
 }

@@ -13,7 +13,11 @@ from airflow_parallel_apply.pipeline.target.relations import LogRelations
 TARGETS: Final = Schemes(
     thing="target",
     group="airflow_parallel_apply.targets",
-    ours={POSTGRESQL: "airflow_parallel_apply.pipeline.target.postgres.connector:PostgresConnector"},
+    ours={
+        POSTGRESQL: "airflow_parallel_apply.pipeline.target.postgres.connector:PostgresConnector",
+        "mariadb": "airflow_parallel_apply.pipeline.target.mariadb.connector:MariaDbConnector",
+        "mysql": "airflow_parallel_apply.pipeline.target.mariadb.connector:MariaDbConnector",
+    },
 )
 
 

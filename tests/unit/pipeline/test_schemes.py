@@ -48,7 +48,8 @@ def test_an_unknown_scheme_is_refused_with_those_that_are_known(tmp_path: Path, 
     ):
         call()
     assert f"no {thing} is known for memo://" in raised.value.message
-    assert "postgresql://, paper://;" in (raised.value.hint or "")
+    assert "postgresql://, " in (raised.value.hint or "")
+    assert ", paper://;" in (raised.value.hint or "")
     assert group in (raised.value.hint or "")
     assert "hush" not in str(raised.value)
 

@@ -1,0 +1,109 @@
+"""Checks that a table of the target takes every row of the source's, each misfit with the statement that mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
+from airflow_parallel_apply.pipeline.target.mariadb.mapping import Refused, form_of, proposed_type
+from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
+from airflow_parallel_apply.pipeline.target.mariadb.session import Session
+from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable, find_table
+
+_finding: Final = partial(new_finding, Side.TARGET)
+
+
+def misfits(session: Session, relation: Relation) -> list[Finding]:
+    """What keeps a table from taking the rows of a definition; empty: nothing. Errors: the driver's own."""
+    table = find_table(session, relation)
+    found = [_missing(session, relation)] if table is None else [*_table_findings(session, table)]
+    return [replace(one, is_table=True) for one in found]
+
+
+def creation(session: Session, relation: Relation) -> str:
+    """The statement that makes a table for a definition's rows."""
+    lines = [
+        f"{shown(column.name)} {proposed_type(column)}{' NOT NULL' if column.key else ''}"
+        for column in relation.columns
+    ]
+    keys = [relation.columns[index].name for index in relation.key_indexes]
+    if keys:
+        lines.append(f"PRIMARY KEY ({', '.join(shown(key) for key in keys)})")
+    place = shown(*session.address.place(relation))
+    return f"CREATE TABLE {place} ({', '.join(lines)}) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4"
+
+
+def _missing(session: Session, relation: Relation) -> Finding:
+    place = session.address.place(relation)
+    known = session.row("SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = %s", [place[0]])
+    making = () if known is not None else (f"CREATE DATABASE {shown(place[0])} DEFAULT CHARACTER SET utf8mb4",)
+    return _finding(relation.name, f"the target has no table {'.'.join(place)}", *making, creation(session, relation))
+
+
+def _table_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
+    relation, name = table.relation, shown(table.database, table.name)
+    where = relation.name
+    if table.engine.lower() != "innodb":
+        yield _finding(
+            where,
+            f"{where} is {table.engine} at the target: rows and positions would not be committed together",
+            *((f"ALTER TABLE {name} ENGINE = InnoDB",) if table.engine not in ("VIEW", "SYSTEM VIEW") else ()),
+        )
+    for column in relation.columns:
+        found = table.columns.get(column.name)
+        if found is None:
+            yield _about(
+                where,
+                column.name,
+                "is missing at the target",
+                f"ADD COLUMN {shown(column.name)} {proposed_type(column)}",
+                name,
+            )
+            continue
+        try:
+            form_of(column, found)
+        except Refused as error:
+            kept = "" if found.is_nullable else " NOT NULL"
+            change = f"MODIFY COLUMN {shown(column.name)} {error.wanted}{kept}"
+            yield _about(where, column.name, str(error), change, name)
+    sent = {column.name for column in relation.columns}
+    for found in table.columns.values():
+        if found.name not in sent and not (found.is_nullable or found.has_default or found.is_generated):
+            change = f"ALTER COLUMN {shown(found.name)} SET DEFAULT …"
+            yield _about(
+                where, found.name, "has neither a default nor NULL, and the source sends no value", change, name
+            )
+    keys = set(table.key_names)
+    whole = [columns for columns in table.unique_keys if columns not in table.by_prefix]
+    if keys and not any(set(columns) == keys for columns in whole):
+        listed = ", ".join(shown(key) for key in table.key_names)
+        yield _finding(
+            where,
+            f"{where} has no unique index over its key ({', '.join(table.key_names)}) at the target",
+            f"ALTER TABLE {name} ADD UNIQUE ({listed})",
+        )
+    yield from _trigger_findings(session, table)
+
+
+def _trigger_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
+    triggers = session.rows(
+        "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS"
+        " WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s",
+        [table.database, table.name],
+    )
+    for (trigger,) in triggers:
+        yield _finding(
+            table.relation.name,
+            f"trigger {trigger} acts on rows of {table.relation.name} that are applied at the target",
+            f"DROP TRIGGER {shown(table.database, trigger)}",
+            note="The source's own trigger has acted already.",
+        )
+
+
+def _about(where: str, column: str, what: str, change: str, name: str) -> Finding:
+    found = _finding(where, f"{where}: column {column} {what}", f"ALTER TABLE {name} {change}")
+    return replace(found, column=column, severity=Severity.ERROR)

@@ -1,0 +1,189 @@
+"""One session with the target: opened when needed, set up so that values travel exactly, registered under its claim."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import pymysql
+from pymysql.constants import CLIENT
+
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
+from airflow_parallel_apply.pipeline.target.mariadb.address import Address
+from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import place_in, translate, wording
+from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE
+
+_CONNECT_TIMEOUT_SECONDS: Final = 10
+_LOCK_SECONDS: Final = 10
+
+_SETTINGS: Final = (
+    # Whatever the server is set to: a value is stored as it is, or refused, or warned of, which refuses it here.
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION'",
+    "SET SESSION time_zone = '+00:00', sql_notes = 1, unique_checks = 1, sql_safe_updates = 0,"
+    f" innodb_lock_wait_timeout = {_LOCK_SECONDS}, lock_wait_timeout = {_LOCK_SECONDS}",
+    # As the server's own replica does: what a foreign key did at the source is in the log.
+    "SET SESSION foreign_key_checks = 0",
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+)
+
+
+class Session:
+    """Not thread-safe. A broken connection is replaced at the next use, under the same claim."""
+
+    def __init__(self, address: Address, *, pipeline: str) -> None:
+        self.address = address
+        self.pipeline = pipeline
+        self._holding: tuple[int | None, str, int | None] | None = None
+        self._name = ""
+        self._connection: Any = None
+        self._is_in_transaction = False
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> Any:
+        """Run a statement in which `%s` are values; the cursor. Errors: the driver's own."""
+        cursor = self._open().cursor()
+        cursor.execute(statement, tuple(values))
+        return cursor
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query. Errors: the driver's own."""
+        return list(self.execute(statement, values).fetchall())
+
+    def row(self, statement: str, values: Sequence[object] = ()) -> tuple[Any, ...] | None:
+        """The first row of a query. Errors: the driver's own."""
+        return next(iter(self.rows(statement, values)), None)
+
+    def exactly(self, statement: str, values: Sequence[object] = (), *, table: str) -> int:
+        """Run a statement that stores values, and return how many rows it found. The server warns of what it does not
+        store as it is, and goes on. Errors: `TargetError` for a warning; the driver's own.
+        """
+        count: int = self.execute(statement, values).rowcount
+        for warning in self.warnings():
+            text, value = wording(warning)
+            raise TargetError(
+                f"the target does not take a value as it is: {text}",
+                table=table,
+                column=place_in(warning)[0],
+                values=value,
+            )
+        return count
+
+    def warnings(self) -> list[str]:
+        """The messages of the last statement, the first ones if there are many. Errors: the driver's own."""
+        return [str(text) for _, _, text in self._connection.show_warnings() or ()]
+
+    @contextmanager
+    def transaction(self, op: str, *, channel: int | None = None) -> Iterator[None]:
+        """Commit what the block did, or nothing. Errors say where: the driver's become the pipeline's."""
+        with self.errors(op, channel=channel), self.atomic():
+            yield
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """Commit what the block did, or nothing. Errors: the driver's own."""
+        connection = self._open()
+        connection.begin()
+        self._is_in_transaction = True
+        try:
+            yield
+            connection.commit()
+        except BaseException:
+            with suppress(pymysql.MySQLError):
+                connection.rollback()
+            raise
+        finally:
+            self._is_in_transaction = False
+
+    @contextmanager
+    def errors(self, op: str, *, channel: int | None = None, seqno: int | None = None) -> Iterator[None]:
+        """Turn the driver's errors into the pipeline's, and fill in where they happened."""
+        try:
+            yield
+        except pymysql.MySQLError as error:
+            raise translate(error, op=op).at(pipeline=self.pipeline, channel=channel, seqno=seqno) from error
+        except ParallelApplyError as error:
+            error.op = error.op or op
+            error.at(pipeline=self.pipeline, channel=channel, seqno=seqno)
+            raise
+
+    @property
+    def name(self) -> str:
+        """The name under which this session is registered; empty while it holds nothing."""
+        return self._name
+
+    def become(self, channel: int | None, token: str, *, group: int | None = None) -> None:
+        """Be registered under a claim from now on, for whoever takes it over. Errors: the driver's own."""
+        self.rest()
+        self._holding = (channel, token, group)
+        self._register()
+
+    def rest(self) -> None:
+        """Be registered under no claim: the next holder's take does not end this session. Errors: the driver's own."""
+        name, self._name, self._holding = self._name, "", None
+        if name:
+            self.execute(f"DELETE FROM {DATABASE}.holder WHERE name = %s", [name])
+            self.execute("DO RELEASE_LOCK(%s)", [name])
+
+    def close(self) -> None:
+        """Idempotent."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        with suppress(pymysql.MySQLError):
+            if self._name and connection.open:
+                connection.cursor().execute(f"DELETE FROM {DATABASE}.holder WHERE name = %s", [self._name])
+        self._name, self._holding = "", None
+        with suppress(pymysql.MySQLError):
+            connection.close()
+
+    def _open(self) -> Any:
+        if self._connection is not None and not self._is_in_transaction:
+            try:
+                self._connection.ping(reconnect=False)
+            except pymysql.MySQLError:
+                self._drop_connection()
+        if self._connection is None:
+            self._connect()
+        return self._connection
+
+    def _connect(self) -> None:
+        connection = pymysql.connect(
+            **self.address.connecting,
+            charset="utf8mb4",
+            autocommit=True,
+            local_infile=True,
+            connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+            # Count the rows that an update finds, whether or not it changes them.
+            client_flag=CLIENT.FOUND_ROWS,
+        )
+        try:
+            for setting in _SETTINGS:
+                connection.cursor().execute(setting)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        if self._holding is not None:
+            self._register()
+
+    def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        with suppress(pymysql.MySQLError, OSError):
+            connection.close()
+
+    def _register(self) -> None:
+        """By a lock, which goes with the session whatever ends it, and a row that says whose lock it is."""
+        if self._connection is None:
+            self._connect()
+            if self._name:
+                return
+        channel, token, group = self._holding or (None, "", None)
+        name = f"pa:{uuid.uuid4().hex}"
+        cursor = self._connection.cursor()
+        cursor.execute("SELECT GET_LOCK(%s, 0)", [name])
+        cursor.execute(
+            f"INSERT INTO {DATABASE}.holder (name, pipeline, channel, group_number, claim) VALUES (%s, %s, %s, %s, %s)",
+            [name, self.pipeline, channel, group, token],
+        )
+        self._name = name

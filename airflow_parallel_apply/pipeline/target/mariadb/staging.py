@@ -1,0 +1,95 @@
+"""Staging tables: one for each relation and Spark attempt, typed as the target's columns, in the pipelines' database.
+
+An attempt's table is made before its rows are loaded, and each commits by itself: what an attempt leaves that nobody
+acknowledged is nobody's, and whoever takes the channel next drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import pymysql
+
+from airflow_parallel_apply.pipeline.errors import StagingLost
+from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import code_of
+from airflow_parallel_apply.pipeline.target.mariadb.naming import (
+    DATABASE,
+    StagingOwner,
+    claim_tag,
+    owner_of,
+    staging_prefix,
+)
+from airflow_parallel_apply.pipeline.target.mariadb.quoting import listed, quoted
+from airflow_parallel_apply.pipeline.target.mariadb.session import Session
+from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable
+
+OPERATION: Final = "pa:operation"
+"""I, U or D; R of a row that is taken out of its table and put back. The colon keeps it apart from other columns."""
+
+UNSENT: Final = "pa:unsent"
+"""One character a column of the relation, "1" where the old row's value stays; NULL where all was sent."""
+
+NUMBER: Final = "pa:number"
+"""Numbers the rows of a table whose rows have no key."""
+
+
+def create_staging(staging: str, table: TargetTable) -> str:
+    """With the target's types and collations, without its defaults and constraints. By the key, where there is one."""
+    relation = table.relation
+    keys = [relation.columns[index].name for index in relation.key_indexes]
+    lines = [f"{quoted(OPERATION)} char(1) CHARACTER SET ascii NOT NULL"]
+    for column in relation.columns:
+        found = table.columns[column.name]
+        lines.append(f"{quoted(column.name)} {found.plain_type} {'NOT NULL' if column.key else 'NULL DEFAULT NULL'}")
+    lines.append(f"{quoted(UNSENT)} text CHARACTER SET ascii NULL")
+    if not keys:
+        lines.append(f"{quoted(NUMBER)} bigint NOT NULL AUTO_INCREMENT")
+        keys = [NUMBER]
+    lines.append(f"PRIMARY KEY ({listed(keys)})")
+    return f"CREATE TABLE {quoted(DATABASE, staging)} ({', '.join(lines)}) ENGINE = InnoDB"
+
+
+def drop_staging(session: Session, names: Iterable[str]) -> None:
+    """Drop staging tables that another holder of a channel may be dropping, too. Commits whatever is under way.
+    Errors: the driver's own.
+    """
+    found = ", ".join(quoted(DATABASE, name) for name in names)
+    if found:
+        session.execute(f"DROP TABLE IF EXISTS {found}")
+
+
+def drop_foreign_staging(session: Session, is_foreign: Callable[[StagingOwner], bool] | None = None) -> None:
+    """Drop those of the pipeline's staging tables that are somebody else's (None: all). Their sessions must have been
+    ended. Errors: the driver's own.
+    """
+    prefix = staging_prefix(session.pipeline)
+    found = session.rows(
+        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND LEFT(TABLE_NAME, %s) = %s",
+        [DATABASE, len(prefix), prefix],
+    )
+    owners = [(str(name), owner_of(str(name))) for (name,) in found]
+    drop_staging(
+        session, [name for name, owner in owners if owner is not None and (is_foreign is None or is_foreign(owner))]
+    )
+
+
+def foreign_to(channel: int | None, token: str, from_group: int | None = None) -> Callable[[StagingOwner], bool]:
+    """Tell what former holders of a channel (None: of all) staged, for whoever takes it under a token: not what is
+    staged for groups, but for those before `from_group` (None: for any), where all channels are taken.
+    """
+    claim = claim_tag(token)
+
+    def is_foreign(owner: StagingOwner) -> bool:
+        if owner.group is not None:
+            return channel is None and (from_group is None or owner.group < from_group)
+        return owner.claim != claim and (channel is None or owner.channel in (None, channel))
+
+    return is_foreign
+
+
+def staging_lost(error: pymysql.MySQLError) -> StagingLost | None:
+    """The error of a statement that finds its staging table no longer; None of any other."""
+    if code_of(error) != pymysql.constants.ER.NO_SUCH_TABLE or f"{DATABASE}.s_" not in str(error):
+        return None
+    return StagingLost("a staging table is gone", hint="The unit is staged again.")

@@ -1,0 +1,63 @@
+"""The steps of a unit, inside the one transaction that moves its positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.target.mariadb.fit import misfits
+from airflow_parallel_apply.pipeline.target.mariadb.merge import Part, merge_parts
+from airflow_parallel_apply.pipeline.target.mariadb.replay import Replayer
+from airflow_parallel_apply.pipeline.target.mariadb.session import Session
+from airflow_parallel_apply.pipeline.target.mariadb.tables import describe_table
+from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
+from airflow_parallel_apply.pipeline.target.relations import Relations
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
+
+
+def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> None:
+    """Errors: `PlanError` for what this target cannot do; as `merge_parts`, `Replayer.run`."""
+    for step in steps:
+        match step:
+            case Merge(staged):
+                parts = [
+                    Part(table=describe_table(session, relations(table.relation_id)), staged=table)
+                    for table in staged.tables
+                ]
+                merge_parts(session, parts)
+            case Truncate():
+                # The server's own TRUNCATE is a definition: it would commit what is under way.
+                for relation_id in step.relation_ids:
+                    session.execute(f"DELETE FROM {describe_table(session, relations(relation_id)).quoted}")
+            case Replay(rows):
+                Replayer(session, relations).run(rows())
+            case Redefine():
+                _require_followed(session, relations, step)
+            case Statement():
+                raise PlanError(
+                    f"the target runs no DDL text: {' '.join(step.text.split())[:200]}",
+                    hint="Run it there by hand, in the server's own words, and the pipeline with ddl=skip.",
+                )
+            case _:
+                assert_never(step)
+
+
+def _require_followed(session: Session, relations: Relations, step: Redefine) -> None:
+    """Go on under a newer definition where somebody has changed the target by hand, as ddl=skip says."""
+    old, new = relations(step.older_id), relations(step.newer_id)
+    redefinition = compare_definitions(old, new)
+    if step.ddl is not DdlPolicy.SKIP and (redefinition.changes or redefinition.uncertain):
+        raise PlanError(
+            "the table's definition changed at the source, and the target cannot follow by itself",
+            table=new.name,
+            hint="Change the target's table by hand, and run once with ddl=skip.",
+        )
+    found = misfits(session, new)
+    if found:
+        raise PlanError(
+            f"the table's definition changed at the source, and the target's does not fit: {found[0].what}",
+            table=new.name,
+            hint="; ".join(found[0].fix) or found[0].note,
+        )
