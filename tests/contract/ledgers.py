@@ -34,9 +34,16 @@ def _in_postgres(request: pytest.FixtureRequest, *, is_one_database: bool) -> Op
     return lambda: open_pipeline(endpoint, "demo")
 
 
+def _beside_files(request: pytest.FixtureRequest) -> Open:
+    url = f"files+file://{request.getfixturevalue('tmp_path')}/lake"
+    ledger = Endpoint(conn_id="ledger", url=request.getfixturevalue("ledger_dsn"))
+    return lambda: open_pipeline(Endpoint(conn_id="target", url=url, ledger=ledger), "demo")
+
+
 LEDGERS: dict[str, Callable[[pytest.FixtureRequest], Open]] = {
     "memory": lambda request: _in_memory(request, is_one_database=True),
     "memory, beside a target elsewhere": lambda request: _in_memory(request, is_one_database=False),
     "postgres": lambda request: _in_postgres(request, is_one_database=True),
+    "postgres, beside files": _beside_files,
     "postgres, beside a target elsewhere": lambda request: _in_postgres(request, is_one_database=False),
 }

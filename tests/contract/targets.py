@@ -6,14 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from airflow_parallel_apply.demo.mariadb import MariaDbServer
 from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
+from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
+from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.target.open import target_connector
@@ -21,7 +28,7 @@ from tests.support.in_memory.ledger import LedgerData, MemoryLedger
 from tests.support.in_memory.rows import LogRow
 from tests.support.in_memory.target import MemoryTarget
 from tests.support.in_memory.target_data import TargetData
-from tests.support.log_rows import Row, clustered
+from tests.support.log_rows import Row, clustered, in_order
 from tests.support.written_log import TABLE, T
 
 _BUCKETS = 1024
@@ -114,7 +121,46 @@ def load_keys(endpoint: Endpoint, unit: Unit, keys: Sequence[int], attempt: str)
     return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0.0)
 
 
+class InFiles:
+    """A directory, and a ledger in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._endpoint = Endpoint(conn_id="target", url=f"files+file://{directory}/lake")
+        self._ledger = LedgerData()
+        self._attempts = count()
+
+    def open(self) -> PipelineSession:
+        ledger = MemoryLedger(self._ledger, pipeline="demo", clock=lambda: datetime.now(UTC))
+        target = target_connector(self._endpoint).open(
+            self._endpoint, "demo", relations=_OneTable(), ledger=lambda: "memory"
+        )
+        return PipelineSession(ledger=ledger, target=target, is_one_database=False)
+
+    def stage(self, session: PipelineSession, unit: Unit, keys: Sequence[int]) -> StagedUnit:
+        if unit.group is not None:
+            # As every lane does before it stages a part.
+            session.target.take_part(unit)
+        rows = [
+            Row(seqno=unit.last_seqno, fragno=fragno, operation="I", values=(str(key), "v"), relation_id=0)
+            for fragno, key in enumerate(keys)
+        ]
+        loader = target_connector(self._endpoint).loader(
+            self._endpoint, unit, [T], commit_times=_OneTable().commit_times(unit.after_seqno, unit.last_seqno)
+        )
+        loaded = loader.load(in_order({0: T}, rows), f"attempt {next(self._attempts)}")
+        return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0.0)
+
+    def keys(self) -> set[int]:
+        dataset = Dataset(FilePlace(self._endpoint.url.removeprefix("files+")))
+        paths = [dataset.place.url(file.path) for manifest in dataset.manifests() for file in manifest.files]
+        return {key for path in paths for key in pq.read_table(path.removeprefix("file://"))["id"].to_pylist()}
+
+
 class _OneTable:
+    def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
+        seqnos = np.arange(after_seqno + 1, last_seqno + 1)
+        return CommitTimes(seqnos=seqnos, times=pa.array([datetime.now(UTC)] * len(seqnos), pa.timestamp("us", "UTC")))
+
     def __call__(self, relation_id: int) -> Relation:
         return T
 
@@ -126,6 +172,7 @@ TARGETS: dict[str, Callable[[pytest.FixtureRequest], Admitted]] = {
     "mariadb": lambda request: InMariaDb(
         request.getfixturevalue("mariadb_server"), request.getfixturevalue("mariadb_url")
     ),
+    "files": lambda request: InFiles(request.getfixturevalue("tmp_path")),
     "memory": lambda request: InMemory(),
     "postgres": lambda request: InPostgres(request.getfixturevalue("target_dsn")),
 }

@@ -168,6 +168,8 @@ def _truncate(first: Break, candidates: Sequence[Break]) -> Truncate:
     return Truncate(
         relation_ids=tuple(found.relation_id for found in together),
         restart_identity="restart_identity" in first.values,
+        seqno=first.seqno,
+        fragno=first.fragno,
     )
 
 

@@ -17,6 +17,7 @@ TARGETS: Final = Schemes(
         POSTGRESQL: "airflow_parallel_apply.pipeline.target.postgres.connector:PostgresConnector",
         "mariadb": "airflow_parallel_apply.pipeline.target.mariadb.connector:MariaDbConnector",
         "mysql": "airflow_parallel_apply.pipeline.target.mariadb.connector:MariaDbConnector",
+        "files": "airflow_parallel_apply.pipeline.target.files.connector:FilesConnector",
     },
 )
 

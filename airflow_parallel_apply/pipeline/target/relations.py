@@ -1,4 +1,4 @@
-"""The part of a log that a target asks for: definitions by id, and the tables that there are."""
+"""The part of a log that a target asks for: definitions by id, the tables that there are, times of transactions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader, LogState
 from airflow_parallel_apply.pipeline.model.change import Relation, latest_names
@@ -26,6 +27,10 @@ class Relations(Protocol):
         """The former names of these tables, too."""
         ...
 
+    def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
+        """When the transactions in (after_seqno, last_seqno] committed."""
+        ...
+
 
 class LogRelations:
     """See `Relations`. The log is opened when it is first asked; without one it can be asked nothing."""
@@ -44,11 +49,17 @@ class LogRelations:
     def all_names(self) -> Collection[tuple[str, str]]:
         return {(relation.schema, relation.table) for relation in self._state().relations}
 
+    def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
+        return CommitTimes.of_log(self._log(), after_seqno, last_seqno)
+
     def _state(self) -> LogState:
+        return self._log().state()
+
+    def _log(self) -> LogReader:
         if self._log_url is None:
             raise ConfigurationError(
                 "this session was opened without a log, so it cannot apply", pipeline=self._pipeline
             )
         if self._reader is None:
             self._reader = open_reader(self._log_url)
-        return self._reader.state()
+        return self._reader

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
 from airflow_parallel_apply.pipeline.model.offset import Offset
 
@@ -23,10 +24,14 @@ class Merge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncate:
-    """Empty these relations together; a target's own references are never cascaded to."""
+    """Empty these relations together; a target's own references are never cascaded to. `seqno`, `fragno`: where the
+    log has the first of them; those of the others follow.
+    """
 
     relation_ids: tuple[int, ...]
     restart_identity: bool = False
+    seqno: int = NO_SEQNO
+    fragno: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

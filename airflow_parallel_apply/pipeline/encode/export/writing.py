@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.encode.export.options import ExportOptions
 from airflow_parallel_apply.pipeline.encode.export.windows import Window, windows
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile, TableSchema
+from airflow_parallel_apply.pipeline.encode.files.schemas import schema_of
 from airflow_parallel_apply.pipeline.encode.open import open_encoder
 from airflow_parallel_apply.pipeline.encode.progress import Progress
 from airflow_parallel_apply.pipeline.encode.protocol import Encoder
@@ -70,15 +71,7 @@ class FileWriter:
 
     def schemas(self) -> tuple[TableSchema, ...]:
         """The columns of all tables that have files."""
-        return tuple(
-            TableSchema(
-                table=table.typing.table,
-                relation_id=relation_id,
-                columns=tuple((field.name, str(field.type)) for field in table.typing.schema),
-                texts=table.typing.texts,
-            )
-            for relation_id, table in sorted(self._tables.items())
-        )
+        return tuple(schema_of(table.typing, relation_id) for relation_id, table in sorted(self._tables.items()))
 
     def _file(self, window: Window, opened: Callable[[], Iterator[pa.RecordBatch]], number: int) -> Iterator[DataFile]:
         """Write a file, again where the place refuses it for a moment, each time under another name."""

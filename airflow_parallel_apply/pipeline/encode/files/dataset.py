@@ -38,6 +38,10 @@ GRACE: Final = timedelta(days=1)
 _FOLDER_CHARACTERS: Final = " "
 
 
+class FilesLost(EncodeError):
+    """A file that was written is not there any more when it is to be committed."""
+
+
 class Dataset:
     """Reads and commits. Any number may do so side by side. Errors: those of `FilePlace`."""
 
@@ -45,8 +49,14 @@ class Dataset:
         self.place = place
         self._clock = clock
 
-    def newest(self) -> FileManifest | None:
-        """The newest manifest; None before the first commit."""
+    def newest(self, known: FileManifest | None = None) -> FileManifest | None:
+        """The newest manifest; None before the first commit. `known`: one that is there: then only those behind it are
+        looked for.
+        """
+        if known is not None:
+            while self.place.size(manifest_path(known.version + 1)) is not None:
+                known = self._read(known.version + 1)
+            return known
         versions = self._versions()
         return self._read(versions[-1]) if versions else None
 
@@ -77,11 +87,11 @@ class Dataset:
     def commit(self, manifest: FileManifest) -> bool:
         """Make the next version; False where another writer has made it, and then nothing has changed.
 
-        Errors: `EncodeError` where a file that it names is not there any more.
+        Errors: `FilesLost` where a file that it names is not there any more.
         """
         for file in manifest.files:
             if self.place.size(file.path) != file.bytes_:
-                raise EncodeError(
+                raise FilesLost(
                     f"{self.place.url(file.path)} is not there any more as it was written",
                     op="export",
                     hint=f"Was it swept? A commit must not take longer than {GRACE}. Export again.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -49,7 +49,8 @@ class TableSchema:
 class FileManifest:
     """One commit. `positions`: how far the files come, up to and including this commit; what they are keyed by is
     their writer's. `kept_as_text`: columns, as schema.table.column, that keep the source's text from now on, though
-    their type has a better one. `log_id`: whose changes they are. `writer`: a name that nobody else has.
+    their type has a better one. `log_id`: whose changes they are. `writer`: a name that nobody else has. `state`: what
+    else its writer keeps, JSON that moves with the files.
     """
 
     version: int
@@ -61,6 +62,7 @@ class FileManifest:
     kept_as_text: tuple[str, ...]
     tables: tuple[TableSchema, ...]
     files: tuple[DataFile, ...]
+    state: Mapping[str, Any] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """The file's content, with a checksum of its own."""

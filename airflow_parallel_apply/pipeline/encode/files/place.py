@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,8 @@ class FilePlace:
     Errors of all calls: `Unavailable` for what may pass, `EncodeError` for what will not.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
+        """`options`: of the file system, beside those of its own configuration."""
         try:
             import fsspec
         except ImportError as error:
@@ -46,7 +47,9 @@ class FilePlace:
             )
         try:
             self._files: Any
-            self._files, root = fsspec.core.url_to_fs(url if "://" in url else f"file://{Path(url).absolute()}")
+            self._files, root = fsspec.core.url_to_fs(
+                url if "://" in url else f"file://{Path(url).absolute()}", **(options or {})
+            )
         except ImportError as error:
             raise ConfigurationError(f"{protocol}:// needs a package: {error}", op="export") from error
         self._root = str(root).rstrip("/")

@@ -1,0 +1,80 @@
+"""A pipeline from PostgreSQL into a directory of files: every change is there once, and nothing of a former owner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
+from tests.integration.target_files.feeds import feed, files_of, replayed
+from tests.support.rig import Rig, execute
+
+TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text, n numeric(10, 2), at timestamptz)"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def rig(source_dsn: str, ledger_dsn: str, lake: Path, tmp_path: Path) -> Rig:
+    execute(source_dsn, TABLE)
+    config = PipelineConfig(pipeline="demo", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=2)
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=f"files+file://{lake}", ledger_dsn=ledger_dsn)
+
+
+def of_source(rig: Rig) -> dict[int, dict[str, object]]:
+    rows = rig.rows("SELECT id, v, n, at FROM t", side="source")
+    return {row[0]: dict(zip(("id", "v", "n", "at"), row, strict=True)) for row in rows}
+
+
+def change(rig: Rig) -> None:
+    rig.write(
+        "INSERT INTO t SELECT i, 'v' || i, i / 4.0, now() FROM generate_series(1, 200) i",
+        "UPDATE t SET v = v || '!' WHERE id % 2 = 0",
+        "UPDATE t SET v = v || '?' WHERE id % 4 = 0",
+        "DELETE FROM t WHERE id % 5 = 0",
+        "UPDATE t SET id = id + 1000 WHERE id < 20",
+    )
+
+
+@pytest.mark.parametrize("channels", [1, 8])
+@pytest.mark.parametrize("consistency", Consistency)
+def test_a_feed_has_every_change_once(rig: Rig, lake: Path, channels: int, consistency: Consistency) -> None:
+    rig = rig.having(channels=channels, consistency=consistency)
+    rig.prepare()
+    for _ in range(2):
+        change(rig)
+        rig.write("DELETE FROM t WHERE id < 1000", "DELETE FROM t WHERE id < 1010")
+        rig.run()
+        assert replayed(lake, "public.t") == of_source(rig)
+        rig.write("DELETE FROM t")
+    updates = [row for row in feed(lake, "public.t") if row["_operation"] == "update"]
+    assert len(updates) == 2 * (100 + 50), "each change of a key, and not the last alone"
+
+
+def test_truncates_and_new_definitions_come_in_their_place(rig: Rig, lake: Path) -> None:
+    rig = rig.having(ddl=DdlPolicy.SKIP)
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a'), (2, 'b')", "TRUNCATE t", "INSERT INTO t VALUES (3, 'c')")
+    rig.run()
+    assert set(replayed(lake, "public.t")) == {3}
+    assert [row["_operation"] for row in feed(lake, "public.t")] == ["insert", "insert", "truncate", "insert"]
+    rig.write("ALTER TABLE t ADD COLUMN more text", "INSERT INTO t (id, v, more) VALUES (4, 'd', 'x')")
+    rig.run()
+    assert replayed(lake, "public.t")[4]["more"] == "x"
+    assert len({file.relation_id for file in files_of(lake, "public.t")}) == 2
+
+
+def test_a_large_transaction_that_runs_alone_is_staged_in_sets(rig: Rig, lake: Path) -> None:
+    rig.prepare()
+    rig.transaction(
+        "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 1000) i",
+        "TRUNCATE t",
+        "INSERT INTO t SELECT i, 'new' FROM generate_series(1, 1000) i",
+    )
+    rig.run()
+    assert len(feed(lake, "public.t")) == 2001
+    assert {row["v"] for row in replayed(lake, "public.t").values()} == {"new"}
