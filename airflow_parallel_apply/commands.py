@@ -69,8 +69,11 @@ class RoutingOptions:
 
     store: Annotated[
         StoreName,
-        typer.Option(help="Where a channel's changes wait; log: scanned by channel; channel_log: in a log of its own."),
-    ] = StoreName.LOG
+        typer.Option(
+            help="Where a channel's changes wait; log: scanned by channel; channel_log: in a log of its own; memory: "
+            "in a router; auto: as the partitioner reads least."
+        ),
+    ] = StoreName.AUTO
 
     def config(self, **more: Any) -> PipelineConfig:
         """With what else the configuration takes. Errors: `ConfigurationError`."""

@@ -184,7 +184,8 @@ class PipelineTask(Guarded, BaseOperator):
         installed one's name
     :param shard_by: with shards: an expression such as ``tenant_id``, or ``{"public.*": "tenant_id"}``
     :param shard_file: with ``shard_list``: the file that assigns shards to channels
-    :param store: where a channel's events wait: ``log``, ``channel_log``, or ``memory``
+    :param store: where a channel's events wait: ``log``, ``channel_log``, ``memory``, or ``auto``: the
+        one that the partitioner reads least with
     :param consistency: when changes become visible: ``channel`` or ``epoch``
     :param epoch_protocol: with ``epoch``: ``auto``, ``leader_merge`` or ``two_phase``
     :param ddl: what a DDL message and a change of columns do: ``refuse``, ``apply`` or ``skip``

@@ -85,6 +85,8 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
         where = "" if work.table is None else f" on {work.table}"
         what = "conflicts between channels" if work.kind is ReworkKind.MERGE_POINT else work.kind
         notes.append(f"{what}: {work.count:,} {work.reason}{where}, last up to seqno {work.last_seqno}")
+    if status.store_choice is not None:
+        notes.append(f"channels are read through the store {status.store_choice}")
     if status.store is not None:
         notes.append(str(status.store))
     if status.failure is not None:

@@ -65,6 +65,8 @@ class PartitionerName(StrEnum):
 class StoreName(StrEnum):
     """The kind of place where a channel's events wait."""
 
+    AUTO = "auto"
+    """The one that suits partitioner, channels and consistency: see `store.choice`."""
     LOG = "log"
     """In the log, which is scanned by channel."""
     CHANNEL_LOG = "channel_log"
@@ -190,7 +192,7 @@ class PipelineConfig:
     """Pairs of a pattern over `schema.table` and an expression: the shard of such a table's rows."""
     shard_file: str = ""
     """The shard list, a file; read when the pipeline is routed, which keeps what it said."""
-    store: StoreName = StoreName.LOG
+    store: StoreName = StoreName.AUTO
     router: RouterEndpoint | None = None
     """That of the store `memory`; None: the embedded one of the host."""
     consistency: Consistency = Consistency.CHANNEL

@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
+from airflow_parallel_apply.pipeline.store.choice import chosen_store
 from airflow_parallel_apply.router.explain import explain as explain_log
 from airflow_parallel_apply.router.explain import show
 from airflow_parallel_apply.router.plan import plan as plan_pipeline
@@ -97,7 +98,11 @@ def explain(
         config = routing.config(pipeline="explained", log_url=log_url)
         limits = EpochLimits(max_changes=epoch_max_changes, max_bytes=epoch_max_bytes)
         explanation = explain_log(
-            log_url, routing=routing_of(config), limits=limits, after_seqno=after_seqno, store=config.store
+            log_url,
+            routing=routing_of(config),
+            limits=limits,
+            after_seqno=after_seqno,
+            store=chosen_store(config).store,
         )
     if as_json:
         typer.echo(json.dumps(explanation.to_json()))

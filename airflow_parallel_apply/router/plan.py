@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import EpochKind
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.extend import Planned, extend_plan
+from airflow_parallel_apply.pipeline.store.choice import chosen_store
 from airflow_parallel_apply.pipeline.store.feed import Fed, feed_store
 from airflow_parallel_apply.pipeline.store.protocol import StoreStatus
 from airflow_parallel_apply.service.address import is_service
@@ -74,7 +75,7 @@ def _router(config: PipelineConfig) -> Iterator[None]:
     """
     with ExitStack() as stack:
         is_elsewhere = config.router is not None or is_service(config.log_url)
-        if config.store is StoreName.MEMORY and not is_elsewhere and not config.commits_in_groups:
+        if chosen_store(config).store is StoreName.MEMORY and not is_elsewhere:
             from airflow_parallel_apply.router.embedded import embedded_router
 
             try:

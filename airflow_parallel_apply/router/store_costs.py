@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from airflow_parallel_apply.pipeline.config import StoreName
 from airflow_parallel_apply.pipeline.log.protocol import Segment
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-
-_FEW_READS: Final = 2.0
-"""Readings of a log up to which another store gains nothing that its feeding does not cost."""
+from airflow_parallel_apply.pipeline.store.choice import FEW_READS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +49,7 @@ def recommended(costs: Sequence[StoreCost]) -> tuple[StoreName, str]:
     by_store = {cost.store: cost for cost in costs}
     once = by_store[StoreName.MEMORY].read_bytes
     times = by_store[StoreName.LOG].read_bytes / once if once else 1.0
-    if times <= _FEW_READS:
+    if times <= FEW_READS:
         return StoreName.LOG, f"all channels together read it {times:.1f} times, and nothing is fed or written"
     return (
         StoreName.CHANNEL_LOG,

@@ -72,6 +72,8 @@ class PipelineStatus:
     """How the present run's groups become visible, under `auto` its last one; None where there are none."""
     commit: str | None = None
     """Under epoch consistency: what changes the target next, and what it waits for."""
+    store_choice: str | None = None
+    """The store that the present run's channels are read through, and why; None without a run."""
     store: StoreStatus | None = None
     """The part that the store holds beside the log; None without the log, and for a store that holds nothing."""
     copy: CopyProgress | None = None
@@ -147,6 +149,7 @@ def read_status(
             consistency=None if seen.state is None else seen.state.consistency,
             epoch_protocol=None if seen.state is None else seen.state.told_protocol,
             commit=commit_under_way(seen.serial),
+            store_choice=None if seen.state is None else seen.state.store or None,
             oldest_time=oldest_time,
             log_bytes=log_bytes,
             store=store,

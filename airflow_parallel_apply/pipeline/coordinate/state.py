@@ -77,7 +77,8 @@ class CoordinatorState:
     bound. `merged_count` merge points were closed, the last at epoch `merged_epoch`; `merge_streak` of them lay close
     to the one before. `groups_ahead`: last seqno and bytes of each group that was fed and not known to be committed;
     `group_count`: of all that were fed; `staged_count`: up to it they are staged under any protocol. `is_preparing`:
-    the last that was fed is prepared, and then it is the only one ahead.
+    the last that was fed is prepared, and then it is the only one ahead. `store`: the one that its channels are read
+    through, and why, for people.
     """
 
     phase: Phase
@@ -99,6 +100,7 @@ class CoordinatorState:
     group_count: int = 0
     staged_count: int = 0
     is_preparing: bool = False
+    store: str = ""
 
     @property
     def in_groups(self) -> bool:
@@ -238,6 +240,7 @@ class CoordinatorState:
             "group_count": self.group_count,
             "staged_count": self.staged_count,
             "is_preparing": self.is_preparing,
+            "store": self.store,
         }
 
     @classmethod
@@ -264,4 +267,5 @@ class CoordinatorState:
             group_count=value.get("group_count", 0),
             staged_count=value.get("staged_count", 0),
             is_preparing=value.get("is_preparing", False),
+            store=value.get("store", ""),
         )

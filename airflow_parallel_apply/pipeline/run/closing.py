@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.run.bounds import stopped_at
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import claimant_of, open_session
 from airflow_parallel_apply.pipeline.run.values import ClosedRun, OpenedRun
+from airflow_parallel_apply.pipeline.store.choice import chosen_store
 from airflow_parallel_apply.pipeline.store.open import store_status
 from airflow_parallel_apply.pipeline.store.protocol import StoreStatus
 from airflow_parallel_apply.queue.model import QueueUnavailable
@@ -139,7 +140,7 @@ def _judge(
 
 def _router_status(config: PipelineConfig, session: PipelineSession) -> StoreStatus | None:
     """The statistics of the store `memory`, whatever they say: the run is judged without them."""
-    if config.store is not StoreName.MEMORY:
+    if chosen_store(config).store is not StoreName.MEMORY:
         return None
     try:
         return store_status(open_reader(config.log_url), config.pipeline, session.ledger.routing(), config.router)

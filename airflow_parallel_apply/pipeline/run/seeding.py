@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue
 from airflow_parallel_apply.pipeline.run.protocol import protocol_of
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
+from airflow_parallel_apply.pipeline.store.choice import chosen_store
 
 _logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ def seeded_state(session: PipelineSession, config: PipelineConfig, until_seqno: 
         until_seqno=until_seqno,
         consistency=config.consistency,
         protocol=protocol_of(config, session.target),
+        store=str(chosen_store(config)),
     )
 
 

@@ -27,7 +27,8 @@ from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.protocol import Partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.partition.split import split
-from airflow_parallel_apply.pipeline.store.open import holds_rows, open_feeder, remove_held
+from airflow_parallel_apply.pipeline.store.choice import chosen_store
+from airflow_parallel_apply.pipeline.store.open import open_feeder, remove_held
 from airflow_parallel_apply.pipeline.store.protocol import Feeder, StoreStatus, Stretch
 
 _logger = logging.getLogger(__name__)
@@ -56,14 +57,12 @@ def feed_store(config: PipelineConfig, log: LogReader, session: PipelineSession,
     """Feed what is planned above the positions and not held yet. `trims`: let go of what the target has on disk.
     Nothing for a store that holds no rows. Errors: those of the session.
     """
-    # A group's one job reads the rows of all channels, and no store serves those.
-    if not holds_rows(config.store) or config.commits_in_groups:
-        if trims:
-            _let_go(log, config.pipeline)
+    store = chosen_store(config).store
+    if trims and store is not StoreName.CHANNEL_LOG:
+        _let_go(log, config.pipeline)
+    if store is StoreName.LOG:
         return Fed()
     routing = session.ledger.routing()
-    if trims and config.store is not StoreName.CHANNEL_LOG:
-        _let_go(log, config.pipeline)
     feeder = open_feeder(config, log, routing)
     if feeder is None:
         return Fed()
@@ -106,7 +105,7 @@ def _tell(config: PipelineConfig, why: str) -> None:
     told = (config.pipeline, why)
     if told not in _told:
         _told.add(told)
-        _logger.warning("the store %s was not fed, the log serves its channels: %s", config.store, why)
+        _logger.warning("the store %s was not fed, the log serves its channels: %s", chosen_store(config).store, why)
 
 
 def _let_go(log: LogReader, pipeline: str) -> None:

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.store.channel_log.directory import ChannelD
 from airflow_parallel_apply.pipeline.store.channel_log.feeder import ChannelLogFeeder
 from airflow_parallel_apply.pipeline.store.channel_log.held import held_status, remove_channel_logs
 from airflow_parallel_apply.pipeline.store.channel_log.store import ChannelLogStore
+from airflow_parallel_apply.pipeline.store.choice import chosen_store
 from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.store.protocol import Feeder, Store, StoreStatus
 
@@ -23,32 +24,23 @@ if TYPE_CHECKING:
 
 def open_store(config: PipelineConfig, log: LogReader) -> Store:
     """Return the store of a pipeline whose history is in this log. A lane opens one and shares it with its stage."""
-    match config.store:
-        case StoreName.LOG:
-            return LogStore(log)
-        case StoreName.CHANNEL_LOG:
-            return ChannelLogStore(log)
-        case StoreName.MEMORY:
-            from airflow_parallel_apply.pipeline.store.memory.store import MemoryStore
+    store = chosen_store(config).store
+    if store is StoreName.MEMORY:
+        from airflow_parallel_apply.pipeline.store.memory.store import MemoryStore
 
-            return MemoryStore(log, _router(log, config.router))
-
-
-def holds_rows(name: StoreName) -> bool:
-    """True if the store is to be fed."""
-    return name is not StoreName.LOG
+        return MemoryStore(log, _router(log, config.router))
+    return ChannelLogStore(log) if store is StoreName.CHANNEL_LOG else LogStore(log)
 
 
 def open_feeder(config: PipelineConfig, log: LogReader, routing: Routing) -> Feeder | None:
     """Return what fills the store of a pipeline; None for one that holds no rows."""
-    match config.store:
-        case StoreName.LOG:
-            return None
-        case StoreName.CHANNEL_LOG:
-            directory = ChannelDirectory.of_pipeline(log, config.pipeline, routing)
-            return ChannelLogFeeder(directory, log, pipeline=config.pipeline, channels=routing.channels)
-        case StoreName.MEMORY:
-            return _memory_feeder(log, config.pipeline, routing, config.router)
+    store = chosen_store(config).store
+    if store is StoreName.MEMORY:
+        return _memory_feeder(log, config.pipeline, routing, config.router)
+    if store is not StoreName.CHANNEL_LOG:
+        return None
+    directory = ChannelDirectory.of_pipeline(log, config.pipeline, routing)
+    return ChannelLogFeeder(directory, log, pipeline=config.pipeline, channels=routing.channels)
 
 
 def store_status(

@@ -85,6 +85,8 @@ def test_tenants_are_shards_and_their_transactions_stay_whole(rig: Rig) -> None:
     tenants_at_work(rig, 80)
     rig.run()
     assert rig.comparison().equal
+    # By default the store follows the partitioner: each channel has read a log of its own.
+    assert (Path(rig.config.log_url) / "channels").is_dir()
     found = explained(rig)
     assert found.critical == {}
     assert sum(1 for rows in found.rows if rows) > 1
