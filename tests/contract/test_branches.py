@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
@@ -147,15 +148,35 @@ def test_insertions_that_are_refused_are_told_with_their_place_and_those_before_
     assert set(rows(target_dsn)) == set(range(60))
 
 
-def test_a_table_that_gets_insertions_first_and_other_changes_behind_them_gets_both(
-    make: Make, target_dsn: str, log_url: str, series: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_other_index", [False, True])
+def test_insertions_that_come_with_other_changes_are_staged_only_where_those_may_free_what_they_need(
+    make: Make,
+    target_dsn: str,
+    log_url: str,
+    series: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    has_other_index: bool,
 ) -> None:
+    if has_other_index:
+        with psycopg.connect(target_dsn) as connection:
+            connection.execute("CREATE UNIQUE INDEX ON t ((v || id))")
+    merged: list[str] = []
+    run = merge._run
+
+    def told(*arguments: Any, **options: Any) -> None:
+        if arguments[4]:
+            merged.append(arguments[3])
+        run(*arguments, **options)
+
+    monkeypatch.setattr(merge, "_run", told)
     monkeypatch.setattr(LocalStage, "ROWS_AT_ONCE", 5)
     append(log_url, 0, [[Change("I", 1, "old"), Change("I", 2, "gone")]])
     make_branches(make).lane()
-    del series[:]
+    del series[:], merged[:]
     append(log_url, 1, [[*(Change("I", key, "new") for key in range(100, 200)), Change("U", 1, "new"), Change("D", 2)]])
     report = make_branches(make).lane()
     assert rows(target_dsn) == {1: "new", **dict.fromkeys(range(100, 200), "new")}
     assert report.restaged_groups == 0
     assert series == [3]
+    assert ("I" in merged) == has_other_index
+    assert {"U", "D"} <= set(merged)

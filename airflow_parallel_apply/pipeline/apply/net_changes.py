@@ -57,6 +57,16 @@ class NetChanges:
     seqnos: Numbers
     unsent: pa.StringArray | None
 
+    def where(self, chosen: npt.NDArray[np.bool_]) -> NetChanges:
+        """The chosen ones, in their order."""
+        picked = pa.array(chosen)
+        return NetChanges(
+            operations=self.operations[chosen],
+            values=self.values.filter(picked),
+            seqnos=self.seqnos[chosen],
+            unsent=None if self.unsent is None else self.unsent.filter(picked),
+        )
+
     def count(self, operation: int) -> int:
         """The number of changes of this operation."""
         return int(np.count_nonzero(self.operations == operation))

@@ -1,9 +1,9 @@
 """Applying rows where they are loaded, in the transaction of one attempt of a Spark task: what comes before its end,
 which is a branch's (`preparing`) or a unit's (`committing`).
 
-Insertions go straight into their table, with no staging between, as long as nothing else comes for it and no value may
-be stored as another one than came. What else there is is staged, and merged in the same transaction. What is refused
-there is gone, with all that the attempt read.
+Insertions go straight into their table, with no staging between, where no value may be stored as another one than came,
+and where nothing but its key tells a table's rows apart, or as long as nothing else comes for it. What else there is is
+staged, and merged in the same transaction. What is refused there is gone, with all that the attempt read.
 """
 
 from __future__ import annotations

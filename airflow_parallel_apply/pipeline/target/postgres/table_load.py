@@ -1,5 +1,5 @@
 """One relation's part of what an attempt loads: its net changes become COPY text, and go into a staging table, or
-straight into their own.
+insertions straight into their own (see `straight_load`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.apply.net_changes import DELETE, INSERT, UPDATE, NetChanges, Numbers
 from airflow_parallel_apply.pipeline.apply.reduce import Reducer
-from airflow_parallel_apply.pipeline.errors import DirectRefused
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.postgres.applying import Applying
@@ -24,12 +23,9 @@ from airflow_parallel_apply.pipeline.target.postgres.enum_labels import say_labe
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns, require_exact, say_retyping
 from airflow_parallel_apply.pipeline.target.postgres.narrow import refused_by_width
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
-from airflow_parallel_apply.pipeline.target.postgres.staging import (
-    copy_into_staging,
-    copy_into_table,
-    create_staging,
-)
-from airflow_parallel_apply.pipeline.target.postgres.staging_text import row_text, staging_text
+from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_staging, create_staging
+from airflow_parallel_apply.pipeline.target.postgres.staging_text import staging_text
+from airflow_parallel_apply.pipeline.target.postgres.straight_load import StraightLoad
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
 
 _FLUSH_BYTES: Final = 4 * 2**20
@@ -60,12 +56,19 @@ class TableLoad:
         self._has_unsent = False
         self._counts = {INSERT: 0, UPDATE: 0, DELETE: 0}
         self._applying = applying
-        self._takes_rows = False
-        """Insertions go straight into the table, and no other change has come."""
-        self.buffered_bytes = 0
+        self._straight: StraightLoad | None = None
+        """Takes the insertions, where they go straight into the table."""
+        self._asked = False
+        self._is_created = False
+        self._staged_bytes = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._staged_bytes + (self._straight.buffered_bytes if self._straight is not None else 0)
 
     @property
     def row_count(self) -> int:
+        """The rows that are staged."""
         return sum(self._counts.values())
 
     def feed(self, rows: pa.RecordBatch) -> None:
@@ -75,7 +78,7 @@ class TableLoad:
         self._keep(self._reducer.finish())
         self.flush()
         self._stop_inserting()
-        if self._target is not None and self._inexact:
+        if self._target is not None and self._is_created and self._inexact:
             staging = sql.Identifier(self._schema, self._name)
             require_exact(self._connection, staging, self._target, self._inexact)
 
@@ -90,11 +93,10 @@ class TableLoad:
         )
 
     def flush(self) -> None:
-        """Send what is buffered as one COPY."""
+        """Send what is buffered, by one COPY for what is staged, and one for what goes straight into the table."""
+        if self._straight is not None:
+            self._straight.flush()
         if not self._texts or self._target is None:
-            return
-        if self._takes_rows:
-            self._insert(self._target)
             return
         command = copy_into_staging(
             self._schema, self._name, self._target, self._inexact, with_unsent=self._texts_unsent
@@ -107,73 +109,73 @@ class TableLoad:
             raise self._located(error) from error
         self._texts.clear()
         self._seqnos.clear()
-        self.buffered_bytes = 0
+        self._staged_bytes = 0
 
     def _keep(self, found: Iterator[NetChanges]) -> None:
         for changes in found:
             if not len(changes.values):
                 continue
             if self._target is None:
-                self._begin(changes)
-            if self._takes_rows and changes.count(INSERT) < len(changes.values):
-                self.flush()
-                self._stop_inserting()
-                self._create()
-            unsent = changes.unsent is not None
-            if unsent and not self._texts_unsent:
-                # From here on every line has one field more.
-                self.flush()
-                self._texts_unsent = self._has_unsent = True
-            if self._takes_rows:
-                text = row_text(changes)
-            else:
-                text = staging_text(changes, self._inexact, with_unsent=self._texts_unsent)
-            self._texts.append(text)
-            self._seqnos.append(changes.seqnos)
-            self.buffered_bytes += len(text)
-            for operation in self._counts:
-                self._counts[operation] += changes.count(operation)
+                (self._target,) = describe_tables(self._connection, [self._relation], schema=self._schema)
+            left = self._without_insertions(changes)
+            if left is not None:
+                self._stage(left)
             if self.buffered_bytes >= _FLUSH_BYTES:
                 self.flush()
 
-    def _begin(self, changes: NetChanges) -> None:
-        (self._target,) = describe_tables(self._connection, [self._relation], schema=self._schema)
-        is_insertion = changes.unsent is None and changes.count(INSERT) == len(changes.values)
-        if is_insertion and self._applying is not None and self._applying.takes(self._connection, self._target):
-            self._takes_rows = True
-        else:
+    def _without_insertions(self, changes: NetChanges) -> NetChanges | None:
+        """Let insertions go straight into the table, where they may; return what is to be staged."""
+        is_insertion = changes.operations == INSERT
+        is_mixed = not is_insertion.all()
+        if self._straight is None and is_insertion.any():
+            self._straight = self._begin_inserting()
+        if self._straight is not None and (is_mixed or self._is_created) and not self._straight.goes_beside_others:
+            self.flush()
+            self._stop_inserting()
+        if self._straight is None:
+            return changes
+        if not is_mixed:
+            self._straight.add(changes)
+            return None
+        if not is_insertion.any():
+            return changes
+        self._straight.add(changes.where(is_insertion))
+        return changes.where(~is_insertion)
+
+    def _begin_inserting(self) -> StraightLoad | None:
+        """Ask, once, whether insertions may go straight into the table."""
+        applying, self._asked = (None if self._asked else self._applying), True
+        if applying is None or self._target is None or not applying.takes(self._connection, self._target):
+            return None
+        return StraightLoad(self._connection, self._target)
+
+    def _stage(self, changes: NetChanges) -> None:
+        if not self._is_created:
             self._create()
+        if changes.unsent is not None and not self._texts_unsent:
+            # From here on every line has one field more.
+            self.flush()
+            self._texts_unsent = self._has_unsent = True
+        text = staging_text(changes, self._inexact, with_unsent=self._texts_unsent)
+        self._texts.append(text)
+        self._seqnos.append(changes.seqnos)
+        self._staged_bytes += len(text)
+        for operation in self._counts:
+            self._counts[operation] += changes.count(operation)
 
     def _create(self) -> None:
         if self._target is not None:
             self._inexact = inexact_columns(self._target)
             self._connection.execute(create_staging(self._schema, self._name, self._target, self._inexact))
-
-    def _insert(self, target: TargetTable) -> None:
-        """Insert the buffered rows into the table itself. Errors: `DirectRefused`; psycopg's own."""
-        wanted = sum(len(seqnos) for seqnos in self._seqnos)
-        try:
-            with self._connection.cursor() as cursor:
-                with cursor.copy(copy_into_table(target)) as copy:
-                    for text in self._texts:
-                        copy.write(text)
-                inserted = cursor.rowcount
-        except psycopg.Error as error:
-            if self._connection.closed:
-                raise
-            raise DirectRefused(type(error).__name__, op="stage", table=self._relation.name) from error
-        if inserted != wanted:
-            raise DirectRefused(f"{inserted} rows of {wanted}", op="stage", table=self._relation.name)
-        self._texts.clear()
-        self._seqnos.clear()
-        self.buffered_bytes = 0
+            self._is_created = True
 
     def _stop_inserting(self) -> None:
-        """Count from here on what is staged."""
-        if self._takes_rows and self._applying is not None:
-            self._applying.loaded(self.staged())
-            self._counts = dict.fromkeys(self._counts, 0)
-            self._takes_rows = False
+        """All that comes from here on is staged."""
+        if self._straight is not None and self._applying is not None:
+            loaded = self._straight.loaded()
+            if loaded is not None:
+                self._applying.loaded(loaded)
+            self._straight = None
 
     def _copy(self, command: object) -> AbstractContextManager[psycopg.Copy]:
         return self._connection.cursor().copy(command)  # type: ignore[arg-type]
