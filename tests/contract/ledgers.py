@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from tests.support.in_memory.ledger import LedgerData, MemoryLedger
 from tests.support.in_memory.target import MemoryTarget
 from tests.support.in_memory.target_data import TargetData
+from tests.support.kafka import KafkaBroker
 
 Open = Callable[[], PipelineSession]
 
@@ -40,10 +41,19 @@ def _beside_files(request: pytest.FixtureRequest) -> Open:
     return lambda: open_pipeline(Endpoint(conn_id="target", url=url, ledger=ledger), "demo")
 
 
+def _beside_kafka(request: pytest.FixtureRequest) -> Open:
+    broker = KafkaBroker()
+    request.addfinalizer(broker.close)
+    ledger = Endpoint(conn_id="ledger", url=request.getfixturevalue("ledger_dsn"))
+    url = f"kafka://{broker.address}/feed?staging={request.getfixturevalue('tmp_path')}"
+    return lambda: open_pipeline(Endpoint(conn_id="target", url=url, ledger=ledger), "demo")
+
+
 LEDGERS: dict[str, Callable[[pytest.FixtureRequest], Open]] = {
     "memory": lambda request: _in_memory(request, is_one_database=True),
     "memory, beside a target elsewhere": lambda request: _in_memory(request, is_one_database=False),
     "postgres": lambda request: _in_postgres(request, is_one_database=True),
     "postgres, beside files": _beside_files,
+    "postgres, beside a Kafka target": _beside_kafka,
     "postgres, beside a target elsewhere": lambda request: _in_postgres(request, is_one_database=False),
 }

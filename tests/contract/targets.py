@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ from tests.support.in_memory.ledger import LedgerData, MemoryLedger
 from tests.support.in_memory.rows import LogRow
 from tests.support.in_memory.target import MemoryTarget
 from tests.support.in_memory.target_data import TargetData
+from tests.support.kafka import KafkaBroker, committed
 from tests.support.log_rows import Row, clustered, in_order
 from tests.support.written_log import TABLE, T
 
@@ -156,6 +158,38 @@ class InFiles:
         return {key for path in paths for key in pq.read_table(path.removeprefix("file://"))["id"].to_pylist()}
 
 
+class InKafka:
+    def __init__(self, address: str, staging: str) -> None:
+        self._address = address
+        self._endpoint = Endpoint(conn_id="target", url=f"kafka://{address}/feed?staging={staging}")
+        self._ledger = LedgerData()
+        self._attempts = count()
+
+    def open(self) -> PipelineSession:
+        target = target_connector(self._endpoint).open(self._endpoint, "demo", relations=_OneTable())
+        ledger = MemoryLedger(self._ledger, pipeline="demo", clock=lambda: datetime.now(UTC))
+        return PipelineSession(ledger=ledger, target=target, is_one_database=False)
+
+    def stage(self, session: PipelineSession, unit: Unit, keys: Sequence[int]) -> StagedUnit:
+        rows = [
+            Row(seqno=unit.last_seqno, fragno=fragno, operation="I", values=(str(key), "v"), relation_id=0)
+            for fragno, key in enumerate(keys)
+        ]
+        times = _OneTable().commit_times(unit.after_seqno, unit.last_seqno)
+        loader = target_connector(self._endpoint).loader(self._endpoint, unit, [T], commit_times=times)
+        loaded = loader.load(in_order({0: T}, rows), f"attempt {next(self._attempts)}")
+        return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0.0)
+
+    def keys(self) -> set[int]:
+        return {json.loads(message.key or b"{}")["id"] for message in committed(self._address, "feed.public.t")}
+
+
+def _in_kafka(request: pytest.FixtureRequest) -> InKafka:
+    broker = KafkaBroker()
+    request.addfinalizer(broker.close)
+    return InKafka(broker.address, str(request.getfixturevalue("tmp_path") / "staging"))
+
+
 class _OneTable:
     def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
         seqnos = np.arange(after_seqno + 1, last_seqno + 1)
@@ -173,6 +207,7 @@ TARGETS: dict[str, Callable[[pytest.FixtureRequest], Admitted]] = {
         request.getfixturevalue("mariadb_server"), request.getfixturevalue("mariadb_url")
     ),
     "files": lambda request: InFiles(request.getfixturevalue("tmp_path")),
+    "kafka": _in_kafka,
     "memory": lambda request: InMemory(),
     "postgres": lambda request: InPostgres(request.getfixturevalue("target_dsn")),
 }

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
 from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping
 from airflow_parallel_apply.pipeline.encode.formats import Format
 from airflow_parallel_apply.pipeline.encode.protocol import Encoder, MessageEncoder
@@ -39,13 +44,27 @@ def open_encoder(format_: Format, typing: RowTyping, *, server: str = "", databa
             return JsonEncoder(DebeziumRows(typing=typing, server=server, database=database))
 
 
-def open_confluent(typing: RowTyping, *, schema_id: int) -> MessageEncoder:
-    """The encoder of a table's rows as messages in Confluent's wire format. Errors: as of `open_encoder`."""
+def open_messages(format_: Format, typing: RowTyping, *, server: str = "", database: str = "") -> MessageEncoder:
+    """The encoder of rows as messages in JSON, flat or in Debezium's envelope. Errors: `ConfigurationError` for a
+    format that has files alone.
+    """
+    from airflow_parallel_apply.pipeline.encode.json.encoder import JsonEncoder
+
+    found = open_encoder(format_, typing, server=server, database=database)
+    if not isinstance(found, JsonEncoder):
+        raise ConfigurationError(f"there are no messages in the format {format_}", op="encode")
+    return found
+
+
+def open_confluent(schema: pa.Schema, name: str, *, schema_id: Callable[[dict[str, Any]], int]) -> MessageEncoder:
+    """The encoder of rows as messages in Confluent's wire format. `schema_id`: the id that stands for an Avro schema.
+    Errors: as of `open_encoder`.
+    """
     try:
         from airflow_parallel_apply.pipeline.encode.avro.encoder import ConfluentEncoder
     except ImportError as error:
         raise _without_avro() from error
-    return ConfluentEncoder(typing.schema, typing.table, schema_id=schema_id)
+    return ConfluentEncoder(schema, name, schema_id=schema_id)
 
 
 def _avro(typing: RowTyping) -> Encoder:

@@ -18,6 +18,7 @@ TARGETS: Final = Schemes(
         "mariadb": "airflow_parallel_apply.pipeline.target.mariadb.connector:MariaDbConnector",
         "mysql": "airflow_parallel_apply.pipeline.target.mariadb.connector:MariaDbConnector",
         "files": "airflow_parallel_apply.pipeline.target.files.connector:FilesConnector",
+        "kafka": "airflow_parallel_apply.pipeline.target.kafka.connector:KafkaConnector",
     },
 )
 

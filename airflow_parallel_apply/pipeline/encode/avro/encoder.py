@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
@@ -66,15 +66,16 @@ class AvroEncoder:
 
 class ConfluentEncoder:
     """Implements `MessageEncoder`: a zero byte, the schema's id in four bytes, the record. The schema that the id
-    stands for is `schema`; whoever runs a registry registers it there.
+    stands for is `schema`; `schema_id` says which, as a registry does.
     """
 
-    def __init__(self, schema: pa.Schema, name: str, *, schema_id: int) -> None:
-        if not 0 <= schema_id < 2 ** (8 * _ID_BYTES):
-            raise ConfigurationError(f"schema id {schema_id} is not usable", hint="It takes 0 to 4294967295.")
+    def __init__(self, schema: pa.Schema, name: str, *, schema_id: Callable[[dict[str, Any]], int]) -> None:
         self.schema = avro_schema(schema, name)
         fastavro.parse_schema(self.schema)
-        self._prefix = _MAGIC + schema_id.to_bytes(_ID_BYTES, "big")
+        number = schema_id(self.schema)
+        if not 0 <= number < 2 ** (8 * _ID_BYTES):
+            raise ConfigurationError(f"schema id {number} is not usable", hint="It takes 0 to 4294967295.")
+        self._prefix = _MAGIC + number.to_bytes(_ID_BYTES, "big")
 
     def messages(self, batch: pa.RecordBatch) -> pa.BinaryArray:
         return records(batch, prefix=self._prefix)

@@ -46,7 +46,7 @@ ROWS = (
 
 
 def test_a_confluent_message_is_a_zero_the_schemas_id_and_the_record() -> None:
-    encoder = open_confluent(TYPING, schema_id=4_000_000_000)
+    encoder = open_confluent(TYPING.schema, TYPING.table, schema_id=lambda _: 4_000_000_000)
     rows = typed(*ROWS)
     messages = encoder.messages(rows).to_pylist()
     assert [message[:5] for message in messages] == [b"\x00" + (4_000_000_000).to_bytes(4, "big")] * 6
@@ -58,7 +58,7 @@ def test_a_confluent_message_is_a_zero_the_schemas_id_and_the_record() -> None:
 @pytest.mark.parametrize("schema_id", [-1, 2**32])
 def test_a_schema_id_that_does_not_fit_is_refused(schema_id: int) -> None:
     with pytest.raises(ConfigurationError, match="schema id"):
-        open_confluent(TYPING, schema_id=schema_id)
+        open_confluent(TYPING.schema, TYPING.table, schema_id=lambda _: schema_id)
 
 
 def test_each_change_is_an_envelope_as_debezium_has_it() -> None:

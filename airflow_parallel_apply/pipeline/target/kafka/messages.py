@@ -1,0 +1,134 @@
+"""Rows of the log as messages, encoded by columns: what Spark's workers stage, and lanes send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping, UnfitColumns, row_typing, typed_rows
+from airflow_parallel_apply.pipeline.encode.formats import Format
+from airflow_parallel_apply.pipeline.encode.open import open_confluent, open_messages
+from airflow_parallel_apply.pipeline.encode.protocol import MessageEncoder
+from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, MessageFormat
+from airflow_parallel_apply.pipeline.target.kafka.registry import registered_schema_id
+
+STAGED: Final = pa.schema(
+    [
+        pa.field("seqno", pa.int64()),
+        pa.field("fragno", pa.int64()),
+        pa.field("bucket", pa.int32()),
+        pa.field("operation", pa.string()),
+        pa.field("commit_time", pa.string()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+)
+"""One message a row, in (seqno, fragno) order."""
+
+_ISO: Final = "%Y-%m-%dT%H:%M:%SZ"
+_FORMATS: Final = {MessageFormat.JSON: Format.JSON, MessageFormat.DEBEZIUM: Format.DEBEZIUM}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMessages:
+    """Makes the messages of one definition of a table. Make it with `table_messages`."""
+
+    typing: RowTyping
+    key_indexes: tuple[int, ...]
+    values: MessageEncoder
+    keys: MessageEncoder
+
+    def of(self, rows: pa.RecordBatch, commit_times: CommitTimes) -> pa.RecordBatch:
+        """`STAGED` rows of log rows, in their order. Errors: `TargetError` for values that the types cannot hold."""
+        times = commit_times.of(rows.column("seqno"))
+        try:
+            typed = typed_rows(rows, self.typing, times)
+        except UnfitColumns as error:
+            raise TargetError(
+                error.message,
+                op="stage",
+                table=error.table,
+                column=error.column,
+                seqno=error.seqno,
+                values=error.values,
+                hint="Name them in the connection's extra, text_columns=schema.table.column, and they keep the "
+                "source's text.",
+            ) from error
+        operation = typed.column(len(self.typing.columns))
+        key: pa.Array = pa.nulls(len(typed), pa.binary())
+        if self.key_indexes:
+            key = self.keys.messages(typed.select(list(self.key_indexes)))
+            key = pc.if_else(pc.equal(operation, "truncate"), pa.scalar(None, pa.binary()), key)
+        return pa.RecordBatch.from_arrays(
+            [
+                rows.column("seqno"),
+                rows.column("fragno"),
+                rows.column("bucket"),
+                operation,
+                pc.strftime(times, format=_ISO),
+                key,
+                self.values.messages(typed),
+            ],
+            schema=STAGED,
+        )
+
+
+def table_messages(
+    address: KafkaAddress, relation: Relation, *, schema_id: Callable[[str, dict[str, Any]], int]
+) -> TableMessages:
+    """The messages of a table. `schema_id`: of a registry's subject and a schema. Errors: `EncodeError` for what the
+    format cannot write; `ConfigurationError`.
+    """
+    typing = row_typing(relation, address.texts(relation))
+    values: MessageEncoder
+    keys: MessageEncoder
+    if address.format is MessageFormat.AVRO:
+        topic = address.topic(relation)
+        key_schema = pa.schema([typing.schema.field(index) for index in relation.key_indexes])
+        values = open_confluent(typing.schema, typing.table, schema_id=partial(schema_id, f"{topic}-value"))
+        keys = open_confluent(key_schema, f"{typing.table}_key", schema_id=partial(schema_id, f"{topic}-key"))
+    else:
+        values = open_messages(_FORMATS[address.format], typing, server=address.prefix, database=address.prefix)
+        keys = open_messages(Format.JSON, typing)
+    return TableMessages(typing=typing, key_indexes=relation.key_indexes, values=values, keys=keys)
+
+
+class Messages:
+    """Makes the messages of any rows of a log. Not thread-safe."""
+
+    def __init__(self, address: KafkaAddress, relation: Callable[[int], Relation]) -> None:
+        """`relation`: the definition that an id stands for."""
+        self._relation = relation
+        self._made: dict[int, TableMessages] = {}
+        self._address = address
+
+    def by_relation(
+        self, batch: pa.RecordBatch, commit_times: CommitTimes
+    ) -> Iterator[tuple[Relation, pa.RecordBatch]]:
+        """The messages of the rows of each relation. Errors: those of `TableMessages.of`."""
+        rows = _normal(batch)
+        column = rows.column("relation_id")
+        for relation_id in pc.unique(column).to_pylist():
+            part = rows.filter(pc.equal(column, relation_id))
+            relation = self._relation(relation_id)
+            if relation_id not in self._made:
+                self._made[relation_id] = table_messages(
+                    self._address, relation, schema_id=partial(registered_schema_id, self._address.registry)
+                )
+            yield relation, self._made[relation_id].of(part, commit_times)
+
+
+def _normal(batch: pa.RecordBatch, names: Sequence[str] = ("values", "unsent", "old_key")) -> pa.RecordBatch:
+    """Spark may send wide strings: the log's own type."""
+    for name in names:
+        if batch.column(name).type != pa.string():
+            batch = batch.set_column(batch.schema.get_field_index(name), name, batch.column(name).cast(pa.string()))
+    return batch

@@ -1,0 +1,123 @@
+"""Positions as records of a compacted topic of the pipeline: partition 0 has its head, partition 1 + c channel c.
+
+Only the holder of a channel's transactional id, or of that of all channels, writes to the channel's partition; taking a
+channel fences both. So behind a take no transaction is open there, and the last committed record is the position. The
+head is written under the id of all channels, which every take fences, too: what a take then reads was not changed by
+anybody who can still commit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from airflow_parallel_apply.pipeline.config import MAX_CHANNELS
+from airflow_parallel_apply.pipeline.errors import Unavailable
+from airflow_parallel_apply.pipeline.model.position import Position
+from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
+from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_consumer
+
+HEAD: Final = 0
+PARTITIONS: Final = 1 + MAX_CHANNELS
+
+_NEAR: Final = 16
+"""Offsets before a partition's end in which its last record is looked for first."""
+_FURTHER: Final = 16
+_AT_ONCE: Final = 1000
+_POLL_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What holds for all positions of a pipeline. `ledger`: the database of its ledger."""
+
+    log_id: str
+    routing_digest: str
+    channels: int
+    generation: int
+    ledger: str
+
+
+class Positions:
+    """Reads and writes them. Not thread-safe. Errors: librdkafka's own; `Unavailable`."""
+
+    def __init__(self, address: KafkaAddress, pipeline: str) -> None:
+        self._address = address
+        self._pipeline = pipeline
+        self.topic = address.positions_topic(pipeline)
+        self._consumer: Any = None
+
+    def head(self) -> Head | None:
+        """None where nothing was laid out."""
+        found = self._last([HEAD]).get(HEAD)
+        return None if found is None else Head(**found)
+
+    def read(self, channels: Iterable[int]) -> dict[int, Position]:
+        """The last committed position of each channel that has one."""
+        found = self._last([1 + channel for channel in channels])
+        return {place - 1: Position(channel=place - 1, **values) for place, values in sorted(found.items())}
+
+    def write_head(self, producer: Any, head: Head) -> None:
+        """Inside the producer's transaction."""
+        producer.produce(self.topic, key=self._pipeline, value=json.dumps(asdict(head)), partition=HEAD)
+
+    def write(self, producer: Any, positions: Iterable[Position]) -> None:
+        """Inside the producer's transaction."""
+        for at in positions:
+            value = json.dumps({"seqno": at.seqno, "generation": at.generation, "claim": at.claim})
+            producer.produce(self.topic, key=f"{self._pipeline}/{at.channel}", value=value, partition=1 + at.channel)
+
+    def close(self) -> None:
+        """Idempotent."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def _last(self, partitions: Iterable[int]) -> dict[int, Mapping[str, Any]]:
+        """The last committed record of each partition that has one."""
+        kafka = library()
+        if self._consumer is None:
+            self._consumer = make_consumer(self._address)
+        ends: dict[int, tuple[int, int]] = {}
+        for place in partitions:
+            at = kafka.TopicPartition(self.topic, place)
+            try:
+                ends[place] = self._consumer.get_watermark_offsets(at, timeout=PATIENCE_SECONDS)
+            except kafka.KafkaException as error:
+                if error.args[0].code() not in _unknown(kafka):
+                    raise
+        found: dict[int, Mapping[str, Any]] = {}
+        back, wanted = _NEAR, {place for place, (low, high) in ends.items() if high > low}
+        while wanted:
+            starts = {place: max(ends[place][0], ends[place][1] - back) for place in wanted}
+            found |= self._scan(starts)
+            wanted = {place for place in wanted - found.keys() if starts[place] > ends[place][0]}
+            back *= _FURTHER
+        return found
+
+    def _scan(self, starts: Mapping[int, int]) -> dict[int, Mapping[str, Any]]:
+        kafka = library()
+        self._consumer.assign([kafka.TopicPartition(self.topic, *start) for start in starts.items()])
+        found: dict[int, Mapping[str, Any]] = {}
+        left, deadline = set(starts), time.monotonic() + PATIENCE_SECONDS
+        while left:
+            for message in self._consumer.consume(_AT_ONCE, _POLL_SECONDS):
+                error = message.error()
+                if error is None:
+                    found[message.partition()] = json.loads(message.value())
+                elif error.code() == kafka.KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+                elif not error.retriable():
+                    raise kafka.KafkaException(error)
+            if time.monotonic() > deadline:
+                raise Unavailable(f"{self.topic} was not read to its end in time", op="read positions")
+        self._consumer.unassign()
+        return found
+
+
+def _unknown(kafka: Any) -> tuple[int, ...]:
+    codes = kafka.KafkaError
+    return (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION)

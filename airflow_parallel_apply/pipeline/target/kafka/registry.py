@@ -1,0 +1,44 @@
+"""Schema ids for Confluent's wire format: a schema registry gives one for each schema, the same one every time."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.request import Request, urlopen
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError, Unavailable
+
+_SECONDS: Final = 10
+_UNPROCESSABLE: Final = (409, 422)
+
+
+def registered_schema_id(registry: str, subject: str, schema: dict[str, Any]) -> int:
+    """Register a schema under a subject, where it is not there yet; its id. Errors: `TargetError` where the registry
+    refuses it, as incompatible with the one before; `ConfigurationError`; `Unavailable`.
+    """
+    parts = urlsplit(registry)
+    login, _, host = parts.netloc.rpartition("@")
+    url = urlunsplit(
+        (parts.scheme, host, f"{parts.path.rstrip('/')}/subjects/{quote(subject, safe='')}/versions", "", "")
+    )
+    if parts.scheme not in ("http", "https"):
+        raise ConfigurationError(f"the schema registry's URL has the scheme {parts.scheme!r}", hint="Use https://.")
+    headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+    if login:
+        headers["Authorization"] = "Basic " + base64.b64encode(unquote(login).encode()).decode()
+    body = json.dumps({"schema": json.dumps(schema)}).encode()
+    try:
+        with urlopen(Request(url, body, headers), timeout=_SECONDS) as answer:  # noqa: S310  # its scheme was looked at
+            return int(json.load(answer)["id"])
+    except HTTPError as error:
+        text = " ".join(error.read().decode(errors="replace").split())
+        if error.code in _UNPROCESSABLE:
+            raise TargetError(f"the schema registry refuses the schema of {subject}: {text}", op="encode") from error
+        if error.code < 500:
+            raise ConfigurationError(f"the schema registry answers {error.code}: {text}", op="encode") from error
+        raise Unavailable(f"the schema registry answers {error.code}: {text}", op="encode") from error
+    except (URLError, OSError) as error:
+        raise Unavailable(f"the schema registry cannot be reached: {error}", op="encode") from error

@@ -1,0 +1,90 @@
+"""Messages on their way to partitions: a sender inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, PartitionBy
+from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library
+from airflow_parallel_apply.pipeline.target.kafka.staging import Message
+from airflow_parallel_apply.pipeline.target.kafka.topics import Topics
+
+_BY_KEY: Final = -1
+"""The partition that librdkafka chooses by the key."""
+_POLL_EVERY: Final = 1000
+_FULL_SECONDS: Final = 0.1
+
+
+@contextmanager
+def transaction(producer: Any) -> Iterator[None]:
+    """Commit what is sent inside, all or nothing. Errors: librdkafka's own; one that says nothing of the outcome leaves
+    it to the next holder of the producer's id, whose take ends the transaction.
+    """
+    producer.begin_transaction()
+    try:
+        yield
+        producer.commit_transaction(PATIENCE_SECONDS)
+    except BaseException:
+        with suppress(library().KafkaException):
+            producer.abort_transaction(PATIENCE_SECONDS)
+        raise
+
+
+class Sender:
+    """Sends messages of units of `channels` channels. Not thread-safe."""
+
+    def __init__(self, address: KafkaAddress, topics: Topics, *, channels: int) -> None:
+        self._address = address
+        self._topics = topics
+        self._channels = channels
+
+    def send(self, producer: Any, messages: Iterable[Message]) -> None:
+        """Hand all messages to the producer, in their order. Errors: librdkafka's own."""
+        for number, message in enumerate(messages):
+            count = self._count(message.topic)
+            headers = [
+                ("seqno", b"%d" % message.order[0]),
+                ("fragno", b"%d" % message.order[1]),
+                ("operation", message.operation.encode()),
+                ("commit_time", message.commit_time.encode()),
+            ]
+            options = {"timestamp": _millis(message.commit_time), "headers": headers}
+            # Whoever reads a partition learns that its rows are gone.
+            places = range(count) if message.operation == "truncate" else [self._partition(message, count)]
+            for place in places:
+                _produce(producer, message.topic, message.value, message.key, place, options)
+                if message.operation == "delete" and self._address.tombstones:
+                    _produce(producer, message.topic, None, message.key, place, options)
+            if number % _POLL_EVERY == 0:
+                producer.poll(0)
+
+    def _count(self, topic: str) -> int:
+        return self._topics.ensure(topic, partitions=self._address.partitions, is_compacted=self._address.tombstones)
+
+    def _partition(self, message: Message, count: int) -> int:
+        if self._address.partition_by is PartitionBy.CHANNEL:
+            return message.bucket * self._channels // BUCKET_COUNT % count
+        if message.key is None:
+            return message.bucket * count // BUCKET_COUNT
+        return _BY_KEY
+
+
+def _produce(
+    producer: Any, topic: str, value: bytes | None, key: bytes | None, partition: int, options: dict[str, Any]
+) -> None:
+    while True:
+        try:
+            producer.produce(topic, value=value, key=key, partition=partition, **options)
+            return
+        except BufferError:
+            producer.poll(_FULL_SECONDS)
+
+
+@lru_cache(maxsize=1024)
+def _millis(commit_time: str) -> int:
+    return int(datetime.fromisoformat(commit_time).timestamp() * 1000)

@@ -1,0 +1,99 @@
+"""The messages of a unit's steps, in their order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
+from airflow_parallel_apply.pipeline.log.schema import ROWS
+from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation
+from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
+from airflow_parallel_apply.pipeline.target.kafka.messages import Messages
+from airflow_parallel_apply.pipeline.target.kafka.staging import Message, Staging, messages_of
+from airflow_parallel_apply.pipeline.target.relations import Relations
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Step, Truncate
+
+
+class StepMessages:
+    """What is sent for steps. Not thread-safe."""
+
+    def __init__(self, address: KafkaAddress, relations: Relations, staging: Staging) -> None:
+        self._address = address
+        self._relations = relations
+        self._staging = staging
+        self._messages = Messages(address, relations)
+
+    def of(self, steps: Sequence[Step]) -> list[Iterator[Message]]:
+        """One after the other. What is staged is merged, so that a unit goes out in the order of its changes. Errors:
+        `StagingLost`; `PlanError` for a step that no topic can show.
+        """
+        found: list[Iterator[Message]] = []
+        tables = [
+            (self._address.topic(self._relations(table.relation_id)), table)
+            for step in steps
+            if isinstance(step, Merge)
+            for table in step.staged.tables
+        ]
+        alone = all(isinstance(step, Merge) for step in steps)
+        if alone:
+            return [self._staging.read(tables)] if tables else []
+        for step in steps:
+            match step:
+                case Merge(staged):
+                    mine = [pair for pair in tables if pair[1] in staged.tables]
+                    found.append(self._staging.read(mine))
+                case Replay(rows):
+                    found.append(self._replayed(rows()))
+                case Truncate():
+                    found.append(self._truncated(step))
+                case Redefine(ddl=DdlPolicy.SKIP):
+                    continue
+                case Redefine():
+                    raise PlanError(
+                        f"the definition of {self._relations(step.newer_id).name} changed at the source",
+                        op="apply",
+                        hint="Tell its consumers, and run the pipeline with ddl=skip: later messages have the new "
+                        "columns.",
+                    )
+                case _:
+                    raise PlanError("a topic cannot run DDL", op="apply", hint="Run the pipeline with ddl=skip.")
+        return found
+
+    def _replayed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Message]:
+        for batch in batches:
+            seqno = batch.column("seqno")
+            times = self._relations.commit_times(seqno[0].as_py() - 1, seqno[-1].as_py())
+            yield from self._in_order(batch, times)
+
+    def _truncated(self, step: Truncate) -> Iterator[Message]:
+        times = self._relations.commit_times(step.seqno - 1, step.seqno)
+        rows = [
+            {
+                "seqno": step.seqno,
+                "fragno": step.fragno + number,
+                "relation_id": relation_id,
+                "operation": Operation.TRUNCATE.value,
+                "bucket": 0,
+                "key": None,
+                "key_order": 0,
+                "previous_seqno": NO_SEQNO,
+                "next_seqno": LAST_SEQNO,
+                "values": "",
+                "unsent": None,
+                "old_key": None,
+            }
+            for number, relation_id in enumerate(step.relation_ids)
+        ]
+        yield from self._in_order(pa.RecordBatch.from_pylist(rows, schema=ROWS), times)
+
+    def _in_order(self, batch: pa.RecordBatch, times: CommitTimes) -> Iterator[Message]:
+        parts = [
+            messages_of(self._address.topic(relation), [part])
+            for relation, part in self._messages.by_relation(batch, times)
+        ]
+        return heapq.merge(*parts, key=lambda message: message.order)

@@ -1,0 +1,74 @@
+"""Topics: which there are, with how many partitions, and those that the target makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
+from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_admin
+
+
+class Topics:
+    """Not thread-safe. Errors: librdkafka's own."""
+
+    def __init__(self, address: KafkaAddress) -> None:
+        self._address = address
+        self._admin: Any = None
+        self._partitions: dict[str, int] = {}
+
+    def cluster(self) -> str:
+        """The cluster's own id."""
+        return str(self._metadata().cluster_id)
+
+    def counts(self) -> Mapping[str, int]:
+        """The number of partitions of each topic."""
+        return {name: len(found.partitions) for name, found in self._metadata().topics.items()}
+
+    def ensure(self, topic: str, *, partitions: int, is_compacted: bool) -> int:
+        """Make a topic where there is none; how many partitions it has."""
+        if topic not in self._partitions:
+            if (found := self.counts().get(topic, 0)) == 0:
+                self._make(topic, partitions, is_compacted=is_compacted)
+                found = len(self._metadata(topic).topics[topic].partitions)
+            self._partitions[topic] = found
+        return self._partitions[topic]
+
+    def delete(self, topic: str) -> bool:
+        """Delete a topic; False where there was none."""
+        if topic not in self.counts():
+            return False
+        self._client().delete_topics([topic], operation_timeout=PATIENCE_SECONDS)[topic].result()
+        self._partitions.pop(topic, None)
+        return True
+
+    def _make(self, topic: str, partitions: int, *, is_compacted: bool) -> None:
+        kafka = library()
+        wanted = kafka.admin.NewTopic(
+            topic,
+            num_partitions=partitions,
+            replication_factor=self._address.replication,
+            config={"cleanup.policy": "compact"} if is_compacted else {},
+        )
+        try:
+            self._client().create_topics([wanted], operation_timeout=PATIENCE_SECONDS)[topic].result()
+        except kafka.KafkaException as error:
+            # A broker without this request makes topics when they are first asked for.
+            if error.args[0].code() not in (
+                kafka.KafkaError.TOPIC_ALREADY_EXISTS,
+                kafka.KafkaError._UNSUPPORTED_FEATURE,
+            ):
+                raise
+
+    def _metadata(self, topic: str | None = None) -> Any:
+        client = self._client()
+        return (
+            client.list_topics(topic, timeout=PATIENCE_SECONDS)
+            if topic
+            else client.list_topics(timeout=PATIENCE_SECONDS)
+        )
+
+    def _client(self) -> Any:
+        if self._admin is None:
+            self._admin = make_admin(self._address)
+        return self._admin
