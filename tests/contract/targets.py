@@ -15,6 +15,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from airflow_parallel_apply.demo.mariadb import MariaDbServer
 from airflow_parallel_apply.pipeline.config import Endpoint
@@ -88,6 +89,30 @@ class InPostgres:
     def keys(self) -> set[int]:
         with psycopg.connect(self._endpoint.url) as connection:
             return {key for (key,) in connection.execute("SELECT id FROM t")}
+
+
+class InDelta:
+    """With its ledger in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._endpoint = Endpoint(conn_id="target", url=f"delta://{directory}")
+        self._ledger = LedgerData()
+        self._attempts = count()
+        self._table = f"{directory}/public/t"
+        DeltaTable.create(self._table, schema=pa.schema([("id", pa.int32()), ("v", pa.string())]))
+
+    def open(self) -> PipelineSession:
+        ledger = MemoryLedger(self._ledger, pipeline="demo", clock=lambda: datetime.now(UTC))
+        target = target_connector(self._endpoint).open(
+            self._endpoint, "demo", relations=_OneTable(), ledger=lambda: "elsewhere"
+        )
+        return PipelineSession(ledger=ledger, target=target, is_one_database=False)
+
+    def stage(self, session: PipelineSession, unit: Unit, keys: Sequence[int]) -> StagedUnit:
+        return load_keys(self._endpoint, unit, keys, f"attempt {next(self._attempts)}")
+
+    def keys(self) -> set[int]:
+        return set(DeltaTable(self._table).to_pyarrow_table().column("id").to_pylist())
 
 
 class InMariaDb:
@@ -201,8 +226,11 @@ class _OneTable:
     def names(self) -> set[tuple[str, str]]:
         return {(T.schema, T.table)}
 
+    all_names = names
+
 
 TARGETS: dict[str, Callable[[pytest.FixtureRequest], Admitted]] = {
+    "delta": lambda request: InDelta(request.getfixturevalue("tmp_path")),
     "mariadb": lambda request: InMariaDb(
         request.getfixturevalue("mariadb_server"), request.getfixturevalue("mariadb_url")
     ),

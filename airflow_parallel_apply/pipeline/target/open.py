@@ -15,6 +15,7 @@ TARGETS: Final = Schemes(
     group="airflow_parallel_apply.targets",
     ours={
         POSTGRESQL: "airflow_parallel_apply.pipeline.target.postgres.connector:PostgresConnector",
+        "delta": "airflow_parallel_apply.pipeline.target.delta.connector:DeltaConnector",
         "mariadb": "airflow_parallel_apply.pipeline.target.mariadb.connector:MariaDbConnector",
         "mysql": "airflow_parallel_apply.pipeline.target.mariadb.connector:MariaDbConnector",
         "files": "airflow_parallel_apply.pipeline.target.files.connector:FilesConnector",

@@ -17,7 +17,7 @@ A delete has the key's values (all, where rows are told apart by all their value
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -119,7 +119,11 @@ def typed_rows(rows: pa.RecordBatch, typing: RowTyping, commit_times: pa.Array) 
     """
     operations = rows.column("operation")
     unsent = rows.column("unsent")
-    columns = _typed(_values(rows, operations, len(typing.columns), typing.table), rows, typing)
+    values = rows.column("values")
+    truncates = pc.equal(operations, Operation.TRUNCATE.value)
+    if pc.any(truncates).as_py():
+        values = pc.if_else(truncates, SEPARATOR.join([NULL] * len(typing.columns)), values)
+    columns = typed_values(values, rows.column("seqno"), typing.columns, typing.table)
     return pa.RecordBatch.from_arrays(
         [
             *columns,
@@ -134,33 +138,30 @@ def typed_rows(rows: pa.RecordBatch, typing: RowTyping, commit_times: pa.Array) 
     )
 
 
-def _values(rows: pa.RecordBatch, operations: pa.StringArray, width: int, table: str) -> list[pa.StringArray]:
-    """The texts of each column."""
-    values = rows.column("values")
-    truncates = pc.equal(operations, Operation.TRUNCATE.value)
-    if pc.any(truncates).as_py():
-        values = pc.if_else(truncates, SEPARATOR.join([NULL] * width), values)
-    if width == 0:
-        return []
-    if not pc.all(pc.equal(line_widths(values), width)).as_py() and len(values):
-        raise LogError(
-            f"a row that has not {width} values", seqno=rows.column("seqno")[0].as_py(), table=table, hint="Report it."
-        )
-    flat = lists(values).flatten()
-    return [flat.take(pa.array(np.arange(column, len(flat), width))) for column in range(width)]
-
-
-def _typed(texts: list[pa.StringArray], rows: pa.RecordBatch, typing: RowTyping) -> list[pa.Array]:
+def typed_values(
+    lines: pa.StringArray, seqnos: pa.Array, columns: Sequence[ColumnTyping], table: str
+) -> list[pa.Array]:
+    """The values of a relation's lines, by column. `seqnos`: of each line. Errors: as `typed_rows`."""
     found: list[pa.Array] = []
     unfit: dict[str, tuple[int, str]] = {}
-    for one, column in zip(texts, typing.columns, strict=True):
+    for texts, column in zip(_texts(lines, seqnos, len(columns), table), columns, strict=True):
         try:
-            found.append(one if column.is_text else parse(one, column.column.value))
+            found.append(texts if column.is_text else parse(texts, column.column.value))
         except Unfit as error:
-            unfit[column.column.name] = rows.column("seqno")[error.row].as_py(), str(error.text)
+            unfit[column.column.name] = seqnos[error.row].as_py(), str(error.text)
     if unfit:
-        raise UnfitColumns(typing.table, unfit)
+        raise UnfitColumns(table, unfit)
     return found
+
+
+def _texts(lines: pa.StringArray, seqnos: pa.Array, width: int, table: str) -> list[pa.StringArray]:
+    """The texts of each column."""
+    if width == 0:
+        return []
+    if not pc.all(pc.equal(line_widths(lines), width)).as_py() and len(lines):
+        raise LogError(f"a row that has not {width} values", seqno=seqnos[0].as_py(), table=table, hint="Report it.")
+    flat = lists(lines).flatten()
+    return [flat.take(pa.array(np.arange(column, len(flat), width))) for column in range(width)]
 
 
 def _unsent_names(unsent: pa.StringArray, typing: RowTyping) -> pa.StringArray:

@@ -1,0 +1,1 @@
+"""Delta Lake as a target, through delta-rs: no JVM package is needed."""

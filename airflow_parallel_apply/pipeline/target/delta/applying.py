@@ -1,0 +1,143 @@
+"""Brings what is decided into the tables, one commit for each change of a table; whoever does it, and however often.
+
+Each commit sets the table's application transactions to the unit's last seqno, for every channel whose rows the unit
+has, so that what is there already is passed over. Where a unit changes one table several times, a transaction of its
+own counts the changes that are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from deltalake import DeltaTable
+
+from airflow_parallel_apply.pipeline.errors import PlanError, TargetError
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.delta.columns import require_fit
+from airflow_parallel_apply.pipeline.target.delta.merge import append, merge
+from airflow_parallel_apply.pipeline.target.delta.place import Lake
+from airflow_parallel_apply.pipeline.target.delta.staging import Staging
+from airflow_parallel_apply.pipeline.target.delta.state import Decided, Effect, State, TableChange
+from airflow_parallel_apply.pipeline.target.delta.tables import (
+    conditionally,
+    from_newest,
+    open_table,
+    schema_of,
+    sync,
+    table_errors,
+    transaction_version,
+)
+from airflow_parallel_apply.pipeline.target.relations import Relations
+
+MOST_CHANGES: Final = 4096
+"""Of one table in one unit."""
+
+
+class Applier:
+    """Applies decided units of one pipeline. One thread's."""
+
+    def __init__(self, lake: Lake, pipeline: str, relations: Relations) -> None:
+        self._lake = lake
+        self._pipeline = pipeline
+        self._relations = relations
+        self._staging = Staging(lake, pipeline)
+
+    def require(self, state: State, changes: Sequence[TableChange], channels: Mapping[int, int]) -> None:
+        """Refuse, before it is decided, what could not be applied. `channels`: those of the unit, and their seqnos.
+        Errors: `StagingLost`, `TargetError`, `PlanError`.
+        """
+        self._staging.require([name for change in changes for name in change.files])
+        for relation, own in self._by_table(changes):
+            if len(own) >= MOST_CHANGES:
+                raise PlanError(f"a unit changes {relation.name} {len(own)} times", table=relation.name)
+            table = self._open(relation)
+            if not any(change.effect is Effect.ADD_COLUMNS for change in own):
+                require_fit(relation, schema_of(table))
+            for channel, seqno in channels.items():
+                reached = transaction_version(table, state.app_id(self._pipeline, channel))
+                if reached is not None and reached > seqno:
+                    raise TargetError(
+                        f"{relation.name} has the rows of channel {channel} up to seqno {reached}, and its position is "
+                        f"{seqno}",
+                        op="commit",
+                        table=relation.name,
+                        hint="The lake was restored in part. Restore tables and _parallel_apply to one moment.",
+                    )
+
+    def apply(self, state: State, decided: Decided) -> None:
+        """Bring everything in. Errors: `Unavailable`; `TargetError` where a table refuses."""
+        for relation, changes in self._by_table(decided.changes):
+            from_newest(partial(self._apply, state, decided, relation, changes), what=relation.name)
+
+    def has_begun(self, state: State, decided: Decided) -> bool:
+        """True if a table has something of it."""
+        done = partial(self._done, state, decided)
+        return any(done(self._open(relation), changes) for relation, changes in self._by_table(decided.changes))
+
+    def _apply(self, state: State, decided: Decided, relation: Relation, changes: Sequence[TableChange]) -> None:
+        table = self._open(relation)
+        for number in range(self._done(state, decided, table, changes), len(changes)):
+            if number + 1 < len(changes):
+                transactions = {
+                    self._counter(state, decided): decided.last_seqno * MOST_CHANGES + number + 1,
+                }
+            else:
+                transactions = {
+                    state.app_id(self._pipeline, channel): decided.last_seqno for channel in _channels(state, decided)
+                }
+            self._change(table, changes[number], transactions)
+            sync(self._lake, self._uri(relation), table.version())
+
+    def _done(self, state: State, decided: Decided, table: DeltaTable, changes: Sequence[TableChange]) -> int:
+        """How many of the changes the table has."""
+        channel = _channels(state, decided)[0]
+        reached = transaction_version(table, state.app_id(self._pipeline, channel))
+        if reached is not None and reached >= decided.last_seqno:
+            return len(changes)
+        seqno, number = divmod(transaction_version(table, self._counter(state, decided)) or 0, MOST_CHANGES)
+        return number if seqno == decided.last_seqno else 0
+
+    def _change(self, table: DeltaTable, change: TableChange, transactions: Mapping[str, int]) -> None:
+        relation = self._relations(change.relation_id)
+        match change.effect:
+            case Effect.MERGE:
+                staged = self._staging.read(change.files)
+                if relation.key_indexes:
+                    merge(table, relation, staged, transactions, has_unsent=change.has_unsent)
+                else:
+                    append(table, relation, staged, transactions)
+            case Effect.TRUNCATE:
+                with table_errors("commit", table=relation.name):
+                    table.delete(commit_properties=conditionally(transactions))
+            case _:
+                raise PlanError(f"{change.effect} is not known here", table=relation.name)
+
+    def _by_table(self, changes: Sequence[TableChange]) -> list[tuple[Relation, list[TableChange]]]:
+        """Tables in the order in which they are changed first, by the newest definition that the unit has of each."""
+        found: dict[str, list[TableChange]] = {}
+        for change in changes:
+            found.setdefault(self._uri(self._relations(change.relation_id)), []).append(change)
+        return [(self._relations(own[-1].relation_id), own) for own in found.values()]
+
+    def _open(self, relation: Relation) -> DeltaTable:
+        table = open_table(self._lake, self._uri(relation))
+        if table is None:
+            raise TargetError(
+                "the lake has no such table",
+                op="commit",
+                table=relation.name,
+                hint="Clear the task open, which makes missing tables.",
+            )
+        return table
+
+    def _uri(self, relation: Relation) -> str:
+        return self._lake.table_uri(relation.schema, relation.table)
+
+    def _counter(self, state: State, decided: Decided) -> str:
+        return f"{state.app_id(self._pipeline, decided.scope)}/changes"
+
+
+def _channels(state: State, decided: Decided) -> Sequence[int]:
+    return range(len(state.positions)) if decided.scope is None else [decided.scope]

@@ -1,0 +1,72 @@
+"""Opens targets of the scheme `delta`: Delta lakes in a directory or a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyarrow import fs
+
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.target.delta.place import CONTROL, lake_of
+from airflow_parallel_apply.pipeline.target.loading import Loader
+from airflow_parallel_apply.pipeline.target.protocol import Target
+from airflow_parallel_apply.pipeline.target.relations import Relations
+
+try:
+    from airflow_parallel_apply.pipeline.target.delta.loader import DeltaLoader
+    from airflow_parallel_apply.pipeline.target.delta.positions import PositionsTable
+    from airflow_parallel_apply.pipeline.target.delta.staging import scope_of
+    from airflow_parallel_apply.pipeline.target.delta.target import DeltaTarget
+except ModuleNotFoundError as missing:
+    raise ConfigurationError(
+        f"{missing.name} is not installed here", hint="pip install 'airflow-provider-parallel-apply[delta]'"
+    ) from missing
+
+
+class DeltaConnector:
+    """See `TargetConnector`."""
+
+    def open(
+        self, endpoint: Endpoint, pipeline: str, *, relations: Relations, ledger: Callable[[], str] | None = None
+    ) -> Target:
+        return DeltaTarget(lake_of(endpoint.url), pipeline, relations=relations, ledger=ledger)
+
+    def open_with_ledger(self, endpoint: Endpoint, pipeline: str, *, relations: Relations) -> None:
+        """A lake holds no ledger."""
+        del endpoint, pipeline, relations
+
+    def loader(self, endpoint: Endpoint, unit: Unit, relations: Sequence[Relation]) -> Loader:
+        return DeltaLoader(
+            lake=lake_of(endpoint.url),
+            pipeline=unit.pipeline,
+            scope=scope_of(unit.channel, unit.group),
+            token=unit.token,
+            relations=tuple(relations),
+        )
+
+    def probe(self, endpoint: Endpoint) -> None:
+        lake = lake_of(endpoint.url)
+        root = lake.path(lake.root)
+        try:
+            (found,) = lake.files.get_file_info([root])
+        except OSError as error:
+            raise Unavailable(" ".join(str(error).split()), op="probe") from error
+        if lake.is_local and found.type is not fs.FileType.Directory:
+            raise Unavailable(f"there is no directory {root}", op="probe")
+
+    def drop_commands(self, pipeline: str) -> tuple[str, ...]:
+        return (f"rm -r <lake>/{CONTROL}/{pipeline}",)
+
+    def applied_logs(self, endpoint: Endpoint) -> dict[str, str]:
+        lake = lake_of(endpoint.url)
+        root = lake.path(lake.uri(CONTROL))
+        try:
+            found = lake.files.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        except OSError as error:
+            raise Unavailable(" ".join(str(error).split()), op="check") from error
+        names = [info.path.rpartition("/")[2] for info in found if info.type is fs.FileType.Directory]
+        states = {name: PositionsTable(lake, name).read() for name in names}
+        return {name: state.log_id for name, state in states.items() if state is not None}

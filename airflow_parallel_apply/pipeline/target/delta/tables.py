@@ -1,0 +1,122 @@
+"""Delta tables as a conditional write needs them: opened at a version, and committed from that version or not at all.
+
+delta-rs tries a commit that met another one again by itself, and what it then lets through depends on the operation: an
+append passes any other append, an overwrite passes whatever was appended meanwhile. Application transactions are
+compared with what was committed in between only, not with what the table knew before: a lower version is taken. So
+every commit here goes without retries (`max_commit_retries=0`), which makes it one compare and swap of the table's
+version, and whoever lost reads again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
+
+from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
+from airflow_parallel_apply.pipeline.target.delta.place import Lake
+
+_TRIES: Final = 100
+"""So many commits of others may come before one of ours."""
+
+T = TypeVar("T")
+
+
+class Outrun(Exception):  # an answer, which `from_newest` handles
+    """Another commit took the version."""
+
+
+def open_table(lake: Lake, uri: str) -> DeltaTable | None:
+    """The newest version of a table; None where there is none. Errors: `Unavailable`."""
+    with table_errors("read"):
+        try:
+            return DeltaTable(uri, storage_options=dict(lake.options) or None)
+        except TableNotFoundError:
+            return None
+
+
+def conditionally(transactions: Mapping[str, int] | None = None) -> CommitProperties:
+    """Commit from the version that was read, or raise `CommitFailedError`. `transactions`: application ids and their
+    versions, which the commit sets.
+    """
+    return CommitProperties(
+        max_commit_retries=0,
+        app_transactions=[Transaction(app_id, version) for app_id, version in (transactions or {}).items()],
+    )
+
+
+def from_newest(attempt: Callable[[], T], *, what: str) -> T:
+    """Call until no other commit took the version that the attempt had read. Errors: `Unavailable` after many."""
+    for _ in range(_TRIES):
+        try:
+            return attempt()
+        except Outrun:
+            continue
+    raise Unavailable(f"others commit to {what} all the time", hint="Let the other writers of this table pause.")
+
+
+@contextmanager
+def table_errors(op: str, *, table: str | None = None) -> Iterator[None]:
+    """The library's errors as ours. Errors: `Outrun`, `Unavailable`, `TargetError`."""
+    try:
+        yield
+    except CommitFailedError as error:
+        raise Outrun from error
+    except SchemaMismatchError as error:
+        raise TargetError(
+            _line(error), op=op, table=table, hint="Bring the table's columns to the source's."
+        ) from error
+    except (DeltaError, OSError) as error:
+        raise Unavailable(_line(error), op=op, table=table) from error
+
+
+def transaction_version(table: DeltaTable, app_id: str) -> int | None:
+    """The version that an application last committed to a table."""
+    found: int | None = table.transaction_version(app_id)
+    return found
+
+
+def schema_of(table: DeltaTable) -> pa.Schema:
+    """Its columns as Arrow has them."""
+    return pa.schema(table.schema().to_arrow())
+
+
+def sync(lake: Lake, uri: str, version: int) -> None:
+    """Bring a commit to the disk, its data first; a bucket has it there already. What comes after it, in another table,
+    then never outlives it. Errors: `Unavailable`.
+    """
+    if not lake.is_local:
+        return
+    log = Path(uri, "_delta_log", f"{version:020d}.json")
+    with table_errors("commit"):
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        added = [Path(uri, unquote(action["add"]["path"])) for action in actions if "add" in action]
+        for path in (*added, *{file.parent for file in added}, log, log.parent, Path(uri)):
+            _sync(path)
+
+
+def sync_file(lake: Lake, uri: str) -> None:
+    """Bring a file to the disk. Errors: `OSError`."""
+    if lake.is_local:
+        _sync(Path(uri))
+        _sync(Path(uri).parent)
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

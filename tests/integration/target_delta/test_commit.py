@@ -1,0 +1,287 @@
+"""Units in a Delta lake: their rows, exactly once, whatever dies or comes late on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_parallel_apply.pipeline.errors import OwnershipLost, StagingLost, TargetError
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.delta import applying, positions
+from airflow_parallel_apply.pipeline.target.delta.merge import merge
+from airflow_parallel_apply.pipeline.target.steps import Merge, Truncate
+from tests.support.lake import LakeRig
+from tests.support.log_rows import Row, relation
+
+A = relation(1, "a", "id v w", key="id")
+B = relation(2, "b", "id v", key="id")
+LOOSE = relation(3, "loose", "v")
+
+
+def insert(seqno: int, *values: str | None, of: int = 1) -> Row:
+    return Row(seqno=seqno, operation="I", values=values, relation_id=of)
+
+
+def update(seqno: int, *values: str | None, of: int = 1, unsent: list[int] | None = None) -> Row:
+    return Row(seqno=seqno, operation="U", values=values, relation_id=of, unsent=unsent)
+
+
+def delete(seqno: int, *values: str | None, of: int = 1) -> Row:
+    return Row(seqno=seqno, operation="D", values=values, relation_id=of)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> LakeRig:
+    return LakeRig(f"delta://{tmp_path}", [A, B, LOOSE], channels=2).begin()
+
+
+# --- what a merge does ---
+
+
+def test_net_changes_of_several_tables_are_merged_and_the_position_moves(rig: LakeRig) -> None:
+    rig.apply(-1, 3, [insert(1, "1", "a", "x"), insert(2, "2", "b", None), insert(3, "7", "y", of=2)])
+    rig.apply(3, 6, [update(4, "1", "c", "z"), delete(5, "2", None, None), insert(6, "3", "d", "u")])
+    assert rig.rows(A) == [("1", "c", "z"), ("3", "d", "u")]
+    assert rig.rows(B) == [("7", "y")]
+    assert rig.seqnos() == [6, -1]
+    assert rig.staged_files() == []
+
+
+def test_a_value_that_was_not_sent_stays_that_of_the_row(rig: LakeRig) -> None:
+    rig.apply(-1, 1, [insert(1, "1", "a", "large"), insert(1, "2", "b", "other")])
+    rig.apply(1, 2, [update(2, "1", "c", None, unsent=[2]), update(2, "2", "d", None)])
+    assert rig.rows(A) == [("1", "c", "large"), ("2", "d", None)]
+
+
+def test_a_table_without_a_key_keeps_equal_rows(rig: LakeRig) -> None:
+    rig.apply(-1, 1, [insert(1, "a", of=3), insert(1, "a", of=3), insert(1, None, of=3)])
+    assert rig.rows(LOOSE) == [("a",), ("a",), (None,)]
+
+
+def test_a_truncate_lies_between_what_comes_before_it_and_behind_it(rig: LakeRig) -> None:
+    rig.apply(-1, 1, [insert(1, "1", "a", "x")])
+    rig.apply(-1, 1, [], channel=1)
+    target = rig.open()
+    target.take(None, generation=1, token="all")
+    unit = rig.unit(1, 2, claim="all", channel=None)
+    staged = rig.stage(unit, [insert(2, "1", "b", "y"), insert(2, "9", "b", of=2)])
+    target.commit(unit, [Truncate(relation_ids=(1, 2)), Merge(staged)])
+    assert rig.rows(A) == [("1", "b", "y")]
+    assert rig.rows(B) == [("9", "b")]
+    assert rig.seqnos() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (update(5, "9", "v", "w"), "key 9: the row that the change needs to find is not in the table"),
+        (delete(5, "9", None, None), "key 9: the row that the change needs to find is not in the table"),
+        (insert(5, "1", "v", "w"), "key 1: the row that the change needs to insert is in the table already"),
+    ],
+)
+def test_a_change_that_does_not_fit_is_refused_by_its_key_and_nothing_happened(
+    rig: LakeRig, change: Row, says: str
+) -> None:
+    rig.apply(-1, 1, [insert(1, "1", "a", "x")])
+    with pytest.raises(TargetError, match=says) as refused:
+        rig.apply(1, 5, [change, insert(5, "4", "a", "x")])
+    assert (refused.value.table, refused.value.seqno) == ("public.a", 5)
+    assert rig.rows(A) == [("1", "a", "x")]
+    assert rig.seqnos() == [1, -1]
+    rig.apply(1, 5, [insert(5, "4", "a", "x")])
+    assert rig.seqnos() == [5, -1]
+
+
+def test_a_unit_that_one_of_its_tables_refuses_goes_on_when_that_is_corrected(rig: LakeRig) -> None:
+    rig.apply(-1, 1, [insert(1, "1", "a", "x")])
+    changes = [update(2, "1", "b", "x"), update(2, "5", "b", of=2)]
+    for token in ("t", "next"):
+        with pytest.raises(TargetError, match="is decided, perhaps in some of its tables already") as refused:
+            rig.apply(1, 2, changes, claim=token)
+        assert refused.value.table == "public.b"
+        assert rig.seqnos() == [1, -1]
+    write_deltalake(rig.table(B), pa.table({"id": ["5"], "v": ["a"]}), mode="append")
+    rig.apply(1, 2, changes, claim="another")
+    assert (rig.rows(A), rig.rows(B), rig.seqnos()) == ([("1", "b", "x")], [("5", "b")], [2, -1])
+
+
+# --- crashes ---
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture
+def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], list[str]]:
+    """Dies right after so many commits in the lake are made, or before they are synced; tells those that were made."""
+    made: list[str] = []
+
+    def arm(number: int | None) -> list[str]:
+        made.clear()
+
+        def sync(lake: object, uri: str, version: int) -> None:
+            made.append(f"{Path(uri).name} {version}")
+            if len(made) == number:
+                raise Killed
+
+        for module in (applying, positions):
+            monkeypatch.setattr(module, "sync", sync)
+        return made
+
+    return arm
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "another unit",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("the next claim", "the next owner", "all channels")),
+    ],
+)
+def test_a_lane_that_dies_behind_any_commit_leaves_a_unit_that_is_there_once(
+    rig: LakeRig, killed_at: Callable[[int | None], list[str]], ends: str
+) -> None:
+    rig.apply(-1, 0, [insert(0, "1", "0", "x"), insert(0, "1", "0", of=2)])
+    seqno, number = 0, 0
+    while True:
+        number += 1
+        rows = [update(seqno + 1, "1", str(number), None, unsent=[2]), update(seqno + 1, "1", str(number), of=2)]
+        rows += [insert(seqno + 1, f"n{number}", of=3), insert(seqno + 1, f"k{number}", "v", "w")]
+        made = killed_at(number)
+        with suppress(Killed):
+            rig.apply(seqno, seqno + 1, rows, claim=f"dying {number}")
+        is_over = len(made) < number
+        killed_at(None)
+        if ends == "the next owner":
+            rig.generation += 1
+            rig.open().own(rig.generation)
+        if ends == "all channels":
+            rig.open().take(None, generation=rig.generation, token="all")
+        last = seqno + 2 if ends == "another unit" else seqno + 1
+        target = rig.open()
+        reached = target.take(0, generation=rig.generation, token=f"next {number}").seqno
+        assert reached in (seqno, seqno + 1)
+        if reached < last:
+            unit = rig.unit(reached, last, claim=f"next {number}")
+            target.commit(unit, [Merge(rig.stage(unit, rows if reached == seqno else []))])
+        seqno = last
+        assert rig.seqnos()[0] == seqno
+        assert rig.rows(B) == [("1", str(number))]
+        assert rig.rows(A)[0] == ("1", str(number), "x")
+        assert len(rig.rows(A)) == number + 1
+        assert sorted(rig.rows(LOOSE)) == sorted((f"n{one}",) for one in range(1, number + 1))
+        assert rig.staged_files() == []
+        if is_over:
+            break
+    assert number == 7, "claim, decision, three tables, position; and one that outlives all"
+
+
+# --- zombies and twins ---
+
+
+def test_a_zombie_is_refused_by_the_target_and_changes_nothing(rig: LakeRig) -> None:
+    zombie = rig.open()
+    zombie.take(0, generation=1, token="zombie")
+    unit = rig.unit(-1, 5, claim="zombie")
+    staged = rig.stage(unit, [insert(5, "1", "zombie", "x")])
+    rig.open().take(0, generation=1, token="next")
+    with pytest.raises(OwnershipLost):
+        zombie.commit(unit, [Merge(staged)])
+    rig.apply(-1, 2, [insert(2, "1", "a", "x")], claim="next")
+    with pytest.raises(OwnershipLost):
+        zombie.commit(unit, [Merge(staged)])
+    assert rig.rows(A) == [("1", "a", "x")]
+
+
+def test_an_owner_of_a_former_generation_is_refused(rig: LakeRig) -> None:
+    former = rig.open()
+    former.take(0, generation=1, token="t")
+    unit = rig.unit(-1, 5)
+    staged = rig.stage(unit, [insert(5, "1", "a", "x")])
+    rig.open().own(2)
+    with pytest.raises(OwnershipLost):
+        former.commit(unit, [Merge(staged)])
+    with pytest.raises(OwnershipLost):
+        former.take(0, generation=1, token="t2")
+    assert (rig.rows(A), rig.seqnos()) == ([], [-1, -1])
+
+
+def test_a_merge_that_stands_still_while_its_successor_finishes_commits_nothing(
+    rig: LakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands between its decision and its first table, with that table's version read."""
+    rig.apply(-1, 0, [insert(0, "1", "0", "x")])
+    real = merge
+
+    def stand_still(table: DeltaTable, *args: object, **options: object) -> None:
+        monkeypatch.undo()
+        rig.apply(1, 2, [update(2, "1", "2", "y")], claim="successor")
+        real(table, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(applying, "merge", stand_still)
+    rig.apply(0, 1, [update(1, "1", "1", "x")], claim="zombie")
+    assert rig.rows(A) == [("1", "2", "y")]
+    assert rig.seqnos() == [2, -1]
+    assert rig.table(A).version() == 3
+
+
+def test_a_repeated_commit_changes_nothing(rig: LakeRig) -> None:
+    target = rig.open()
+    target.take(0, generation=1, token="t")
+    unit = rig.unit(-1, 1)
+    staged = rig.stage(unit, [insert(1, "1", "a", "x"), insert(1, "a", of=3)])
+    for _ in range(3):
+        target.commit(unit, [Merge(staged)])
+    assert (rig.rows(A), rig.rows(LOOSE), rig.table(A).version()) == ([("1", "a", "x")], [("a",)], 1)
+
+
+def test_what_somebody_else_writes_meanwhile_stays(rig: LakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = merge
+
+    def disturbed(table: DeltaTable, *args: object, **options: object) -> None:
+        monkeypatch.undo()
+        write_deltalake(rig.table(A), pa.table({"id": ["8"], "v": ["theirs"], "w": ["x"]}), mode="append")
+        real(table, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(applying, "merge", disturbed)
+    rig.apply(-1, 1, [insert(1, "1", "a", "x")])
+    assert rig.rows(A) == [("1", "a", "x"), ("8", "theirs", "x")]
+
+
+def test_positions_that_were_set_back_without_their_tables_are_refused(rig: LakeRig) -> None:
+    rig.apply(-1, 1, [insert(1, "1", "a", "x")])
+    before = DeltaTable(rig.lake.uri("_parallel_apply", "demo", "positions")).version()
+    rig.apply(1, 4, [update(4, "1", "b", "x")])
+    DeltaTable(rig.lake.uri("_parallel_apply", "demo", "positions")).restore(before)
+    with pytest.raises(TargetError, match="has the rows of channel 0 up to seqno 4, and its position is 1"):
+        rig.apply(1, 3, [update(3, "1", "c", "x")])
+
+
+def test_a_pipeline_that_begins_anew_is_not_taken_for_its_former_life(rig: LakeRig) -> None:
+    rig.apply(-1, 9, [insert(1, "1", "a", "x")])
+    rig.open().drop(force=False)
+    target = rig.open()
+    target.migrate()
+    target.own(1)
+    target.lay_out(log_id="log", routing=Routing(channels=2), generation=1)
+    rig.apply(-1, 3, [insert(1, "2", "b", "x")])
+    assert [row[0] for row in rig.rows(A)] == ["1", "2"]
+
+
+def test_what_was_staged_and_is_gone_is_staged_again(rig: LakeRig) -> None:
+    target = rig.open()
+    target.take(0, generation=1, token="t")
+    unit = rig.unit(-1, 1)
+    staged = rig.stage(unit, [insert(1, "1", "a", "x")])
+    for path in rig.staged_files():
+        path.unlink()
+    with pytest.raises(StagingLost):
+        target.commit(unit, [Merge(staged)])
+    rig.apply(-1, 1, [insert(1, "1", "a", "x")])
+    assert rig.seqnos() == [1, -1]
