@@ -133,3 +133,40 @@ def stopped(rig: Rig) -> str | None:
     except FatalError as error:
         return str(error)
     return None
+
+
+def test_a_column_that_the_source_computes_is_replaced_where_the_target_inherits_it_from(rig: Rig) -> None:
+    computed = "CREATE TABLE parent (id integer PRIMARY KEY, a integer, g integer GENERATED ALWAYS AS (a * 2) STORED)"
+    rig.both(computed, _TABLES[1])
+    execute(rig.target_dsn, "ALTER TABLE parent DROP g, ADD g integer")
+    with pytest.raises(FatalError) as caught:
+        rig.prepare()
+    found = re.search(r'(ALTER TABLE "public"\."parent" DROP COLUMN .*?STORED)', str(caught.value))
+    assert found is not None, caught.value
+    assert 'TABLE "public"."child"' not in str(caught.value)
+    execute(rig.target_dsn, found[1])
+    rig.prepare()
+    rig.write("INSERT INTO parent VALUES (1, 1)", "INSERT INTO child (id, a, c) VALUES (2, 2, 2)")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_column_that_the_target_alone_computes_is_copied_in_all_tables_that_lose_it(rig: Rig) -> None:
+    rig.both("CREATE TABLE parent (id integer PRIMARY KEY, a integer, g integer)", _TABLES[1])
+    rig.prepare()
+    rig.write("INSERT INTO parent VALUES (1, 1, 3)", "INSERT INTO child (id, a, g) VALUES (2, 2, 4)")
+    rig.run()
+    execute(
+        rig.target_dsn,
+        "ALTER TABLE parent DROP g",
+        "ALTER TABLE parent ADD g integer GENERATED ALWAYS AS (a * 2) STORED",
+    )
+    rig.write("INSERT INTO child (id, a, g) VALUES (5, 5, 5)")
+    told = stopped(rig) or ""
+    found = re.search(r'Run (ALTER TABLE "public"\."parent" DROP COLUMN .*?) at the target', told)
+    assert found is not None, told
+    execute(rig.target_dsn, found[1])
+    recopy(rig, re.findall(r"--table ([\w.]+)", told))
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, (told, comparison)

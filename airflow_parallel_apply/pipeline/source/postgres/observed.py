@@ -119,7 +119,7 @@ def unborn(connection: psycopg.Connection[Any], partitions: Iterable[Partition])
 def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
     whole, *parts = rows
     _, oid, _, _, schema, table, kind, is_partition, filenode, membership, added_by, has_filter, has_list, *more = whole
-    watched, touched, versions, labels, attributes, _ = more
+    watched, touched, versions, labels, attributes, links, _ = more
     registered = RegisteredTable(
         oid=oid,
         schema=schema,
@@ -134,6 +134,7 @@ def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
         versions=tuple(versions),
         labels=tuple((oid, label, version) for oid, label, version in labels or ()),
         attributes=tuple((oid, numbers) for oid, numbers in attributes or ()),
+        links=tuple((child, parent, link) for child, parent, link in links or ()),
         partitions=tuple(
             Partition(
                 oid=oid,
@@ -146,7 +147,7 @@ def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
                 watched=watched,
                 is_unlogged=is_unlogged,
             )
-            for _, oid, parent, link, schema, table, kind, _, filenode, *_, watched, _, _, _, _, is_unlogged in parts
+            for _, oid, parent, link, schema, table, kind, _, filenode, *_, watched, _, _, _, _, _, is_unlogged in parts
         ),
     )
     return ObservedTable(registered=registered, added_by=added_by, has_filter=has_filter, has_list=has_list)

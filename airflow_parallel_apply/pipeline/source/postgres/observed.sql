@@ -35,6 +35,20 @@ WITH RECURSIVE publication AS (
     FROM tree
     JOIN pg_catalog.pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
     JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending
+), above (root, child, parent, link) AS (
+    SELECT t.oid, i.inhrelid, i.inhparent, i.xmin::text::bigint
+    FROM tree t
+    JOIN pg_catalog.pg_class c ON c.oid = t.oid AND NOT c.relispartition
+    JOIN pg_catalog.pg_inherits i ON i.inhrelid = t.oid
+    WHERE t.parent = 0
+    UNION
+    SELECT above.root, i.inhrelid, i.inhparent, i.xmin::text::bigint
+    FROM above
+    JOIN pg_catalog.pg_inherits i ON i.inhrelid = above.parent
+), inherited AS (
+    SELECT root, jsonb_agg(jsonb_build_array(child::bigint, parent::bigint, link) ORDER BY child, parent) AS links
+    FROM above
+    GROUP BY root
 ), used (root, type) AS (
     SELECT t.root, a.atttypid
     FROM tree t
@@ -95,6 +109,7 @@ SELECT
     ) END,
     l.labels,
     k.attributes,
+    h.links,
     c.relpersistence = 'u'
 FROM tree t
 JOIN pg_catalog.pg_class c ON c.oid = t.oid
@@ -103,4 +118,5 @@ LEFT JOIN member m ON m.prrelid = t.oid AND t.parent = 0
 LEFT JOIN watched w ON w.prrelid = t.oid
 LEFT JOIN labelled l ON l.root = t.oid AND t.parent = 0
 LEFT JOIN composed k ON k.root = t.oid AND t.parent = 0
+LEFT JOIN inherited h ON h.root = t.oid AND t.parent = 0
 ORDER BY t.root, t.parent <> 0, t.oid

@@ -8,49 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
-
-import psycopg
+from typing import Final
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, listed, new_finding, table_options
-from airflow_parallel_apply.pipeline.source.postgres.composites import altered_attributes
+from airflow_parallel_apply.pipeline.source.postgres.alteration_doubts import alteration_doubts
 from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
-from airflow_parallel_apply.pipeline.source.postgres.labels import renamed_labels
 from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe_now
 from airflow_parallel_apply.pipeline.source.postgres.partition_doubts import partition_doubts
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
-from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair, altered_values
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.unregistered import altered_unregistered
-from airflow_parallel_apply.pipeline.source.postgres.young_types import altered_young_types
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _SHOWN_TABLES: Final = 5
 _FEW_TABLES: Final = 50
 _HORIZON_STEP: Final = 100_000
 """Transaction ids by which the horizon of more tables may lag before the log keeps all of them again."""
-_VALUES_HINT: Final = (
-    "Only where there was no USING: run once with ddl=skip instead, which takes older rows' values for unchanged. Such "
-    "a statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser ran "
-    "parallel-apply install-ddl-capture at the source before."
-)
-
-_LABELS_FIRST: Final = "Run the same ALTER TYPE … RENAME VALUE at the target, if it has the type, and then go on: "
-_TYPES_HINT: Final = (
-    "Or, instead of that copy, once a run with ddl=skip. It is followed if it is sent as a DDL message in its "
-    "transaction."
-)
-
-_ATTRIBUTES_FIRST: Final = "Run the same ALTER TYPE … ATTRIBUTE at the target, if it has the type, and then go on: "
-
-
 _UNREGISTERED: Final = (
     "{table} had rows before a run that published it had registered it, and was altered at the source meanwhile, of "
     "which no row is sent: {names}"
 )
-_YOUNG_FIRST: Final = "Run the same ALTER TYPE at the target, if it has the type as it was made, and then go on: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,11 +104,14 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
         proven[table.oid] = table
     if is_same_server and config.ddl is not DdlPolicy.SKIP:
         pairs = [(known[oid], table) for oid, table in proven.items() if table != known[oid]]
-        for table_doubt, table in (
-            *_value_doubts(connection, slot, publication, pairs, registration.horizon, now.horizon),
-            *_label_doubts(connection, slot, publication, pairs),
-            *_attribute_doubts(connection, slot, publication, pairs),
-            *_young_type_doubts(connection, slot, publication, pairs, registration.horizon),
+        for table_doubt, table in alteration_doubts(
+            connection,
+            slot,
+            publication,
+            pairs,
+            known,
+            horizon=registration.horizon,
+            horizon_now=now.horizon,
         ):
             doubts.append(table_doubt)
             proven[table.oid] = table
@@ -179,60 +161,6 @@ def _horizon(
     ):
         return now.horizon
     return before.horizon if now.horizon - before.horizon < _HORIZON_STEP else now.horizon
-
-
-def _value_doubts(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    pairs: Sequence[Pair],
-    horizon: int | None,
-    horizon_now: int | None,
-) -> Iterator[tuple[Doubt, RegisteredTable]]:
-    """Find tables whose rows may have other values than were sent, with what was registered of them."""
-    for (before, after), columns in altered_values(
-        connection, slot, publication, pairs, horizon=horizon, horizon_now=horizon_now
-    ):
-        what = f"{after.name} was rewritten while {listed(columns)} changed, as ALTER COLUMN … TYPE does, and nothing "
-        what += "shows that no USING gave older rows other values"
-        yield Doubt(table=after.name, what=what, more=_VALUES_HINT), before
-
-
-def _label_doubts(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair]
-) -> Iterator[tuple[Doubt, RegisteredTable]]:
-    """Find tables whose values may print other labels of an enum than were sent, with what was registered of them."""
-    for (before, after), labels in renamed_labels(connection, slot, publication, pairs):
-        what = (
-            f"labels of an enum in {after.name} were renamed at the source, of which no row is sent: {listed(labels)}"
-        )
-        yield Doubt(table=after.name, what=what, first=_LABELS_FIRST, more=_TYPES_HINT), before
-
-
-def _attribute_doubts(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair]
-) -> Iterator[tuple[Doubt, RegisteredTable]]:
-    """Find tables whose values may print other attributes of a composite type than were sent, with what was registered
-    of them.
-    """
-    for (before, after), types in altered_attributes(connection, slot, publication, pairs):
-        what = (
-            f"attributes of a composite type in {after.name} were added or dropped at the source, of which no row is "
-        )
-        what += f"sent: {listed(types)}"
-        yield Doubt(table=after.name, what=what, first=_ATTRIBUTES_FIRST, more=_TYPES_HINT), before
-
-
-def _young_type_doubts(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
-) -> Iterator[tuple[Doubt, RegisteredTable]]:
-    """Find tables that use types which may have been altered under their rows before they were ever registered, with
-    what was registered of them.
-    """
-    for (before, after), types in altered_young_types(connection, slot, publication, pairs, horizon):
-        what = f"types that {after.name} has not used before were altered at the source since they were made, of which "
-        what += f"no row is sent: {listed(types)}"
-        yield Doubt(table=after.name, what=what, first=_YOUNG_FIRST, more=_TYPES_HINT), before
 
 
 def _publication_doubts(

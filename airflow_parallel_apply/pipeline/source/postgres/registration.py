@@ -55,7 +55,8 @@ class RegisteredTable:
     number from 1 on; 0 of one that is dropped or generated; none in a log of an older version. `labels`: of the enums
     that its columns' values may have: the oids of their entries in the catalog, and the versions of these, as above.
     `attributes`: the numbers of those that the composite types of its columns' values have, and behind a slash how many
-    there ever were, by the oids of these types' entries.
+    there ever were, by the oids of these types' entries. `links`: what it inherits from and what that inherits from, as
+    child, parent and the `xmin` of the entry in `pg_inherits`; None in a log of an older version.
     """
 
     oid: int
@@ -72,6 +73,7 @@ class RegisteredTable:
     versions: tuple[int, ...] = ()
     labels: tuple[tuple[int, str, int], ...] = ()
     attributes: tuple[tuple[int, str], ...] = ()
+    links: tuple[tuple[int, int, int], ...] | None = None
 
     @property
     def name(self) -> str:
@@ -148,6 +150,7 @@ def _table_to_json(table: RegisteredTable) -> list[Any]:
         [[version, len([*group])] for version, group in groupby(table.versions)],
         table.labels,
         table.attributes,
+        table.links,
     ]
 
 
@@ -155,7 +158,8 @@ def _table_from_json(value: list[Any]) -> RegisteredTable:
     oid, schema, table, kind, is_partition, membership, publication, touched, watched, partitions, *more = value
     # An older version wrote fewer of them.
     filenode = more[0] if more else 0
-    versions, labels, attributes = [*more[1:], [], [], []][:3]
+    versions, labels, attributes = [*more[1:4], [], [], []][:3]
+    links = more[4] if len(more) > 4 else None
     return RegisteredTable(
         oid=oid,
         schema=schema,
@@ -183,4 +187,5 @@ def _table_from_json(value: list[Any]) -> RegisteredTable:
         versions=tuple(version for version, count in versions for _ in range(count)),
         labels=tuple((oid, label, version[0] if version else 0) for oid, label, *version in labels),
         attributes=tuple((oid, numbers) for oid, numbers in attributes),
+        links=None if links is None else tuple((child, parent, link) for child, parent, link in links),
     )

@@ -32,12 +32,13 @@ _RETYPING: Final = re.compile(rb"\btype\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedMessage:
-    """A message. `retypes`: DDL that the target runs, and that may change a type. `part`: a table with rows that an
-    ALTER TABLE was about to rewrite, with the file that it had and whether the statement had no USING. `shape`: what a
-    followed table had become, by a trigger that tells versions.
+    """A message. `ddl`: what the target runs; empty of any other. `retypes`: it may change a type. `part`: a table with
+    rows that an ALTER TABLE was about to rewrite, with the file that it had and whether the statement had no USING.
+    `shape`: what a followed table had become, by a trigger that tells versions.
     """
 
     xid: int
+    ddl: str = ""
     retypes: bool = False
     part: int | None = None
     file: int = 0
@@ -66,7 +67,7 @@ def signed_messages(connection: psycopg.Connection[Any], slot: str, publication:
 
 def _parsed(xid: int, prefix: str, content: bytes) -> SignedMessage:
     if prefix == DDL_PREFIX:
-        return SignedMessage(xid=xid, retypes=_RETYPING.search(content) is not None)
+        return SignedMessage(xid=xid, ddl=content.decode(), retypes=_RETYPING.search(content) is not None)
     if prefix == REWRITE_PREFIX:
         sent = json.loads(content)
         return SignedMessage(xid=xid, part=sent["part"], file=sent["file"], is_plain=sent["is_plain"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from airflow_parallel_apply.pipeline.model.finding import (
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
-from airflow_parallel_apply.pipeline.target.postgres.inherited import retyping_of_owner
+from airflow_parallel_apply.pipeline.target.postgres.inherited import altering_of_owner
 from airflow_parallel_apply.pipeline.target.postgres.lacking_key import making_key
 from airflow_parallel_apply.pipeline.target.postgres.origin import origin_findings
 from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
@@ -88,7 +89,7 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
         tables = [table for table in there if table is not None]
         for table in tables:
             findings += _column_findings(table, connection.info.server_version)
-            findings += _type_findings(connection, session, table)
+            findings += _type_findings(table)
             findings += _key_findings(table, expected.channels)
         findings += computation_findings(connection, session, tables)
         findings += schema_findings(connection, session, names_of(expected.tables), alters=False)
@@ -99,7 +100,14 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
             findings += _standing_findings(connection, session, expected)
         if expected.are_empty and not errors(findings):
             findings += _row_findings(connection, tables)
-    return tuple(dict.fromkeys(findings))
+        named = [_naming_owners(connection, session, finding) for finding in findings]
+    return tuple(dict.fromkeys(named))
+
+
+def _naming_owners(connection: Connection, session: Session, finding: Finding) -> Finding:
+    """What is inherited cannot be altered where it is."""
+    fix = tuple(altering_of_owner(connection, command, schema=session.schema) for command in finding.fix)
+    return finding if fix == finding.fix else replace(finding, fix=fix)
 
 
 def _standing_findings(connection: Connection, session: Session, expected: Expectation) -> Iterator[Finding]:
@@ -243,7 +251,7 @@ def _column_findings(table: TargetTable, server_version: int) -> Iterator[Findin
         )
 
 
-def _type_findings(connection: Connection, session: Session, table: TargetTable) -> Iterator[Finding]:
+def _type_findings(table: TargetTable) -> Iterator[Finding]:
     for index, column in enumerate(table.relation.columns):
         found = table.columns.get(column.name)
         if found is None or found.generated:
@@ -259,7 +267,7 @@ def _type_findings(connection: Connection, session: Session, table: TargetTable)
                 table.relation,
                 f"{table.relation.name} has the column {column.name} as {found.type_sql}, which {what} "
                 f"{column.type_name}",
-                retyping_of_owner(connection, command, schema=session.schema),
+                command,
                 column=column.name,
                 severity=severity,
                 note=note,

@@ -8,11 +8,13 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.model.finding import table_options
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.quoting import quoted
 
-_RETYPING: Final = re.compile(
-    r'ALTER TABLE (?P<heir>"(?:[^"]|"")+"\."(?:[^"]|"")+") ALTER COLUMN (?P<column>"(?:[^"]|"")+") TYPE '
+_ALTERING: Final = re.compile(
+    r'ALTER TABLE (?P<heir>"(?P<schema>(?:[^"]|"")+)"\."(?P<table>(?:[^"]|"")+)") '
+    r'(?:ALTER COLUMN (?P<column>"(?:[^"]|"")+") TYPE |DROP COLUMN (?P<replaced>"(?:[^"]|"")+"), ADD COLUMN )'
 )
 
 
@@ -22,7 +24,7 @@ def name_owner(
     """Name the table above in an error about a partition or a child, after the rollback. Errors: psycopg's own."""
     if error.hint is None:
         return
-    error.hint = retyping_of_owner(connection, error.hint, schema=schema)
+    error.hint = altering_of_owner(connection, error.hint, schema=schema)
     if not isinstance(cause, psycopg.Error):
         return
     found = cause.diag
@@ -48,15 +50,24 @@ def name_owner(
         error.hint = error.hint.replace(f"CONSTRAINT {quoted(found.constraint_name)}", f"CONSTRAINT {quoted(name)}")
 
 
-def retyping_of_owner(connection: psycopg.Connection[Any], command: str, *, schema: str) -> str:
-    """An ALTER COLUMN … TYPE, of the table that the column is inherited from, if it is. Errors: psycopg's own."""
-    found = _RETYPING.search(command)
+def altering_of_owner(connection: psycopg.Connection[Any], command: str, *, schema: str) -> str:
+    """An ALTER COLUMN … TYPE, or one that replaces a column, of the table that the column is inherited from, if it is;
+    what is to be copied behind a replacement are all tables that have lost the column's values. Errors: psycopg's own.
+    """
+    found = _ALTERING.search(command)
     if found is None:
         return command
-    owner = connection.execute(statement("inherited", "owner_of_column", schema=schema), found.groupdict()).fetchone()
+    heir, column = found["heir"], found["column"] or found["replaced"]
+    values = {"heir": heir, "column": column}
+    owner = connection.execute(statement("inherited", "owner_of_column", schema=schema), values).fetchone()
     if owner is None:
         return command
-    return command.replace(f"ALTER TABLE {found['heir']} ", f"ALTER TABLE {quoted(*owner)} ")
+    named = command.replace(f"ALTER TABLE {heir} ", f"ALTER TABLE {quoted(*owner)} ")
+    if found["replaced"] is None:
+        return named
+    copied = table_options([".".join(found[part].replace('""', '"') for part in ("schema", "table"))])
+    emptied = table_options([".".join(one) for one in (owner, *heirs(connection, *owner))])
+    return named.replace(f"recopy {copied}", f"recopy {emptied}")
 
 
 def heirs(

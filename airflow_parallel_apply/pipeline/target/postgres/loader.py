@@ -89,7 +89,7 @@ class _Attempt:
         preparation = Preparation(self._session, claim, task=task, attempt=self._name)
         self._applying = preparation
         try:
-            with self._session.errors("prepare", channel=claim.channel):
+            with self._session.errors("prepare", channel=claim.channel), self._session.undone():
                 adopted = preparation.adopted()
                 if adopted is not None:
                     return Loaded(tables=(adopted,), row_count=sum(batch.num_rows for batch in batches))
@@ -111,7 +111,7 @@ class _Attempt:
         """As `load`, but insertions go straight into their tables, and are committed with the unit's position."""
         direct = self._applying = DirectCommit(self._session, unit)
         try:
-            with self._session.errors("commit", channel=unit.channel):
+            with self._session.errors("commit", channel=unit.channel), self._session.undone():
                 if direct.is_done():
                     return Loaded(tables=direct.done, row_count=sum(batch.num_rows for batch in batches))
                 connection = self._session.connection()

@@ -88,6 +88,17 @@ class Session:
             self._complete_hint(error, error.__cause__)
             raise
 
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Roll back the block's own transaction where it fails, so that the error's hint can be completed."""
+        try:
+            yield
+        except (ParallelApplyError, psycopg.Error):
+            if self._connection is not None and not self._connection.closed:
+                with suppress(psycopg.Error):
+                    self._connection.rollback()
+            raise
+
     def _complete_hint(self, error: ParallelApplyError, cause: BaseException | None) -> None:
         """Once what failed is rolled back; the error is worth more than what is found of it."""
         connection = self._connection

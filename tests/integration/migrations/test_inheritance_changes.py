@@ -1,0 +1,142 @@
+"""Tables that inherit from others than before: the run stops with what is to be run at the target, or it is told."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.rig import Rig, execute
+
+_TABLES = (
+    "CREATE TABLE parent (id integer PRIMARY KEY, a text, b integer)",
+    "CREATE TABLE other (id integer PRIMARY KEY, a text, b integer)",
+    "CREATE TABLE child (c integer, PRIMARY KEY (id)) INHERITS (parent)",
+)
+_END = "ALTER TABLE child NO INHERIT parent"
+_BEGIN = "ALTER TABLE child INHERIT parent"
+_ROWS = ("INSERT INTO parent (id) VALUES (11)", "INSERT INTO child (id, c) VALUES (12, 12)")
+CHANGES = {
+    "renamed at the parent": (_END, "ALTER TABLE parent RENAME a TO x"),
+    "dropped at the child": (_END, "ALTER TABLE child DROP b"),
+    "passed on": (
+        _END,
+        "ALTER TABLE parent RENAME a TO x; ALTER TABLE parent ADD a text",
+        "ALTER TABLE child ADD x text",
+        _BEGIN,
+    ),
+    "moved": (_END, "ALTER TABLE child INHERIT other", "ALTER TABLE parent RENAME a TO x"),
+    "two parents": (
+        "ALTER TABLE child INHERIT other",
+        "ALTER TABLE other ADD d integer DEFAULT 5; INSERT INTO other VALUES (9)",
+    ),
+    "dropped parent": (_END, "DROP TABLE parent"),
+}
+_OFTEN = {("renamed at the parent", False), ("dropped at the child", True), ("passed on", False)}
+
+
+def begin(rig: Rig, *more: str) -> Rig:
+    rig.both(*_TABLES, *more)
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.prepare()
+    rig.write("INSERT INTO parent VALUES (1, 'x', 1)", "INSERT INTO child VALUES (2, 'y', 2, 2)")
+    rig.run()
+    return rig
+
+
+def assert_equal(rig: Rig) -> None:
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+@pytest.mark.parametrize(
+    ("change", "is_recopied"),
+    [
+        pytest.param(change, is_recopied, marks=() if (change, is_recopied) in _OFTEN else pytest.mark.long)
+        for change in CHANGES
+        for is_recopied in (False, True)
+    ],
+)
+def test_what_was_not_told_stops_the_run_and_its_hint_leads_on(rig: Rig, change: str, is_recopied: bool) -> None:
+    rig = begin(rig)
+    rig.write(*CHANGES[change], *_ROWS[change == "dropped parent" :])
+    told = stopped(rig)
+    assert re.search(r"public\.child (inherits from|does not inherit from) public\.(parent|other)( |,)", told), told
+    first, command, last = told.partition("parallel-apply recopy")
+    execute(rig.target_dsn, *statements(first))
+    if is_recopied:
+        (name,) = re.findall(r"--table ([\w.]+)", command + last)
+        recopy(rig, name)
+    else:
+        follow(rig.having(ddl=DdlPolicy.SKIP))
+    follow(rig)
+    execute(rig.target_dsn, *statements(last))
+    assert_equal(rig)
+    kept = "SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = 'child'::regclass ORDER BY 1"
+    assert rig.rows(kept) == rig.rows(kept, side="source")
+
+
+@pytest.mark.parametrize("link", [_END, "ALTER TABLE child INHERIT other"])
+def test_what_was_told_is_followed(rig: Rig, link: str) -> None:
+    rig = begin(rig)
+    rig.transaction(link, rig.ddl(link.replace(" child", " public.child")))
+    rig.write("ALTER TABLE parent RENAME a TO x" if link == _END else "ALTER TABLE other ADD d integer", *_ROWS)
+    rig.write("INSERT INTO other (id) VALUES (13)")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_a_parent_that_nobody_follows_is_of_no_account(rig: Rig) -> None:
+    rig = rig.having(tables=TablePatterns(include=("public.child",), exclude=()))
+    rig = begin(rig)
+    rig.write(_END, "ALTER TABLE child DROP b", *_ROWS)
+    assert "inherit" not in stopped(rig)
+
+
+def test_a_table_between_that_nobody_follows_is_looked_through(rig: Rig) -> None:
+    rig = rig.having(tables=TablePatterns(include=("*.*",), exclude=("*.middle",)))
+    middle = "CREATE TABLE middle () INHERITS (parent)", "CREATE TABLE grandchild (PRIMARY KEY (id)) INHERITS (middle)"
+    rig = begin(rig, *middle)
+    rig.write("ALTER TABLE middle NO INHERIT parent", "ALTER TABLE parent RENAME a TO x", *_ROWS)
+    told = stopped(rig)
+    assert "public.grandchild does not inherit from public.parent any more" in told
+    assert statements(told) == ['ALTER TABLE "public"."middle" NO INHERIT "public"."parent"']
+
+
+def statements(hint: str) -> list[str]:
+    """Those that a hint names."""
+    found = re.findall(r"(ALTER TABLE .*?)(?:\)| at the target|\. |\.$)", hint.partition("Hint: ")[2] or hint)
+    return [one for some in found for one in some.split("; ")]
+
+
+def recopy(rig: Rig, name: str) -> None:
+    schema, _, table = name.partition(".")
+    for _ in range(3):
+        try:
+            recopy_tables(rig.config, rig.source, rig.target, [(schema, table)], report=lambda progress: None)
+            return
+        except FatalError as error:
+            told = str(error)
+        assert statements(told), told
+        execute(rig.target_dsn, *statements(told))
+
+
+def follow(rig: Rig) -> None:
+    """Run until it is green, as the hints say."""
+    for _ in range(4):
+        if not (told := stopped(rig)):
+            return
+        assert statements(told), told
+        execute(rig.target_dsn, *statements(told))
+
+
+def stopped(rig: Rig) -> str:
+    """Run it, and return what the red run says."""
+    try:
+        rig.run()
+    except FatalError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,25 @@
+"""The registration as a log keeps it, and as logs of older versions do."""
+
+from __future__ import annotations
+
+import json
+
+from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
+
+_TABLE = RegisteredTable(
+    oid=5, schema="public", table="child", kind="r", is_partition=False, membership=6, publication=7, touched="8 9",
+    filenode=5, versions=(3, 3, 0), labels=((11, "sad", 4),), attributes=((12, "1 2/2"),), links=((5, 2, 3),),
+)  # fmt: skip
+
+
+def test_a_registration_is_read_as_it_was_written() -> None:
+    registration = Registration(server="1", tables=(_TABLE,), horizon=10)
+    assert Registration.from_text(registration.to_text()) == registration
+
+
+def test_a_log_of_an_older_version_does_not_say_what_its_tables_inherited_from() -> None:
+    value = json.loads(Registration(server="1", tables=(_TABLE,), horizon=10).to_text())
+    value["tables"][0].pop()
+    (read,) = Registration.from_text(json.dumps(value)).tables
+    assert read.links is None
+    assert read.attributes == _TABLE.attributes
