@@ -1,4 +1,5 @@
-"""Compare the tables of source and target by counts and content checksums that both servers compute themselves.
+"""Compare the tables of source and target by counts and content checksums that both servers compute themselves, where
+they are of one kind.
 
 A row's checksum is that of the text of its values in the source's column order, under equal session settings, with
 those of generated columns that both sides have; a
@@ -101,7 +102,7 @@ def compare(
     """
     if jobs < 1:
         raise ConfigurationError(f"parameter jobs: {jobs} is not usable", hint="jobs takes 1 or more.")
-    with open_side(source, "source") as side:
+    with open_side(source, "source", other=target) as side:
         found = [table for table in side.tables() if tables.matches(table.schema, table.table)]
 
     def one(table: SourceTable) -> TableComparison:
@@ -145,8 +146,8 @@ class _Pairs:
         if not hasattr(self._thread, "pair"):
             with self._lock:
                 self._thread.pair = tuple(
-                    self._stack.enter_context(open_side(end, name))
-                    for end, name in zip(self._ends, ("source", "target"), strict=True)
+                    self._stack.enter_context(open_side(end, name, other=other))
+                    for end, other, name in zip(self._ends, reversed(self._ends), ("source", "target"), strict=True)
                 )
             self._opened += self._thread.pair
         left, right = self._thread.pair

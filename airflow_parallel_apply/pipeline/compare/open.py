@@ -1,11 +1,13 @@
-"""Opening a side of a comparison by its endpoint's scheme."""
+"""Opening a side of a comparison by its endpoint's scheme, and by whether the other side is of the same kind."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from airflow_parallel_apply.pipeline.compare.protocol import ComparedSide
+from airflow_parallel_apply.pipeline.compare.protocol import ComparedRows, ComparedSide
+from airflow_parallel_apply.pipeline.compare.typed import TypedSide
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.open import POSTGRESQL
 from airflow_parallel_apply.pipeline.schemes import Schemes
@@ -16,8 +18,25 @@ SIDES: Final = Schemes(
     ours={POSTGRESQL: "airflow_parallel_apply.pipeline.compare.postgres.side:open_postgres_side"},
 )
 
+ROWS: Final = Schemes(
+    thing="comparison with another kind",
+    group="airflow_parallel_apply.compared_rows",
+    ours={
+        POSTGRESQL: "airflow_parallel_apply.pipeline.compare.postgres.rows:open_postgres_rows",
+        "files": "airflow_parallel_apply.pipeline.compare.files.rows:open_files_rows",
+    },
+)
 
-def open_side(endpoint: Endpoint, name: str) -> AbstractContextManager[ComparedSide]:
-    """A session of its own; `name`: what people call the side. Errors: `Unavailable`, `ConfigurationError`."""
-    side: AbstractContextManager[ComparedSide] = SIDES.load(endpoint.scheme)(endpoint, name)
-    return side
+
+@contextmanager
+def open_side(endpoint: Endpoint, name: str, *, other: Endpoint) -> Iterator[ComparedSide]:
+    """A session of its own; `name`: what people call the side; `other`: what it is compared with. Errors:
+    `Unavailable`, `ConfigurationError`.
+    """
+    if endpoint.scheme == other.scheme and endpoint.scheme in SIDES.known():
+        with SIDES.load(endpoint.scheme)(endpoint, name) as side:
+            yield side
+        return
+    rows: ComparedRows
+    with ROWS.load(endpoint.scheme)(endpoint, name) as rows:
+        yield TypedSide(rows)

@@ -1,13 +1,17 @@
 """One side of a comparison, and what it answers about a table: `ComparedSide`.
 
-Both sides have to agree on a row's checksum: that of the text of its values, in the order of the columns asked for.
+Both sides have to agree on a row's checksum: that of the text of its values, in the order of the columns asked for. Two
+databases of one kind compute it themselves; of two kinds each gives its rows (`ComparedRows`), and it is computed here.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
+
+import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,4 +64,30 @@ class ComparedSide(Protocol):
 
     def cancel(self) -> None:
         """End the query under way with an error; called from another thread. Without a query, nothing happens."""
+        ...
+
+
+class ComparedRows(Protocol):
+    """One side as rows, where the other one is of another kind. Not thread-safe. Errors: as of `ComparedSide`."""
+
+    name: str
+    """The side's name in messages."""
+
+    def tables(self) -> list[SourceTable]:
+        """As of `ComparedSide`; asked of the source alone."""
+        ...
+
+    def having(self, table: SourceTable) -> SourceTable:
+        """With those of its generated columns that this side has."""
+        ...
+
+    def batches(self, table: SourceTable) -> Iterator[pa.RecordBatch]:
+        """All rows of a table, in any order: its `columns`, in their order, each typed as `encode.columns.types` says,
+        or as the source's text. A float of the source is typed: its text may be written in several ways. Errors: also
+        `TableRefused`.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """End what is being read with an error; called from another thread."""
         ...

@@ -50,6 +50,7 @@ def test_a_feed_has_every_change_once(rig: Rig, lake: Path, channels: int, consi
         rig.write("DELETE FROM t WHERE id < 1000", "DELETE FROM t WHERE id < 1010")
         rig.run()
         assert replayed(lake, "public.t") == of_source(rig)
+        assert rig.comparison().equal
         rig.write("DELETE FROM t")
     updates = [row for row in feed(lake, "public.t") if row["_operation"] == "update"]
     assert len(updates) == 2 * (100 + 50), "each change of a key, and not the last alone"

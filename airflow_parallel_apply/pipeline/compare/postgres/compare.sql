@@ -25,6 +25,19 @@ SELECT a.attname::text
 FROM pg_attribute a
 WHERE a.attrelid = to_regclass(format('%I.%I', $1::text, $2::text)) AND a.attnum > 0 AND NOT a.attisdropped;
 
+-- name: types
+-- A domain's are those of the type below it.
+SELECT a.attname::text, (
+    WITH RECURSIVE base AS (
+        SELECT a.atttypid AS oid, a.atttypmod AS modifier
+        UNION ALL
+        SELECT t.typbasetype, t.typtypmod FROM base JOIN pg_type t ON t.oid = base.oid WHERE t.typtype = 'd'
+    )
+    SELECT format_type(base.oid, base.modifier) FROM base JOIN pg_type t ON t.oid = base.oid WHERE t.typtype <> 'd'
+)
+FROM pg_attribute a
+WHERE a.attrelid = to_regclass(format('%I.%I', $1::text, $2::text)) AND a.attnum > 0 AND NOT a.attisdropped;
+
 -- name: own_rows
 -- Rows of tables that inherit from it are theirs; a partitioned table has none but its partitions'.
 SELECT relkind <> 'p' FROM pg_class WHERE oid = to_regclass(format('%I.%I', $1::text, $2::text));

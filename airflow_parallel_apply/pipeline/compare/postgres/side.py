@@ -30,27 +30,23 @@ class PostgresSide:
 
     def __init__(self, name: str, connection: psycopg.Connection[Any]) -> None:
         self.name = name
-        self._connection = connection
+        self.connection = connection
 
     def tables(self) -> list[SourceTable]:
-        with self._errors(), self._connection.cursor(row_factory=class_row(SourceTable)) as cursor:
+        with self._errors(), self.connection.cursor(row_factory=class_row(SourceTable)) as cursor:
             return cursor.execute(_statement("tables")).fetchall()
 
     def having(self, table: SourceTable) -> SourceTable:
         if not table.generated:
             return table
         with self._errors():
-            found = psycopg.RawCursor(self._connection).execute(_statement("columns"), [table.schema, table.table])
+            found = psycopg.RawCursor(self.connection).execute(_statement("columns"), [table.schema, table.table])
             here = {name for (name,) in found}
         return replace(table, columns=[*table.columns, *(name for name in table.generated if name in here)])
 
     def checksum(self, table: SourceTable) -> tuple[int, int]:
-        try:
+        with self.refusing():
             ((count, total),) = self._ask("checksum", table)
-        except psycopg.Error as error:
-            if error.sqlstate is not None and error.sqlstate[:2] == sqlstate.ACCESS_CLASS:
-                raise TableRefused(error.diag.message_primary) from error
-            raise self._translated(error) from error
         return count, int(total)
 
     def buckets(self, table: SourceTable, buckets: int) -> dict[int, tuple[int, int]]:
@@ -64,12 +60,23 @@ class PostgresSide:
 
     def cancel(self) -> None:
         with suppress(psycopg.Error):
-            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
+            self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
 
-    def _rows(self, table: SourceTable) -> sql.Composed:
-        found = psycopg.RawCursor(self._connection).execute(_statement("own_rows"), [table.schema, table.table])
+    def rows_of(self, table: SourceTable) -> sql.Composed:
+        """The table's own rows, as a query's FROM takes them."""
+        found = psycopg.RawCursor(self.connection).execute(_statement("own_rows"), [table.schema, table.table])
         (own,) = found.fetchone() or (False,)
         return sql.SQL("ONLY {}" if own else "{}").format(sql.Identifier(table.schema, table.table))
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Around the reading of a table. Errors: also `TableRefused`."""
+        try:
+            yield
+        except psycopg.Error as error:
+            if error.sqlstate is not None and error.sqlstate[:2] == sqlstate.ACCESS_CLASS:
+                raise TableRefused(error.diag.message_primary) from error
+            raise self._translated(error) from error
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -84,17 +91,24 @@ class PostgresSide:
     def _ask(self, name: str, table: SourceTable, *parameters: object) -> list[tuple[Any, ...]]:
         # A table without a key is told apart by whole rows.
         query = _statement(name).format(
-            rows=self._rows(table),
+            rows=self.rows_of(table),
             columns=sql.SQL(", ").join(map(sql.Identifier, table.columns)),
             key=sql.SQL(", ").join(map(sql.Identifier, table.key or table.columns)),
         )
         # With the server's own parameter marks, since a name may hold a percent sign.
-        return psycopg.RawCursor(self._connection).execute(query, parameters or None).fetchall()
+        return psycopg.RawCursor(self.connection).execute(query, parameters or None).fetchall()
 
 
 @contextmanager
 def open_postgres_side(endpoint: Endpoint, name: str) -> Iterator[ComparedSide]:
     """A session of its own. Errors: `Unavailable`, `ConfigurationError`."""
+    with open_session(endpoint, name) as connection:
+        yield PostgresSide(name, connection)
+
+
+@contextmanager
+def open_session(endpoint: Endpoint, name: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection that only reads, under equal settings on both sides. Errors: as of `open_postgres_side`."""
     try:
         connection = psycopg.connect(
             with_keepalives(endpoint.url), autocommit=True, application_name="parallel-apply compare"
@@ -105,7 +119,7 @@ def open_postgres_side(endpoint: Endpoint, name: str) -> Iterator[ComparedSide]:
     except psycopg.Error as error:
         raise translate(error, op="compare", server=name) from error
     with connection:
-        yield PostgresSide(name, connection)
+        yield connection
 
 
 def _statement(name: str) -> sql.SQL:

@@ -1,0 +1,1 @@
+"""A directory of files as one side of a comparison."""
