@@ -25,6 +25,7 @@ class Reason(StrEnum):
     CHANGES = "changes"
     BYTES = "bytes"
     TRANSACTIONS = "transactions"
+    TIME = "time"
     END = "end"
     BEFORE_CRITICAL = "before critical"
     TRUNCATE = "truncate"

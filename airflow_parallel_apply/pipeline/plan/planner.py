@@ -106,6 +106,7 @@ def _transactions(
         byte_counts=table.column("byte_count").to_numpy(),
         # With one barrier at most, no two of them are near each other.
         image_counts=_image_counts(log, seqnos) if len(critical) > 1 else np.zeros(len(seqnos), dtype=np.int64),
+        commit_times=table.column("commit_time").cast(pa.int64()).to_numpy(),
         critical=critical,
     )
     return found, placed, _Ends(table.column("end_offset").to_numpy(), table.column("commit_time"))

@@ -1,15 +1,17 @@
 """Cuts transactions into epochs: transactions in, spans of them out. Loops over epochs, never over transactions.
 
-Units:   an epoch closes before it would pass `max_changes` rows, `max_bytes` of values or `max_transactions`, before a
-         critical transaction, at a cut (the frozen end of a run), and at the end of what is there. One transaction
-         larger than the limits is an epoch by itself. A critical transaction is a serial epoch; where such lie so
-         densely that what is between them is not worth a drain each, they and what is between them are one.
+Units:   an epoch closes before it would pass `max_changes` rows, `max_bytes` of values, `max_transactions` or
+         `max_duration` of commit time, before a critical transaction, at a cut (the frozen end of a run), and at the
+         end of what is there. One transaction larger than the limits is an epoch by itself. A critical transaction is a
+         serial epoch; where such lie so densely that what is between them is not worth a drain each, they and what is
+         between them are one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import numpy as np
@@ -35,25 +37,27 @@ which a crash does again.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochLimits:
-    """Limits on the size of an epoch. `max_transactions` bounds how far the position of a channel without rows falls
-    behind: the end of an epoch is a sync there.
+    """Limits on the size of an epoch. `max_transactions` and `max_duration`, of commit time, bound how far the position
+    of a channel without rows falls behind: the end of an epoch is a sync there.
     """
 
     max_changes: int
     max_bytes: int
     max_transactions: int = 100_000
+    max_duration: timedelta = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transactions:
     """A gapless run of them, one an element. `critical`: why, by index, of those that run alone. `image_counts`:
-    changes of rows that are found by their image alone.
+    changes of rows that are found by their image alone. `commit_times`: in microseconds.
     """
 
     seqnos: npt.NDArray[np.int64]
     row_counts: npt.NDArray[np.int64]
     byte_counts: npt.NDArray[np.int64]
     image_counts: npt.NDArray[np.int64]
+    commit_times: npt.NDArray[np.int64]
     critical: Mapping[int, Reason]
 
 
@@ -76,6 +80,8 @@ def _spans(transactions: Transactions, limits: EpochLimits, cuts: Sequence[int])
     critical, seqnos = transactions.critical, transactions.seqnos
     rows_after, bytes_after = np.cumsum(transactions.row_counts), np.cumsum(transactions.byte_counts)
     stops = np.array(sorted(critical), dtype=np.int64)
+    # The greatest so far, so that a clock that goes backwards cuts nothing.
+    times, duration = np.maximum.accumulate(transactions.commit_times), limits.max_duration // timedelta(microseconds=1)
     cut_ends = np.searchsorted(seqnos, np.array(sorted(cuts), dtype=np.int64), side="right")
     at, end = 0, len(seqnos)
     while at < end:
@@ -94,6 +100,7 @@ def _spans(transactions: Transactions, limits: EpochLimits, cuts: Sequence[int])
             (int(np.searchsorted(rows_after, rows_before + limits.max_changes, side="right")), Reason.CHANGES),
             (int(np.searchsorted(bytes_after, bytes_before + limits.max_bytes, side="right")), Reason.BYTES),
             (at + limits.max_transactions, Reason.TRANSACTIONS),
+            (int(np.searchsorted(times, times[at] + duration, side="right")), Reason.TIME),
         ]
         stop, reason = min(candidates, key=lambda candidate: candidate[0])
         stop = max(stop, at + 1)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from airflow_parallel_apply.pipeline.partition.channel import bucket_range, chan
 from airflow_parallel_apply.pipeline.partition.key import buckets as buckets_of
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.planner import plan_epochs
-from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
+from airflow_parallel_apply.pipeline.plan.spans import EpochLimits, Transactions, cut_spans
 from tests.support.written_log import Change, append, make_log
 
 
@@ -82,6 +83,7 @@ transactions = st.tuples(
     channels=st.integers(1, 64),
     max_changes=st.integers(1, 20),
     max_transactions=st.integers(1, 20),
+    max_seconds=st.integers(0, 40),
     cuts=st.lists(st.integers(0, 40), max_size=3),
 )
 def test_every_transaction_is_in_one_epoch_and_critical_ones_in_serial_ones(
@@ -89,10 +91,16 @@ def test_every_transaction_is_in_one_epoch_and_critical_ones_in_serial_ones(
     channels: int,
     max_changes: int,
     max_transactions: int,
+    max_seconds: int,
     cuts: list[int],
 ) -> None:
     log = HistoryLog(history)
-    limits = EpochLimits(max_changes=max_changes, max_bytes=10**9, max_transactions=max_transactions)
+    limits = EpochLimits(
+        max_changes=max_changes,
+        max_bytes=10**9,
+        max_transactions=max_transactions,
+        max_duration=timedelta(seconds=max_seconds),
+    )
     epochs = plan_epochs(
         log,  # type: ignore[arg-type]
         after_seqno=NO_SEQNO,
@@ -121,8 +129,36 @@ def test_every_transaction_is_in_one_epoch_and_critical_ones_in_serial_ones(
         assert (epoch.end_offset, epoch.end_time) == (10 * epoch.last_seqno + 9, committed_at(epoch.last_seqno))
         assert len(inside) == 1 or epoch.row_count <= max_changes
         assert not any(epoch.first_seqno <= cut < epoch.last_seqno for cut in cuts)
-        # A channel without rows has a sync at least so often.
-        assert epoch.kind is EpochKind.SERIAL or len(inside) <= max_transactions
+        # A channel without rows has a sync at least so often. A transaction commits each second.
+        assert epoch.kind is EpochKind.SERIAL or len(inside) <= min(max_transactions, max_seconds + 1)
+
+
+def spans_of(*commit_times: int) -> list[tuple[int, Reason]]:
+    """Last index and reason of the epochs of transactions that commit at these seconds; an epoch lasts 60 at most."""
+    ones = np.ones(len(commit_times), dtype=np.int64)
+    found = Transactions(
+        seqnos=np.arange(len(commit_times)),
+        row_counts=ones,
+        byte_counts=ones,
+        image_counts=ones,
+        commit_times=np.array(commit_times) * 1_000_000,
+        critical={},
+    )
+    limits = EpochLimits(max_changes=100, max_bytes=100, max_duration=timedelta(minutes=1))
+    return [(span.last, span.reason) for span in cut_spans(found, limits, ())]
+
+
+def test_an_epoch_ends_when_its_transactions_would_span_too_much_time() -> None:
+    assert spans_of(0, 30, 60, 61, 121, 122, 500) == [
+        (2, Reason.TIME),
+        (4, Reason.TIME),
+        (5, Reason.TIME),
+        (6, Reason.END),
+    ]
+
+
+def test_a_clock_that_goes_backwards_ends_no_epoch() -> None:
+    assert spans_of(1000, 10, 20, 300, 1050, 1061) == [(4, Reason.TIME), (5, Reason.END)]
 
 
 def reasons_of(
