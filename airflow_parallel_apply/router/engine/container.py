@@ -22,7 +22,12 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.errors import SpillFull
 from airflow_parallel_apply.router.engine.budget import SharedBytes
 
-_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(
+    # Below zero LZ4 looks less closely: a quarter faster, and a tenth larger.
+    compression=pa.Codec("lz4", compression_level=-5),
+    # In the thread that writes, beside those that route and read.
+    use_threads=False,
+)
 
 FILE_BYTES: Final = 32 * 2**20
 """Size from which another file is begun: disk is given back file by file."""
@@ -61,13 +66,15 @@ class Container:
         self.disk_bytes = 0
         self.high_disk_bytes = 0
 
-    def write(self, batch: pa.RecordBatch) -> Place:
-        """Spill a batch. Errors: `SpillFull` where the budget is spent, or the disk."""
+    def write(self, batch: pa.RecordBatch) -> Place | None:
+        """Spill a batch; None where everything was let go of meanwhile. Errors: `SpillFull` where the budget is spent,
+        or the disk.
+        """
         content = _serialized(batch)
         size = len(content)
         with self._lock:
             if self._is_closed:
-                raise ValueError("the container is closed")
+                return None
             if not self._disk.take(size, held_bytes=self.disk_bytes):
                 raise SpillFull(
                     f"the router's disk budget of {self._disk.limit_bytes / 2**20:,.0f} MB is spent: "

@@ -7,6 +7,9 @@ any way, and a source that is faster than all of them is not stored.
 
 Whether to stop is asked once for some batches, and at once when a consumer wants no more. Until then what was routed
 counts as waiting, so that memory stays within the budget; beside it there is the batch that is being divided.
+
+Another thread writes what is spilled, so that an output that is blocked costs the others no time where there is a core
+for it. At most one piece is on its way to the disk; the next one waits for that.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -59,6 +63,7 @@ class Engine(Generic[AnyOutput]):
         self._check_bytes = min(_CHECK_BYTES, budget.memory.limit_bytes // _CHECK_PART)
         self._demand_changed = False
         self._stop_count = 0
+        self._writing: Future[None] | None = None
         self._outputs: Sequence[AnyOutput] = [
             make_output(
                 number,
@@ -122,7 +127,9 @@ class Engine(Generic[AnyOutput]):
 
     def _route(self, source: Iterator[Tagged | Reached]) -> None:
         try:
-            self._route_until_over(source)
+            with ThreadPoolExecutor(1, thread_name_prefix="spill") as writer:
+                self._route_until_over(source, writer)
+                self._settle()
         except BaseException as error:
             self._end(Phase.FAILED, error)
             raise
@@ -131,7 +138,7 @@ class Engine(Generic[AnyOutput]):
             self._budget.memory.share(-len(self._outputs))
         self._end(Phase.ENDED)
 
-    def _route_until_over(self, source: Iterator[Tagged | Reached]) -> None:
+    def _route_until_over(self, source: Iterator[Tagged | Reached], writer: ThreadPoolExecutor) -> None:
         last: Tagged | None = None
         for item in source:
             if not self._phase.is_live:
@@ -143,13 +150,13 @@ class Engine(Generic[AnyOutput]):
                 if last is not None:
                     _check_order(last, item)
                 last = item
-                self._put(item)
+                self._put(item, writer)
             if self._unchecked_bytes > self._check_bytes or self._demand_changed:
                 self._check()
                 if not self._phase.is_live:
                     return
 
-    def _put(self, item: Tagged) -> None:
+    def _put(self, item: Tagged, writer: ThreadPoolExecutor) -> None:
         memory = self._budget.memory
         most: Output | None = None
         for number, batch in self._routes.split(item.batch):
@@ -161,8 +168,16 @@ class Engine(Generic[AnyOutput]):
             if is_full and self._budget.spills:
                 most = most or max(self._outputs, key=_memory_bytes)
                 # What is in a look-aside cannot be spilled.
-                if not most.spill(piece.nbytes):
-                    output.spill(piece.nbytes)
+                write = most.spill(piece.nbytes) or output.spill(piece.nbytes)
+                if write is not None:
+                    self._settle()
+                    self._writing = writer.submit(write)
+
+    def _settle(self) -> None:
+        """Wait for what is on its way to the disk. Errors: `SpillFull`."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def _check(self) -> None:
         """Account for what waits; then wait while the engine has to stand still."""

@@ -72,12 +72,15 @@ class Output(ABC):
         self._keep(piece, is_full)
         self._high_memory_bytes = max(self._high_memory_bytes, self.memory_bytes)
 
-    def spill(self, nbytes: int) -> bool:
-        """Move the oldest pieces to the disk, about so many bytes of them; False where there was none. Errors:
-        `SpillFull`.
+    def spill(self, nbytes: int) -> Callable[[], None] | None:
+        """Count the oldest pieces, about so many bytes of them, as spilled; None where there is none. Returns what
+        writes them, for any thread; until it has, memory has them still, and readers take them from there. Errors of
+        that: `SpillFull`.
         """
+        if self._container is None:
+            return None
         with self._condition:
-            return self._spill(self._container, nbytes) if self._container is not None and self._holds else False
+            return self._spill(self._container, nbytes) if self._holds else None
 
     def reach(self, seqno: int) -> None:  # noqa: B027  # an output without memory of seqnos has no use for it
         """Every row at or below `seqno` has been put."""
@@ -140,8 +143,8 @@ class Output(ABC):
         """Hold a piece until it is read."""
 
     @abstractmethod
-    def _spill(self, container: Container, nbytes: int) -> bool:
-        """See `spill`. Called with the lock."""
+    def _spill(self, container: Container, nbytes: int) -> Callable[[], None] | None:
+        """See `spill`. Called with the lock; what it returns is called without."""
 
     @abstractmethod
     def _discard(self) -> int:

@@ -15,8 +15,9 @@ the lock once both other places are empty: where it is not set, nothing is older
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,13 +36,17 @@ REFILL: Final = 16
 """Pieces that a reader takes at a time from what waits in memory."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Spilled:
-    place: Place
+    """A piece that counts as spilled: in memory until it is written, then at its place."""
+
+    piece: Piece | None
     first_seqno: int
     last_seqno: int
     rows: int
     nbytes: int
+    place: Place | None = None
+    is_gone: bool = False
 
 
 class StreamOutput(Output):
@@ -106,18 +111,28 @@ class StreamOutput(Output):
                 self._is_behind = True
                 self._condition.notify_all()
 
-    def _spill(self, container: Container, nbytes: int) -> bool:
+    def _spill(self, container: Container, nbytes: int) -> Callable[[], None] | None:
+        chosen: list[_Spilled] = []
         before = self._disk_bytes
         while self._memory and self._disk_bytes < before + nbytes:
-            piece = self._memory[0]
+            piece = self._memory.popleft()
             tagged = piece.tagged
-            place = container.write(tagged.batch)
-            self._disk.append(
-                _Spilled(place, tagged.first_seqno, tagged.last_seqno, tagged.batch.num_rows, piece.nbytes)
-            )
+            chosen.append(_Spilled(piece, tagged.first_seqno, tagged.last_seqno, tagged.batch.num_rows, piece.nbytes))
             self._disk_bytes += piece.nbytes
-            self._memory.popleft()
-        return self._disk_bytes > before
+        self._disk.extend(chosen)
+        return partial(self._write, container, chosen) if chosen else None
+
+    def _write(self, container: Container, chosen: Sequence[_Spilled]) -> None:
+        for spilled in chosen:
+            piece = spilled.piece
+            if piece is None:
+                continue
+            place = container.write(piece.tagged.batch)
+            with self._condition:
+                if not spilled.is_gone:
+                    spilled.place, spilled.piece, place = place, None, None
+            if place is not None:
+                container.free(place)
 
     def _refill(self) -> bool:
         """Move what waits behind into the look-aside; False where there is nothing in either."""
@@ -130,12 +145,18 @@ class StreamOutput(Output):
                 return bool(self._look_aside)
             spilled = self._disk.popleft()
             self._disk_bytes -= spilled.nbytes
-        if self._container is None:
+            spilled.is_gone = True
+            piece, place = spilled.piece, spilled.place
+            spilled.piece = None
+        if piece is not None:
+            self._look_aside.append(piece)
+            return True
+        if self._container is None or place is None:
             raise ValueError("spilled without a container")
         # Without the lock. Still behind, so the router puts nothing into the look-aside meanwhile.
-        batch = self._container.read(spilled.place)
+        batch = self._container.read(place)
         if batch is not None:
-            self._container.free(spilled.place)
+            self._container.free(place)
             self._look_aside.append(Piece(Tagged(batch, spilled.first_seqno, spilled.last_seqno), spilled.nbytes))
         return True
 
@@ -149,8 +170,9 @@ class StreamOutput(Output):
     def _discard(self) -> int:
         rows: int = sum(spilled.rows for spilled in self._disk)
         rows += sum(piece.tagged.batch.num_rows for piece in (*self._look_aside, *self._memory))
-        if self._container is not None:
-            for spilled in self._disk:
+        for spilled in self._disk:
+            spilled.is_gone, spilled.piece = True, None
+            if spilled.place is not None and self._container is not None:
                 self._container.free(spilled.place)
         self._look_aside.clear()
         self._memory.clear()

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +48,8 @@ class _Item:
     batch: pa.RecordBatch | None
     place: Place | None = None
     was_read: bool = False
+    is_spilled: bool = False
+    """It counts as on disk, where it may still be on its way."""
 
     @property
     def is_gone(self) -> bool:
@@ -154,7 +156,7 @@ class WindowOutput(Output):
             is_ahead = any(cursor.has_ahead(item) for cursor in self._cursors)
             if is_ahead and item.place is None and self._container is not None:
                 with suppress(SpillFull):
-                    item.place = self._spilled(self._container, item)
+                    item.place = self._written(self._container, item.batch)
             item.batch = None
 
     def _keep(self, piece: Piece, is_full: bool) -> None:  # noqa: ARG002  # any item can be spilled
@@ -175,25 +177,40 @@ class WindowOutput(Output):
             self._memory_bytes += item.nbytes
             self._condition.notify_all()
 
-    def _spill(self, container: Container, nbytes: int) -> bool:
+    def _spill(self, container: Container, nbytes: int) -> Callable[[], None] | None:
+        chosen: list[_Item] = []
         before = self._disk_bytes
         while self._unread and self._disk_bytes < before + nbytes:
-            item = self._unread[0]
+            item = self._unread.popleft()
             if not item.was_read and item.batch is not None:
-                item.place = self._spilled(container, item)
-                item.batch = None
+                item.is_spilled = True
                 self._memory_bytes -= item.nbytes
                 self._disk_bytes += item.nbytes
-            self._unread.popleft()
-        return self._disk_bytes > before
+                chosen.append(item)
+        return partial(self._write, container, chosen) if chosen else None
 
-    def _spilled(self, container: Container, item: _Item) -> Place:
+    def _write(self, container: Container, chosen: Sequence[_Item]) -> None:
+        for item in chosen:
+            batch = item.batch
+            if batch is None:
+                continue
+            place = self._written(container, batch)
+            with self._condition:
+                # Unless it was let go of meanwhile.
+                if item.batch is not None:
+                    item.batch, item.place, place = None, place, None
+            if place is not None:
+                container.free(place)
+
+    def _written(self, container: Container, batch: pa.RecordBatch) -> Place | None:
         try:
-            return container.write(item.batch)
+            return container.write(batch)
         except SpillFull:
-            if not self._free_read(container):
+            with self._condition:
+                is_freed = self._free_read(container)
+            if not is_freed:
                 raise
-            return container.write(item.batch)
+            return container.write(batch)
 
     def _free_read(self, container: Container) -> bool:
         """Let go of what is on disk and was read; True if that was anything."""
@@ -251,34 +268,32 @@ class WindowOutput(Output):
         return False
 
     def _is_changed(self, cursor: _Cursor) -> bool:
+        if cursor.number < self._trimmed_count or self._reached_seqno >= cursor.last_seqno:
+            return True
         has_items = cursor.number - self._trimmed_count < len(self._items)
-        return (
-            (has_items and self._items[-1].last_seqno > cursor.after_seqno)
-            or self._reached_seqno >= cursor.last_seqno
-            or self._is_over
-            or not self._holds
-        )
+        return (has_items and self._items[-1].last_seqno > cursor.after_seqno) or self._is_over or not self._holds
 
     def _mark_read(self, item: _Item) -> None:
         if not item.was_read:
             item.was_read = True
-            if item.batch is not None:
-                self._memory_bytes -= item.nbytes
-            else:
-                self._disk_bytes -= item.nbytes
-        if item.batch is not None:
+            self._count_out(item)
+        # What is on its way to the disk stays there.
+        if item.batch is not None and not item.is_spilled:
             self._cache.touch(self, item.number, item.nbytes)
 
     def _let_go(self, item: _Item) -> None:
         self._cache.forget(self, item.number)
         if not item.was_read:
-            if item.batch is not None:
-                self._memory_bytes -= item.nbytes
-            else:
-                self._disk_bytes -= item.nbytes
+            self._count_out(item)
         if item.place is not None and self._container is not None:
             self._container.free(item.place)
         item.batch = item.place = None
+
+    def _count_out(self, item: _Item) -> None:
+        if item.is_spilled:
+            self._disk_bytes -= item.nbytes
+        else:
+            self._memory_bytes -= item.nbytes
 
     def _discard(self) -> int:
         rows = sum(item.rows for item in self._items if not item.was_read)

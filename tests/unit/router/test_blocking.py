@@ -130,7 +130,8 @@ def test_without_a_disk_the_engine_stops_for_one_and_two_channels_in_turns_deadl
             until(lambda: engine.phase is Phase.STOPPED, "the engine stops")
             with pytest.raises(TimeoutError):
                 read_in_turns(engine.output(0), engine.output(1), timeout=0.2)
-            assert engine.phase is Phase.STOPPED
+            # On a busy machine the reader may give up before the engine has come to where it stands for good.
+            until(lambda: engine.phase is Phase.STOPPED, "the engine stands still")
             engine.cancel()
             running.end()
 

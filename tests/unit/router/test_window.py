@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.errors import RoutingCancelled, SpillFull
 from airflow_parallel_apply.router.engine import Budget, Engine, Phase, Reached, Tagged, WindowOutput, window_engine
+from airflow_parallel_apply.router.engine.items import Piece
 from tests.support.examples import examples
 from tests.support.routed import Task, batches, nothing_left, numbers_of, placed, until
 
@@ -180,6 +181,23 @@ def test_a_reader_that_waits_makes_a_blocked_engine_read_on(spill: Path) -> None
         assert numbers_of(list(beyond)) == list(range(60, 100))
         running.end()
         assert read(output, -1, 99) == list(range(100))
+
+
+def test_rows_that_come_and_go_before_a_reader_wakes_are_nothing_to_it(spill: Path) -> None:
+    with engine_of(spill) as engine:
+        output = engine.output(0)
+        found = output.reading(59, 99, timeout=60)
+        assert found is not None
+        reader = Task(lambda: numbers_of(list(found)))
+        until(lambda: output._waiting_readers > 0, "the reader waits")
+        first, *rest = batches(PLACES, 10)
+        with output._condition:
+            output.put(Piece.of(first.batch, first))
+            output.trim(first.last_seqno)
+        for item in rest:
+            output.put(Piece.of(item.batch, item))
+        output.reach(99)
+        assert reader.end() == list(range(60, 100))
 
 
 def test_a_reader_learns_that_what_it_waits_for_will_not_come(spill: Path) -> None:
