@@ -11,13 +11,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from airflow_parallel_apply.pipeline.errors import PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.delta.columns import require_fit
+from airflow_parallel_apply.pipeline.target.delta.definition import add_columns, make_table
+from airflow_parallel_apply.pipeline.target.delta.finding import find_rows
+from airflow_parallel_apply.pipeline.target.delta.loader import staged_rows
 from airflow_parallel_apply.pipeline.target.delta.merge import append, merge
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
+from airflow_parallel_apply.pipeline.target.delta.replay import replayed
 from airflow_parallel_apply.pipeline.target.delta.staging import Staging
 from airflow_parallel_apply.pipeline.target.delta.state import Decided, Effect, State, TableChange
 from airflow_parallel_apply.pipeline.target.delta.tables import (
@@ -44,14 +49,20 @@ class Applier:
         self._relations = relations
         self._staging = Staging(lake, pipeline)
 
-    def require(self, state: State, changes: Sequence[TableChange], channels: Mapping[int, int]) -> None:
-        """Refuse, before it is decided, what could not be applied. `channels`: those of the unit, and their seqnos.
-        Errors: `StagingLost`, `TargetError`, `PlanError`.
+    def prepare(self, state: State, changes: Sequence[TableChange], channels: Mapping[int, int]) -> tuple[str, ...]:
+        """Refuse, before it is decided, what could not be applied, and make tables that were never there; returns the
+        tables' addresses. `channels`: those of the unit, and their seqnos. Errors: `StagingLost`, `TargetError`,
+        `PlanError`.
         """
         self._staging.require([name for change in changes for name in change.files])
+        uris: list[str] = []
         for relation, own in self._by_table(changes):
             if len(own) >= MOST_CHANGES:
                 raise PlanError(f"a unit changes {relation.name} {len(own)} times", table=relation.name)
+            uri = self._uri(relation)
+            uris.append(uri)
+            if uri not in state.tables:
+                make_table(self._lake, relation)
             table = self._open(relation)
             if not any(change.effect is Effect.ADD_COLUMNS for change in own):
                 require_fit(relation, schema_of(table))
@@ -65,6 +76,8 @@ class Applier:
                         table=relation.name,
                         hint="The lake was restored in part. Restore tables and _parallel_apply to one moment.",
                     )
+
+        return tuple(uris)
 
     def apply(self, state: State, decided: Decided) -> None:
         """Bring everything in. Errors: `Unavailable`; `TargetError` where a table refuses."""
@@ -111,8 +124,15 @@ class Applier:
             case Effect.TRUNCATE:
                 with table_errors("commit", table=relation.name):
                     table.delete(commit_properties=conditionally(transactions))
-            case _:
-                raise PlanError(f"{change.effect} is not known here", table=relation.name)
+            case Effect.REPLAY:
+                changes = replayed(relation, self._staging.read(change.files), partial(find_rows, table, relation))
+                staged = pa.Table.from_batches([staged_rows(relation, changes)])
+                if relation.key_indexes:
+                    merge(table, relation, staged, transactions, has_unsent=changes.unsent is not None)
+                else:
+                    append(table, relation, staged, transactions)
+            case Effect.ADD_COLUMNS:
+                add_columns(table, relation, transactions)
 
     def _by_table(self, changes: Sequence[TableChange]) -> list[tuple[Relation, list[TableChange]]]:
         """Tables in the order in which they are changed first, by the newest definition that the unit has of each."""
@@ -128,7 +148,7 @@ class Applier:
                 "the lake has no such table",
                 op="commit",
                 table=relation.name,
-                hint="Clear the task open, which makes missing tables.",
+                hint="Somebody removed it. Restore it; or drop the pipeline, and begin anew.",
             )
         return table
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from airflow_parallel_apply.pipeline.errors import PlanError
-from airflow_parallel_apply.pipeline.model.epoch import StagedTable
+from airflow_parallel_apply.pipeline.log.schema import ROWS
+from airflow_parallel_apply.pipeline.model.epoch import StagedTable, Unit
+from airflow_parallel_apply.pipeline.target.delta.definition import require_followable, require_redundant
+from airflow_parallel_apply.pipeline.target.delta.replay import by_relation
+from airflow_parallel_apply.pipeline.target.delta.staging import Staging, scope_of
 from airflow_parallel_apply.pipeline.target.delta.state import Effect, TableChange
-from airflow_parallel_apply.pipeline.target.steps import Merge, Step, Truncate
+from airflow_parallel_apply.pipeline.target.relations import Relations
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
 
-def changes_of(steps: Sequence[Step]) -> tuple[TableChange, ...]:
-    """In order. Merges that follow each other are one, whose staged keys are distinct. Errors: `PlanError` for a step
-    that a lake cannot do.
+def changes_of(steps: Sequence[Step], unit: Unit, staging: Staging, relations: Relations) -> tuple[TableChange, ...]:
+    """In order; rows to replay are staged. Merges that follow each other are one, whose staged keys are distinct.
+    Errors: `PlanError` for a step that a lake cannot do.
     """
     changes: list[TableChange] = []
     waiting: list[StagedTable] = []
-    for step in steps:
+    for number, step in enumerate(steps):
         if isinstance(step, Merge):
             waiting += step.staged.tables
             continue
@@ -25,12 +29,13 @@ def changes_of(steps: Sequence[Step]) -> tuple[TableChange, ...]:
         match step:
             case Truncate():
                 changes += [TableChange(effect=Effect.TRUNCATE, relation_id=one) for one in step.relation_ids]
-            case _:
-                raise PlanError(
-                    f"a Delta lake cannot do the step {type(step).__name__}",
-                    op="commit",
-                    hint="See what the target can do in its documentation.",
-                )
+            case Replay():
+                changes += _replays(step, unit, staging, number)
+            case Redefine(older_id=older, newer_id=newer):
+                if require_followable(step, relations(older), relations(newer)):
+                    changes.append(TableChange(effect=Effect.ADD_COLUMNS, relation_id=newer))
+            case Statement():
+                require_redundant(step)
     return (*changes, *_merges(waiting))
 
 
@@ -44,3 +49,11 @@ def _merges(staged: Sequence[StagedTable]) -> Iterator[TableChange]:
             files=tuple(table.staging for table in own),
             has_unsent=any(table.has_unsent for table in own),
         )
+
+
+def _replays(step: Replay, unit: Unit, staging: Staging, number: int) -> Iterator[TableChange]:
+    for relation_id, rows in by_relation(step.rows()).items():
+        name = staging.name(scope_of(unit.channel, None), unit.token, f"replay {number}", relation_id)
+        with staging.writing(name, ROWS) as writer:
+            writer.write_table(rows)
+        yield TableChange(effect=Effect.REPLAY, relation_id=relation_id, files=(name,))

@@ -8,6 +8,7 @@ from pyarrow import fs
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.target.delta.place import CONTROL, lake_of
@@ -38,7 +39,14 @@ class DeltaConnector:
         """A lake holds no ledger."""
         del endpoint, pipeline, relations
 
-    def loader(self, endpoint: Endpoint, unit: Unit, relations: Sequence[Relation]) -> Loader:
+    def takes_changes(self, endpoint: Endpoint) -> bool:
+        del endpoint
+        return False
+
+    def loader(
+        self, endpoint: Endpoint, unit: Unit, relations: Sequence[Relation], *, commit_times: CommitTimes | None = None
+    ) -> Loader:
+        del commit_times
         return DeltaLoader(
             lake=lake_of(endpoint.url),
             pipeline=unit.pipeline,

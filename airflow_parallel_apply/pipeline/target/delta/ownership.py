@@ -6,6 +6,7 @@ return, or calls them again on a newer one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 
@@ -98,13 +99,14 @@ def part_taken(state: State, unit: Unit, scope: str) -> State:
     return replace(state, parts=(*others, (scope, unit.token)))
 
 
-def with_decision(state: State, unit: Unit, decided: Decided) -> State:
-    """The unit will be in the tables. Errors: `OwnershipLost`."""
+def with_decision(state: State, unit: Unit, decided: Decided, tables: Sequence[str]) -> State:
+    """The unit will be in the tables, whose addresses are `tables`. Errors: `OwnershipLost`."""
     if standing(state, unit) is Standing.DONE or decided in state.decided:
         return state
     if standing(state, unit) is Standing.LOST or state.decided_of(decided.scope):
         raise lost(unit)
-    return replace(state, decided=(*state.decided, decided))
+    known = tuple(dict.fromkeys((*state.tables, *tables)))
+    return replace(state, decided=(*state.decided, decided), tables=known)
 
 
 def without_decision(state: State, decided: Decided) -> State:

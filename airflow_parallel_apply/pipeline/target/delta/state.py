@@ -30,14 +30,13 @@ class Effect(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChange:
     """One commit to one table. `relation_id`: its definition in the log. `files`: staged, by their paths below the
-    pipeline's staging. `older_id`: the definition before, where columns are added.
+    pipeline's staging.
     """
 
     effect: Effect
     relation_id: int
     files: tuple[str, ...] = ()
     has_unsent: bool = False
-    older_id: int | None = None
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
@@ -70,6 +69,7 @@ class State:
     """One version of a positions table. `life`: tells the pipeline from a former one of its name. `ledger`: the
     database of the pipeline's ledger. `positions`: by channel. `decided`: at most one of each channel, or one of all.
     `parts`: who stages which part of a group, scope and token.
+    `tables`: addresses of those that a unit was decided for.
     """
 
     life: str
@@ -80,6 +80,7 @@ class State:
     positions: tuple[Position, ...] = ()
     decided: tuple[Decided, ...] = ()
     parts: tuple[tuple[str, str], ...] = ()
+    tables: tuple[str, ...] = ()
 
     def with_position(self, position: Position) -> State:
         """With another position of one channel."""
@@ -104,6 +105,7 @@ SCHEMA = pa.schema(
         pa.field("claim", pa.string()),
         pa.field("decided", pa.string()),
         pa.field("parts", pa.string()),
+        pa.field("tables", pa.list_(pa.string())),
         pa.field("log_id", pa.string()),
         pa.field("routing_digest", pa.string()),
         pa.field("ledger", pa.string()),
@@ -116,19 +118,20 @@ SCHEMA = pa.schema(
 def to_rows(state: State) -> pa.Table:
     """The rows that say it."""
     decided = {one.scope: one.to_text() for one in state.decided}
-    common = {
+    common: dict[str, Any] = {
         "log_id": state.log_id,
         "routing_digest": state.routing_digest,
         "ledger": state.ledger,
         "life": state.life,
     }
-    whole = {
+    whole: dict[str, Any] = {
         "channel": None,
         "seqno": None,
         "generation": state.generation,
         "claim": None,
         "decided": decided.get(None),
         "parts": json.dumps(state.parts),
+        "tables": list(state.tables),
     }
     each = [
         {
@@ -159,4 +162,5 @@ def from_rows(rows: pa.Table) -> State:
         ),
         decided=tuple(Decided.from_text(row["decided"]) for row in found if row["decided"] is not None),
         parts=tuple((scope, token) for scope, token in json.loads(whole["parts"])),
+        tables=tuple(whole["tables"] or ()),
     )

@@ -80,7 +80,7 @@ class DeltaTarget:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        return frozenset({Capability.TRUNCATE})
+        return frozenset({Capability.TRUNCATE, Capability.REPLAY, Capability.DEFINE})
 
     # --- set-up ---
     def is_installed(self) -> bool:
@@ -202,13 +202,13 @@ class DeltaTarget:
             case Standing.LOST:
                 raise lost(unit)
             case Standing.BEFORE:
-                changes = changes_of(steps)
+                changes = changes_of(steps, unit, self._staging, self._relations)
         if not changes:
             self._positions.update(lambda found: moved(found, unit))
             return
-        self._applier.require(state, changes, {channel: unit.after(channel) for channel in unit.moved})
+        tables = self._applier.prepare(state, changes, {channel: unit.after(channel) for channel in unit.moved})
         decided = Decided(scope=scope, last_seqno=unit.last_seqno, token=unit.token, changes=changes)
-        state = self._positions.update(lambda found: with_decision(found, unit, decided))
+        state = self._positions.update(lambda found: with_decision(found, unit, decided, tables))
         if decided in state.decided:
             self._finish(state, decided)
 

@@ -1,0 +1,104 @@
+"""Making Delta tables, and bringing them to newer definitions: columns are added, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.schema import Schema
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.delta.columns import table_schema
+from airflow_parallel_apply.pipeline.target.delta.place import Lake
+from airflow_parallel_apply.pipeline.target.delta.tables import (
+    Outrun,
+    conditionally,
+    open_table,
+    schema_of,
+    sync,
+    table_errors,
+)
+from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
+from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement
+
+_ADDS_COLUMNS: Final = re.compile(
+    r"\s*ALTER\s+TABLE\s+[^;']*?\sADD\s+(COLUMN\s+)?(?!CONSTRAINT|PRIMARY|UNIQUE|CHECK|FOREIGN)[^;']*;?\s*",
+    re.IGNORECASE,
+)
+_NULLS: Final = (None, "NULL")
+
+
+def make_table(lake: Lake, relation: Relation) -> None:
+    """Make a table without rows, where there is none. Errors: `Unavailable`."""
+    uri = lake.table_uri(relation.schema, relation.table)
+    if open_table(lake, uri) is not None:
+        return
+    try:
+        with table_errors("prepare", table=relation.name):
+            if lake.is_local:
+                Path(uri).mkdir(parents=True, exist_ok=True)
+            DeltaTable.create(
+                uri,
+                schema=table_schema(relation),
+                name=relation.name,
+                mode="error",
+                storage_options=dict(lake.options) or None,
+                commit_properties=conditionally(),
+            )
+    except Outrun:
+        return
+    sync(lake, uri, 0)
+
+
+def require_followable(step: Redefine, older: Relation, newer: Relation) -> bool:
+    """True if columns are to be added; raise `PlanError` for a definition that is another one in more than that."""
+    if step.ddl is DdlPolicy.SKIP:
+        return False
+    found = compare_definitions(older, newer)
+    others = [change for change in found.changes if change.old is not None or change.new is None]
+    if step.ddl is DdlPolicy.REFUSE or others or found.uncertain or found.unclear or older.name != newer.name:
+        raise _refused(newer, "its columns were changed at the source")
+    filled = [change.new for change in found.changes if change.new is not None and change.new.fill not in _NULLS]
+    if filled and not step.is_emptied:
+        raise _refused(newer, f"older rows have {filled[0].fill} in the new column {filled[0].name}")
+    if [column.name for column in older.columns if column.key] != [one.name for one in newer.columns if one.key]:
+        raise _refused(newer, "its key was changed at the source")
+    return bool(found.changes)
+
+
+def require_redundant(step: Statement) -> None:
+    """Raise `PlanError` for DDL text that says more than that columns are added, which the definition says as well."""
+    if not _ADDS_COLUMNS.fullmatch(step.text):
+        raise PlanError(
+            f"a Delta lake cannot run this: {step.text[:200]}",
+            op="apply",
+            hint="Change the lake's tables by hand as it says, and run the pipeline with ddl=skip.",
+        )
+
+
+def add_columns(table: DeltaTable, relation: Relation, transactions: Mapping[str, int]) -> None:
+    """Add the columns that the relation has and the table has not. Errors: `Outrun`, `Unavailable`."""
+    known = schema_of(table).names
+    added = pa.schema([field for field in table_schema(relation) if field.name not in known])
+    with table_errors("commit", table=relation.name):
+        if added.names:
+            fields = Schema.from_arrow(added).fields
+            table.alter.add_columns(fields, commit_properties=conditionally(transactions))
+        else:
+            table.create_write_transaction(
+                [], mode="append", schema=table.schema(), commit_properties=conditionally(transactions)
+            )
+
+
+def _refused(relation: Relation, what: str) -> PlanError:
+    return PlanError(
+        f"{relation.name}: {what}, which a Delta lake does not follow: it adds columns that are null in older rows",
+        op="apply",
+        hint="Change the lake's table by hand, and run the pipeline with ddl=skip.",
+    )

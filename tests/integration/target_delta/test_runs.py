@@ -1,0 +1,151 @@
+"""A pipeline from PostgreSQL into a Delta lake: its tables are the source's, and other readers find the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+
+from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from tests.support.rig import Rig, execute
+
+TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text, n numeric(10, 2), at timestamptz)"
+COLUMNS = ("id", "v", "n", "at")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def rig(source_dsn: str, ledger_dsn: str, lake: Path, tmp_path: Path) -> Rig:
+    execute(source_dsn, TABLE)
+    lake.mkdir()
+    config = PipelineConfig(pipeline="demo", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=2)
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=f"delta://{lake}", ledger_dsn=ledger_dsn)
+
+
+def of_source(rig: Rig, table: str = "t", columns: tuple[str, ...] = COLUMNS) -> list[tuple[Any, ...]]:
+    return sorted(rig.rows(f"SELECT {', '.join(columns)} FROM {table}", side="source"), key=repr)
+
+
+def of_lake(lake: Path, table: str = "t", columns: tuple[str, ...] = COLUMNS) -> list[tuple[Any, ...]]:
+    rows = DeltaTable(f"{lake}/public/{table}").to_pyarrow_table(columns=list(columns)).to_pylist()
+    return sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+def as_text(rows: list[tuple[Any, ...]]) -> list[tuple[str, ...]]:
+    """Instants have other classes of zones."""
+    return sorted(
+        tuple(value.isoformat() if hasattr(value, "isoformat") else str(value) for value in row) for row in rows
+    )
+
+
+def change(rig: Rig) -> None:
+    rig.write(
+        "INSERT INTO t SELECT i, 'v' || i, i / 4.0, now() FROM generate_series(1, 200) i",
+        "UPDATE t SET v = v || '!' WHERE id % 2 = 0",
+        "UPDATE t SET v = v || '?' WHERE id % 4 = 0",
+        "DELETE FROM t WHERE id % 5 = 0",
+        "UPDATE t SET id = id + 1000 WHERE id < 20",
+    )
+
+
+@pytest.mark.parametrize(
+    ("channels", "consistency"),
+    [
+        (2, Consistency.CHANNEL),
+        (2, Consistency.EPOCH),
+        pytest.param(1, Consistency.CHANNEL, marks=pytest.mark.long),
+        pytest.param(8, Consistency.CHANNEL, marks=pytest.mark.long),
+        pytest.param(8, Consistency.EPOCH, marks=pytest.mark.long),
+    ],
+)
+def test_the_lake_has_the_sources_rows(rig: Rig, lake: Path, channels: int, consistency: Consistency) -> None:
+    rig = rig.having(channels=channels, consistency=consistency)
+    rig.prepare()
+    for _ in range(2):
+        change(rig)
+        rig.run()
+        assert as_text(of_lake(lake)) == as_text(of_source(rig))
+        rig.write(
+            "DELETE FROM t WHERE id % 3 = 0", "TRUNCATE t", "INSERT INTO t VALUES (5000, 'kept')", "DELETE FROM t"
+        )
+    rig.run()
+    assert of_lake(lake) == []
+
+
+def test_truncates_and_what_is_around_them_come_in_order(rig: Rig, lake: Path) -> None:
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a'), (2, 'b')", "TRUNCATE t", "INSERT INTO t VALUES (3, 'c')")
+    rig.transaction("INSERT INTO t VALUES (1, 'x')", "UPDATE t SET id = 7 WHERE id = 3", "TRUNCATE t")
+    rig.transaction(
+        "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 1000) i",
+        "TRUNCATE t",
+        "INSERT INTO t SELECT i, 'new' FROM generate_series(1, 1000) i",
+        "UPDATE t SET id = -id WHERE id <= 10",
+    )
+    rig.run()
+    assert as_text(of_lake(lake)) == as_text(of_source(rig))
+
+
+def test_large_values_that_are_not_sent_stay_also_under_another_key(rig: Rig, lake: Path) -> None:
+    rig.write("ALTER TABLE t ALTER v SET STORAGE EXTERNAL")
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, repeat('abc' || i, 3000) FROM generate_series(1, 30) i")
+    rig.run()
+    rig.write("UPDATE t SET n = 5 WHERE id < 10", "UPDATE t SET id = id + 100 WHERE id BETWEEN 5 AND 15")
+    rig.write("UPDATE t SET n = 6, id = id + 100 WHERE id > 112")
+    rig.run()
+    assert as_text(of_lake(lake)) == as_text(of_source(rig))
+
+
+def test_a_new_column_is_added_where_that_is_asked_for_and_the_rest_is_refused(rig: Rig, lake: Path) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a')", "ALTER TABLE t ADD COLUMN more integer")
+    rig.write("INSERT INTO t (id, more) VALUES (2, 4)", "UPDATE t SET more = 5")
+    rig.run()
+    columns = ("id", "v", "more")
+    assert of_lake(lake, columns=columns) == of_source(rig, columns=columns)
+    rig.write("ALTER TABLE t DROP COLUMN n", "INSERT INTO t (id, more) VALUES (3, 4)")
+    with pytest.raises(ParallelApplyError, match="does not follow"):
+        rig.run()
+    assert len(of_lake(lake, columns=columns)) == 2
+
+
+def test_what_cannot_be_represented_is_refused_by_name_before_the_first_row(rig: Rig) -> None:
+    rig.write(
+        "CREATE TABLE loose (v text)",
+        "ALTER TABLE loose REPLICA IDENTITY FULL",
+        "CREATE TABLE floating (id double precision PRIMARY KEY)",
+        'CREATE TABLE cased (id integer PRIMARY KEY, "V" text, v text)',
+    )
+    with pytest.raises(ParallelApplyError) as refused:
+        rig.prepare()
+    for words in ("public.loose has no key", "key column id of public.floating", "public.cased has columns"):
+        assert words in str(refused.value)
+
+
+def test_a_value_that_its_column_cannot_hold_is_refused_by_table_and_column(rig: Rig, lake: Path) -> None:
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a', 1)", "INSERT INTO t VALUES (2, 'b', 'NaN')")
+    with pytest.raises(ParallelApplyError, match="no column of a Delta table holds") as refused:
+        rig.run()
+    assert "table public.t, column n" in str(refused.value)
+
+
+def test_duckdb_reads_the_lake(rig: Rig, lake: Path) -> None:
+    rig.prepare()
+    change(rig)
+    rig.run()
+    found = DeltaTable(f"{lake}/public/t").to_pyarrow_dataset()
+    with duckdb.connect() as connection:
+        connection.register("t", found)
+        rows = connection.execute("SELECT count(*), sum(n), max(v) FROM t").fetchone()
+    assert rows == rig.rows('SELECT count(*), sum(n), max(v COLLATE "C") FROM t', side="source")[0]
