@@ -81,6 +81,28 @@ def get_provider_info() -> dict[str, Any]:
                 },
             },
             {
+                "connection-type": "parallel_apply_delta",
+                "hook-class-name": "airflow_parallel_apply.hooks.targets.DeltaHook",
+                "hook-name": "Parallel Apply (Delta Lake)",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["port", "schema"],
+                    "relabeling": {"host": "Directory", "login": "Access key", "password": "Secret key"},
+                    "placeholders": {"host": "s3://lake/shop or file:///mnt/lake/shop"},
+                },
+                "conn-fields": {
+                    "region": {
+                        "label": "Region",
+                        "description": "The bucket's region; empty for the machine's own setting.",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "endpoint_url": {
+                        "label": "Endpoint",
+                        "description": "URL of the service, where s3:// is not AWS's own.",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                },
+            },
+            {
                 "connection-type": "parallel_apply_queue",
                 "hook-class-name": "airflow_parallel_apply.hooks.queue.QueueHook",
                 "hook-name": "Parallel Apply Queue",

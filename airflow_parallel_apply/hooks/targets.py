@@ -27,3 +27,10 @@ class FilesHook(TargetHook):
 
     conn_type = "parallel_apply_files"
     hook_name = "Parallel Apply (files)"
+
+
+class DeltaHook(TargetHook):
+    """A Delta lake."""
+
+    conn_type = "parallel_apply_delta"
+    hook_name = "Parallel Apply (Delta Lake)"

@@ -25,7 +25,7 @@ CONTROL: Final = "_parallel_apply"
 """Holds everything that is no table."""
 
 _S3: Final = "s3"
-_OPTIONS: Final = {"region": "AWS_REGION", "endpoint": "AWS_ENDPOINT_URL", "session_token": "AWS_SESSION_TOKEN"}
+_OPTIONS: Final = {"region": "AWS_REGION", "endpoint_url": "AWS_ENDPOINT_URL", "session_token": "AWS_SESSION_TOKEN"}
 """Options of the URL, and what delta-rs calls them."""
 
 
