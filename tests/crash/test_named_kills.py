@@ -146,7 +146,6 @@ def test_a_capture_killed_between_the_logs_manifest_and_the_slot_is_repeated_wit
 
 
 @pytest.mark.long
-@pytest.mark.timeout(180)
 def test_a_lane_goes_on_with_a_new_server_when_spark_is_killed_while_it_stages(spark_scene: Scene) -> None:
     spark_scene.rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
     spark_scene.rig.prepare()
