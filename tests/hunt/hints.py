@@ -29,6 +29,7 @@ _COMMAND: Final = re.compile(
 )
 _TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip|ddl=skip, once")
 _SKIPS: Final = re.compile(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+)")
+_MADE_SINCE: Final = "may have been made since: if so, run once with ddl=skip"
 _AS_IT_IS: Final = "Where it has what the statement makes already"
 """Begins what helps only where the target is as if the statement had been run."""
 _VOUCHED_FOR: Final = "Only where there was no USING"
@@ -70,6 +71,9 @@ class Follower:
         is_there = times or "already exists" in told or "does not exist" in told
         if is_there and _AS_IT_IS in hint and (found := _SKIPS.search(hint)):
             return self._skipped(found)
+        if _MADE_SINCE in hint and any("RENAME TO" in one for one in self.done):
+            self._player.configure({"ddl": DdlPolicy.SKIP})
+            return "ddl=skip, for what was renamed by hand"
         if "then run with ddl=skip, once" in hint:
             self._player.configure({"ddl": DdlPolicy.SKIP})
         for way in (

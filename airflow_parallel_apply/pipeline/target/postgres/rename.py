@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
+import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
@@ -15,6 +17,7 @@ from airflow_parallel_apply.pipeline.target.postgres.found_columns import find_c
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.told_renames import was_told
+from airflow_parallel_apply.postgres.filled import filled
 
 Name = tuple[str, str]
 _ASIDE = "parallel_apply_renaming_{}"
@@ -58,6 +61,9 @@ def rename(
         return True
     is_done = _is_exchanged(connection, session, older, newer) if is_exchange else None
     if is_done or (ddl is DdlPolicy.SKIP and {*new} <= there):
+        return True
+    if {*old, *new} <= there and not is_exchange and _have_rows(connection, renaming) == [False, False]:
+        # Without rows either may be the one that was renamed: the columns of both are compared with their definitions.
         return True
     is_possible = {*old} <= there and not taken & there
     if ddl is not DdlPolicy.APPLY or not is_possible or (is_exchange and not renaming.is_certain and is_done is None):
@@ -125,6 +131,18 @@ def _free_name(connection: Connection, name: Name) -> Name:
     return next((one for one in candidates if one not in taken), candidates[0])
 
 
+def _have_rows(connection: Connection, renaming: Renaming) -> list[bool] | None:
+    """Whether the tables of the former and of the new name have rows; None of more than two, or where the role may not
+    look.
+    """
+    if len(renaming.pairs) != 1:
+        return None
+    tables = [sql.SQL("ONLY {}").format(sql.Identifier(*name)) for name in renaming.pairs[0]]
+    with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
+        return [*filled(connection, tables)]
+    return None
+
+
 def _left(
     connection: Connection, newer: Relation, renaming: Renaming, *, in_the_way: set[Name], missing: set[Name]
 ) -> PlanError:
@@ -140,15 +158,20 @@ def _left(
     names = {name for pair in renaming.pairs for name in pair}
     is_exchange = len(names) == len(renaming.pairs)
     after = "run with ddl=skip, once" if is_exchange else "run again"
-    done = ""
+    done = first = ""
     if is_exchange:
         done = " If they were exchanged there before, by DDL messages, only run with ddl=skip, once."
     elif in_the_way and not missing:
         done = f" If {others} is that table, renamed there before, only run with ddl=skip, once."
+        if _have_rows(connection, renaming) == [False, True]:
+            # As if the former one had been renamed already.
+            former = ".".join(renaming.pairs[0][0])
+            first = f"Only {others} has rows, and {former} may have been made since: if so, run once with ddl=skip. "
+            first, done = first + "Otherwise: ", ""
     return PlanError(
         f"tables were renamed at the source: {what}, which the target has not followed{trouble}"
         + (f", and it has other tables of these names: {others}" if others else ""),
         table=newer.name,
-        hint=f"Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply the "
-        f"pipeline does it where it can tell that nobody has.{done}",
+        hint=f"{first}Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply "
+        f"the pipeline does it where it can tell that nobody has.{done}",
     )
