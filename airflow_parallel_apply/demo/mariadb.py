@@ -121,14 +121,15 @@ class MariaDbServer:
                 client, "--no-defaults", "--host=127.0.0.1", f"--port={self.port}", "--user=root", "--batch",
                 "--skip-column-names", "--default-character-set=utf8mb4", *([database] if database else []),
             ],
-            input=statements,
+            input=statements.encode(),
             capture_output=True,
-            text=True,
             check=False,
         )  # fmt: skip
         if done.returncode != 0:
-            raise Unavailable(f"{CLIENT} ended with {done.returncode}: {done.stderr.strip()[-500:]}", op="server")
-        return done.stdout
+            said = done.stderr.decode(errors="replace").strip()[-500:]
+            raise Unavailable(f"{CLIENT} ended with {done.returncode}: {said}", op="server")
+        # As they are: a line may end in a value's own carriage return.
+        return done.stdout.decode()
 
     def __enter__(self) -> Self:
         return self.start()

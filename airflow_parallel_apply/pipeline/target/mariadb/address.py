@@ -40,7 +40,13 @@ class Address:
     @property
     def connecting(self) -> dict[str, Any]:
         """The parameters of the driver. With a CA the server's name and certificate are verified."""
-        found: dict[str, Any] = {"host": self.host, "port": self.port, "user": self.user, "password": self.password}
+        found: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "database": self.database,
+        }
         if self.ssl_ca:
             found |= {"ssl_ca": self.ssl_ca, "ssl_verify_cert": True, "ssl_verify_identity": True}
         if self.ssl_cert:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import Refused, form_of, proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
-from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable, find_table
+from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn, TargetTable, find_table
 
 _finding: Final = partial(new_finding, Side.TARGET)
 
@@ -67,9 +67,7 @@ def _table_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
         try:
             form_of(column, found)
         except Refused as error:
-            kept = "" if found.is_nullable else " NOT NULL"
-            change = f"MODIFY COLUMN {shown(column.name)} {error.wanted}{kept}"
-            yield _about(where, column.name, str(error), change, name)
+            yield _unfit(where, column, found, error, name)
     sent = {column.name for column in relation.columns}
     for found in table.columns.values():
         if found.name not in sent and not (found.is_nullable or found.has_default or found.is_generated):
@@ -87,6 +85,19 @@ def _table_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
             f"ALTER TABLE {name} ADD UNIQUE ({listed})",
         )
     yield from _trigger_findings(session, table)
+
+
+def _unfit(where: str, column: Column, found: TargetColumn, error: Refused, name: str) -> Finding:
+    one = shown(column.name)
+    if not error.wanted:
+        return replace(
+            _about(where, column.name, str(error), "", name),
+            fix=(),
+            note="Give the source's column a type with one text for each value, such as numeric(20,4); or exclude it.",
+        )
+    made = f"{one} {error.wanted}{'' if found.is_nullable else ' NOT NULL'}"
+    change = f"DROP COLUMN {one}, ADD COLUMN {made}" if found.is_generated else f"MODIFY COLUMN {made}"
+    return _about(where, column.name, str(error), change, name)
 
 
 def _trigger_findings(session: Session, table: TargetTable) -> Iterator[Finding]:

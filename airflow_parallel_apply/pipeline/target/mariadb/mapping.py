@@ -60,7 +60,9 @@ class Form:
 
 
 class Refused(ValueError):  # a finding about a column, which callers handle
-    """A column that would not hold the values. The text says why; `wanted`: the type that would."""
+    """A column that would not hold the values. The text says why; `wanted`: the type that would; empty:
+    none does.
+    """
 
     def __init__(self, reason: str, wanted: str) -> None:
         super().__init__(reason)
@@ -84,6 +86,12 @@ _FORMS: Final = {
 def form_of(column: Column, found: TargetColumn) -> Form:
     """The form in which a column's values get into the target's column. Errors: `Refused`."""
     wanted = proposed_type(column)
+    is_text = found.type in TEXTS or column.value.kind is ValueKind.OPAQUE
+    if column.key and is_text and column.kind in (KeyKind.DECIMAL, KeyKind.FLOAT, KeyKind.NOT_CANONICAL):
+        is_opaque = column.value.kind is ValueKind.OPAQUE
+        raise Refused(
+            "is part of the key, and equal values of the source's have several texts", "" if is_opaque else wanted
+        )
     if found.is_generated:
         raise Refused("is computed here, and the source sends it", wanted)
     if found.type in TEXTS:
@@ -162,8 +170,6 @@ def _require_text(column: Column, found: TargetColumn, wanted: str) -> None:
         raise Refused(f"has the character set {found.charset}, which lacks characters of the source's", wanted)
     if not column.key:
         return
-    if column.kind in (KeyKind.DECIMAL, KeyKind.FLOAT, KeyKind.NOT_CANONICAL):
-        raise Refused("is part of the key, and equal values of the source's have several texts", wanted)
     collation = found.collation or ""
     is_exact = collation.endswith("_bin") and ("nopad" in collation or collation.startswith("utf8mb4_0900"))
     if not is_exact and not (column.kind in _OF_ONE_WIDTH and collation.endswith("_bin")):

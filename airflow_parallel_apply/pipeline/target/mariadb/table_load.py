@@ -50,7 +50,7 @@ def forms_of(table: TargetTable) -> list[Form]:
                 f"the column {error}",
                 table=table.relation.name,
                 column=column.name,
-                hint=f"Make it {error.wanted}: `parallel-apply check` has the ALTER TABLE.",
+                hint=f"Make it {error.wanted}: `parallel-apply check` has the ALTER TABLE." if error.wanted else None,
             ) from None
     return found
 

@@ -1,0 +1,117 @@
+"""What keeps MariaDB from holding the source's rows is said before anything is written, with what mends it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, EpochProtocol
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
+from airflow_parallel_apply.pipeline.model.finding import Finding, errors
+from tests.support.mariadb_rig import MariaDbRig
+
+SOURCE = [
+    "CREATE TABLE good (id integer PRIMARY KEY, v text)",
+    "CREATE TABLE missing (id integer PRIMARY KEY, at timestamptz, n numeric(10,2))",
+    "CREATE TABLE narrow (id bigint PRIMARY KEY, f real, n numeric(10,4), at timestamp, t time, u integer, b bytea)",
+    "CREATE TABLE texts (code text PRIMARY KEY, v text, w varchar(10))",
+    "CREATE TABLE odd (k numeric PRIMARY KEY, v text)",
+    "CREATE TABLE wide (id integer PRIMARY KEY, gone text, made text)",
+    "CREATE TABLE lacks (id integer PRIMARY KEY, v text)",
+    "CREATE TABLE elsewhere (id integer PRIMARY KEY)",
+    "CREATE TABLE triggered (id integer PRIMARY KEY)",
+]
+TARGET = [
+    "CREATE TABLE good (id int PRIMARY KEY, v longtext, more int DEFAULT 7)",
+    "CREATE TABLE narrow (id int PRIMARY KEY, f float, n decimal(10,2), at datetime, t time(3), u int unsigned,"
+    " b binary(16))",
+    "CREATE TABLE texts (code varchar(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY,"
+    " v text CHARACTER SET latin1, w char(10))",
+    "CREATE TABLE odd (k varchar(100) PRIMARY KEY, v longtext)",
+    "CREATE TABLE wide (id int PRIMARY KEY, made longtext GENERATED ALWAYS AS ('x') VIRTUAL, own int NOT NULL)",
+    "CREATE TABLE lacks (id int, v longtext, PRIMARY KEY (id, v(10)))",
+    "CREATE TABLE elsewhere (id int PRIMARY KEY) ENGINE = MyISAM",
+    "CREATE TABLE triggered (id int PRIMARY KEY)",
+    "CREATE TRIGGER acts BEFORE INSERT ON triggered FOR EACH ROW SET NEW.id = NEW.id + 1",
+]
+REFUSED = {
+    "public.missing": {None},
+    "public.narrow": {"id", "f", "n", "at", "t", "u", "b"},
+    "public.texts": {"code", "v", "w"},
+    "public.odd": {"k"},
+    "public.wide": {"gone", "made", "own"},
+    "public.lacks": {None},
+    "public.elsewhere": {None},
+    "public.triggered": {None},
+}
+
+
+def test_each_column_that_would_not_hold_the_sources_values_is_named_before_anything_is_written(
+    maria: MariaDbRig,
+) -> None:
+    maria.make(SOURCE, TARGET)
+    found = _errors(maria)
+    named: dict[str, set[str | None]] = {}
+    for finding in found:
+        named.setdefault(finding.where, set()).add(finding.column)
+    assert named == REFUSED
+    with pytest.raises(TargetError, match=r"public\.narrow: column at"):
+        maria.rig.prepare()
+    assert maria.read("SHOW DATABASES LIKE 'parallel_apply'") == []
+
+
+def test_what_check_proposes_mends_what_it_finds(maria: MariaDbRig) -> None:
+    maria.make(SOURCE, TARGET)
+    maria.server.run("ALTER TABLE wide DROP COLUMN own", database="test")
+    for finding in _errors(maria):
+        for command in finding.fix:
+            maria.server.run(command, database="test")
+    assert {finding.where for finding in _errors(maria)} == {"public.odd"}
+    maria.rig.write("DROP TABLE odd")
+    assert maria.rig.prepare()
+
+
+def test_rows_that_are_there_already_are_refused_with_start_empty(maria: MariaDbRig) -> None:
+    maria.make(SOURCE[:1], [TARGET[0], "INSERT INTO good VALUES (1, 'x', 1)"])
+    with pytest.raises(TargetError, match=r"public\.good has rows at the target"):
+        maria.rig.prepare()
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"ddl": DdlPolicy.APPLY}, "cannot change its tables' definitions"),
+        ({"consistency": Consistency.EPOCH, "epoch_protocol": EpochProtocol.TWO_PHASE}, "prepares no transactions"),
+    ],
+)
+def test_a_pipeline_that_asks_for_more_than_the_target_can_do_is_refused(
+    maria: MariaDbRig, changes: dict[str, object], word: str
+) -> None:
+    maria.make(SOURCE[:1], TARGET[:1])
+    with pytest.raises(ConfigurationError, match=word):
+        maria.rig.having(**changes).prepare()
+
+
+def test_a_server_whose_crash_may_take_commits_back_is_refused(maria: MariaDbRig) -> None:
+    maria.make(SOURCE[:1], TARGET[:1])
+    maria.server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+    try:
+        with pytest.raises(ConfigurationError, match="may take commits back"):
+            maria.rig.prepare()
+    finally:
+        maria.server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+
+
+def test_what_a_pipeline_has_at_the_target_goes_with_it(maria: MariaDbRig) -> None:
+    maria.make(SOURCE[:1], TARGET[:1])
+    maria.rig.prepare()
+    assert maria.read("SELECT channel, seqno FROM parallel_apply.position") == [(str(one), "-1") for one in range(4)]
+    removed = drop_pipeline("demo", maria.rig.source, maria.rig.target, log_url=maria.rig.config.log_url, with_log=True)
+    assert "removed pipeline demo from the target" in removed.done
+    assert maria.read("SHOW DATABASES LIKE 'parallel_apply'") == []
+
+
+def _errors(maria: MariaDbRig) -> tuple[Finding, ...]:
+    checked = check_pipeline(maria.rig.config, maria.rig.source, maria.rig.target)
+    return errors(checked.findings)

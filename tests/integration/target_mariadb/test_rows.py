@@ -1,0 +1,131 @@
+"""Rows of PostgreSQL in MariaDB: whatever happens to them at the source, MariaDB's own client reads the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import Consistency
+from tests.support.mariadb_rig import MariaDbRig
+
+KEYED = ["CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE, v text)"]
+KEYED_THERE = ["CREATE TABLE t (id int PRIMARY KEY, u int UNIQUE, v longtext)"]
+
+REFERENCE = "FOREIGN KEY (t) REFERENCES t (id)"
+
+
+def test_insertions_updates_deletions_and_key_changes_arrive(maria: MariaDbRig) -> None:
+    maria.make(KEYED, KEYED_THERE)
+    maria.rig.prepare()
+    maria.rig.write(
+        "INSERT INTO t SELECT i, i, 'v' || i FROM generate_series(1, 300) i",
+        "UPDATE t SET v = v || ' \t\n\\ é 漢 🙂' WHERE id % 3 = 0",
+        "UPDATE t SET id = id + 1000 WHERE id % 5 = 0",
+        "DELETE FROM t WHERE id % 7 = 0",
+        "UPDATE t SET v = NULL WHERE id % 11 = 0",
+    )
+    maria.rig.run()
+    maria.require_equal("SELECT id, u, v FROM t")
+    maria.rig.write("DELETE FROM t WHERE id < 50", "INSERT INTO t SELECT i, -i, '' FROM generate_series(1, 20) i")
+    maria.rig.run()
+    maria.require_equal("SELECT id, u, v FROM t")
+
+
+@pytest.mark.parametrize("consistency", [Consistency.CHANNEL, Consistency.EPOCH])
+def test_unique_values_go_from_row_to_row_and_none_is_overwritten(maria: MariaDbRig, consistency: Consistency) -> None:
+    rig = maria.rig.having(consistency=consistency)
+    maria.make(KEYED, KEYED_THERE)
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 40) i")
+    rig.run()
+    for turn in range(1, 5):
+        rig.write(f"WITH gone AS (DELETE FROM t RETURNING id, u) INSERT INTO t SELECT id + 1000, u, '{turn}' FROM gone")
+    rig.write(
+        "UPDATE t SET u = u + 100 WHERE u > 20",
+        "UPDATE t SET u = u - 1 WHERE u < 10 AND u > 1 AND false",
+        "UPDATE t SET u = NULL WHERE u = 1",
+        "UPDATE t SET u = 1 WHERE u = 2",
+        "UPDATE t SET u = 2, v = 'shifted' WHERE u = 3",
+    )
+    rig.transaction(
+        "UPDATE t SET u = -1 WHERE u = 5", "UPDATE t SET u = 5 WHERE u = 6", "UPDATE t SET u = 6 WHERE u = -1"
+    )
+    rig.run()
+    maria.require_equal("SELECT id, u, v FROM t")
+
+
+def test_a_truncate_empties_tables_and_what_follows_it_stays(maria: MariaDbRig) -> None:
+    maria.make(
+        [*KEYED, "CREATE TABLE child (id integer PRIMARY KEY, t integer REFERENCES t ON DELETE CASCADE)"],
+        [
+            *KEYED_THERE,
+            "CREATE TABLE child (id int PRIMARY KEY, t int, FOREIGN KEY (t) REFERENCES t (id) ON DELETE CASCADE)",
+        ],
+    )
+    maria.rig.prepare()
+    maria.rig.write(
+        "INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 40) i", "INSERT INTO child SELECT id, id FROM t"
+    )
+    maria.rig.run()
+    maria.rig.write("DELETE FROM t WHERE id < 10", "INSERT INTO child VALUES (99, 40)")
+    maria.rig.run()
+    maria.require_equal("SELECT id, t FROM child")
+    maria.rig.write("TRUNCATE t CASCADE", "INSERT INTO t VALUES (7, 7, 'after')")
+    maria.rig.run()
+    maria.require_equal("SELECT id, u, v FROM t")
+    maria.require_equal("SELECT id, t FROM child")
+
+
+def test_values_that_were_not_sent_stay(maria: MariaDbRig) -> None:
+    maria.make(
+        ["CREATE TABLE t (id integer PRIMARY KEY, big text, u integer UNIQUE, n integer)",
+         "ALTER TABLE t ALTER big SET STORAGE EXTERNAL"],
+        ["CREATE TABLE t (id int PRIMARY KEY, big longtext, u int UNIQUE, n int)"],
+    )  # fmt: skip
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO t SELECT i, repeat(md5(i::text), 300), i, 0 FROM generate_series(1, 60) i")
+    maria.rig.run()
+    maria.rig.write(
+        "UPDATE t SET n = n + 1 WHERE id % 2 = 0",
+        "UPDATE t SET u = u + 1000 WHERE id % 3 = 0",
+        "UPDATE t SET big = 'new' WHERE id % 5 = 0",
+        "UPDATE t SET id = id + 500 WHERE id % 7 = 0",
+    )
+    maria.rig.run()
+    maria.require_equal("SELECT id, md5(big), u, n FROM t")
+
+
+def test_rows_without_a_key_are_counted(maria: MariaDbRig) -> None:
+    maria.make(
+        ["CREATE TABLE bag (a integer, b text, f double precision)", "ALTER TABLE bag REPLICA IDENTITY FULL"],
+        ["CREATE TABLE bag (a int, b longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, f double)"],
+    )
+    maria.rig.prepare()
+    maria.rig.write(
+        "INSERT INTO bag SELECT i % 5, CASE i % 3 WHEN 0 THEN 'x' WHEN 1 THEN 'X' END, 0.1 * (i % 2)"
+        " FROM generate_series(1, 90) i",
+        "DELETE FROM bag WHERE ctid IN (SELECT ctid FROM bag WHERE a = 1 LIMIT 3)",
+    )
+    maria.rig.run()
+    maria.require_equal("SELECT a, b, f FROM bag", at_source="SELECT a, b, f::text FROM bag")
+    maria.rig.write("UPDATE bag SET b = 'X' WHERE b = 'x' AND a = 2", "DELETE FROM bag WHERE b = 'X' AND a = 3")
+    maria.rig.run()
+    maria.require_equal("SELECT a, b, f FROM bag", at_source="SELECT a, b, f::text FROM bag")
+
+
+def test_rows_lie_in_databases_named_as_the_sources_schemas(maria: MariaDbRig) -> None:
+    names: Sequence[str] = ['CREATE SCHEMA "Odd Schema"']
+    maria.make(
+        [*names, 'CREATE TABLE "Odd Schema"."Order ""x"" %s" ("Id" integer PRIMARY KEY, "select" text, "Ünï%" text)'],
+        ["CREATE DATABASE `Odd Schema`",
+         'CREATE TABLE `Odd Schema`.`Order "x" %s` (`Id` int PRIMARY KEY, `select` text, `Ünï%` text)'],
+    )  # fmt: skip
+    rig = maria.rig.having(tables=maria.rig.config.tables.__class__(include=("*",)))
+    rig.prepare()
+    rig.write('INSERT INTO "Odd Schema"."Order ""x"" %s" SELECT i, \'%s\', \'%%\' FROM generate_series(1, 9) i')
+    rig.write('UPDATE "Odd Schema"."Order ""x"" %s" SET "Ünï%" = \'b\', "Id" = "Id" + 5 WHERE "Id" > 6')
+    rig.run()
+    maria.require_equal(
+        'SELECT * FROM `Odd Schema`.`Order "x" %s`', at_source='SELECT * FROM "Odd Schema"."Order ""x"" %s"'
+    )
