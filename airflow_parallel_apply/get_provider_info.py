@@ -103,6 +103,40 @@ def get_provider_info() -> dict[str, Any]:
                 },
             },
             {
+                "connection-type": "parallel_apply_mariadb",
+                "hook-class-name": "airflow_parallel_apply.hooks.targets.MariaDbHook",
+                "hook-name": "Parallel Apply (MariaDB)",
+                "ui-field-behaviour": {
+                    "hidden-fields": [],
+                    "relabeling": {"schema": "Database"},
+                    "placeholders": {"host": "db.example", "port": "3306", "schema": "shop"},
+                },
+                "conn-fields": {
+                    "source_schema": {
+                        "label": "Schema of the source",
+                        "description": "The schema whose tables lie in this database; those of another one lie in a "
+                        "database of its name.",
+                        "schema": {"type": "string", "default": "public"},
+                    },
+                    "ssl_ca": {
+                        "label": "Authority",
+                        "description": "PEM file, on every worker, of the authority that signed the server's "
+                        "certificate. Empty: without TLS.",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "ssl_cert": {
+                        "label": "Certificate",
+                        "description": "Where the server asks for it: PEM file of the user's own.",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "ssl_key": {
+                        "label": "Key",
+                        "description": "Of that certificate, a PEM file.",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                },
+            },
+            {
                 "connection-type": "parallel_apply_queue",
                 "hook-class-name": "airflow_parallel_apply.hooks.queue.QueueHook",
                 "hook-name": "Parallel Apply Queue",

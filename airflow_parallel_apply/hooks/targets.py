@@ -34,3 +34,10 @@ class DeltaHook(TargetHook):
 
     conn_type = "parallel_apply_delta"
     hook_name = "Parallel Apply (Delta Lake)"
+
+
+class MariaDbHook(TargetHook):
+    """A database of MariaDB or MySQL."""
+
+    conn_type = "parallel_apply_mariadb"
+    hook_name = "Parallel Apply (MariaDB)"

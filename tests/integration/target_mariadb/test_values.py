@@ -45,8 +45,8 @@ def test_values_of_every_type_arrive_in_tables_as_check_proposes_them(maria: Mar
         maria.insert("v", [number, *values])
     maria.rig.run()
     for column, name in columns.items():
-        found = dict(maria.read(f"SELECT id, {_shown(column, name)} FROM v WHERE {column} IS NOT NULL"))
-        wanted = dict(maria.written(f"SELECT id, format('%s', {column}) FROM v WHERE {column} IS NOT NULL"))
+        found = dict(maria.read(f"SELECT id, {_shown(column, name)} FROM v"))
+        wanted = dict(maria.written(f"SELECT id, format('%s', {column}) FROM v"))
         assert found.keys() == wanted.keys()
         for key, text in wanted.items():
             # None is NULL, and there is none: the client prints the text of these letters as it prints that.

@@ -2,10 +2,10 @@
 
 ::
 
-    mariadb://user:password@host:3306/database?schema=public&ssl_ca=/path/ca.pem
+    mariadb://user:password@host:3306/database?source_schema=public&ssl_ca=/path/ca.pem
 
-A schema of the source is a database here, by the same name. The one that the option `schema` names (`public`, unless
-told) is the URL's own database.
+A schema of the source is a database here, by the same name. The one that the option `source_schema` names (`public`,
+unless told) is the URL's own database.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 
 _PORT: Final = 3306
 _SCHEMA: Final = "public"
-_OPTIONS: Final = ("schema", "ssl_ca", "ssl_cert", "ssl_key", "unix_socket")
+_OPTIONS: Final = ("source_schema", "ssl_ca", "ssl_cert", "ssl_key", "unix_socket")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A parsed URL. `schema`: that of the source whose tables lie in `database`."""
+    """A parsed URL. `source_schema`: the one of which the tables lie in `database`."""
 
     host: str
     port: int
     user: str
     password: str = field(repr=False)
     database: str
-    schema: str
+    source_schema: str
     ssl_ca: str = ""
     ssl_cert: str = ""
     ssl_key: str = ""
@@ -57,7 +57,7 @@ class Address:
 
     def place(self, relation: Relation) -> tuple[str, str]:
         """Database and table of a table of the source."""
-        return (self.database if relation.schema == self.schema else relation.schema), relation.table
+        return (self.database if relation.schema == self.source_schema else relation.schema), relation.table
 
 
 def parse_address(url: str) -> Address:
@@ -83,6 +83,6 @@ def parse_address(url: str) -> Address:
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
         database=database,
-        schema=options.pop("schema", _SCHEMA),
+        source_schema=options.pop("source_schema", _SCHEMA),
         **options,
     )
