@@ -19,6 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export DEMO_TRANSACTIONS ?= 50000
 export DEMO_CHANNELS ?= 4
 export DEMO_SCALE ?= 1
+export DEMO_TARGET ?= postgres
 export DEMO_CONSISTENCY ?= channel
 export DEMO_EPOCH_PROTOCOL ?= auto
 export DEMO_KEEP ?= 0
@@ -35,7 +36,7 @@ $(INSTALLED): requirements.lock pyproject.toml .ci/install.py
 	@$(PYTHON) .ci/install.py
 
 .PHONY: demo
-demo: java $(INSTALLED) ## A pgbench history from one PostgreSQL to another, in parallel, compared (DEMO_TRANSACTIONS, _CHANNELS, _SCALE, _KEEP=1)
+demo: java $(INSTALLED) ## A pgbench history from one PostgreSQL to another, in parallel, compared (DEMO_TARGET, _TRANSACTIONS, _CHANNELS, _SCALE, _KEEP=1)
 	@exec $(BIN)/python -m airflow_parallel_apply.demo
 
 .PHONY: demo-stop

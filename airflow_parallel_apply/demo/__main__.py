@@ -33,10 +33,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.callback(invoke_without_command=True)
 def demo(context: typer.Context) -> None:
-    """Replay a pgbench history from one PostgreSQL to another through Airflow and Spark, and compare both sides.
+    """Replay a pgbench history from PostgreSQL to a target through Airflow and Spark, and compare both sides.
 
-    Variables: DEMO_TRANSACTIONS (50000), DEMO_CHANNELS (4), DEMO_SCALE (1), DEMO_CONSISTENCY (channel),
-    DEMO_EPOCH_PROTOCOL (auto), DEMO_KEEP=1 (leave the servers up).
+    Variables: DEMO_TARGET (postgres), DEMO_TRANSACTIONS (50000), DEMO_CHANNELS (4), DEMO_SCALE (1),
+    DEMO_CONSISTENCY (channel), DEMO_EPOCH_PROTOCOL (auto), DEMO_KEEP=1 (leave the servers up).
     Exit code 0 only if the run is green and all tables are equal.
     """
     if context.invoked_subcommand is None:
@@ -116,7 +116,11 @@ def _say_where(on: Stage) -> None:
     console.print(f"Airflow stays up at [bold]{on.airflow.base_url}[/bold], user {USERNAME}, password ", end="")
     console.print(on.airflow.password, markup=False)
     console.print(f"Source: {on.source.uri(DATABASE)}")
-    console.print(f"Target: {on.target.uri(DATABASE)}")
+    if on.target.is_ledger:
+        console.print(f"Target: {on.beside.uri(DATABASE)}")
+    else:
+        console.print(f"Target: {on.target.url}")
+        console.print(f"Its ledger: {on.beside.uri(DATABASE)}")
     console.print("To stop: [bold]make demo-stop[/bold]")
 
 

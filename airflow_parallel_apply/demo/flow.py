@@ -24,12 +24,14 @@ from airflow_parallel_apply.demo.processes import Tree
 from airflow_parallel_apply.demo.report import Outcome
 from airflow_parallel_apply.demo.settings import (
     DATABASE,
+    LEDGER_CONNECTION,
     PIPELINE,
     SOURCE_CONNECTION,
     TABLES,
     TARGET_CONNECTION,
     DemoSettings,
 )
+from airflow_parallel_apply.demo.targets import DemoTarget, make_target
 from airflow_parallel_apply.pipeline.admin.status import PipelineStatus, read_status
 from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
@@ -51,10 +53,11 @@ _LINE_CHARACTERS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Everything that runs while the demo runs."""
+    """Everything that runs while the demo runs. `beside`: the target, or the place of its ledger."""
 
     source: PostgresServer
-    target: PostgresServer
+    beside: PostgresServer
+    target: DemoTarget
     airflow: AirflowServices
 
     @property
@@ -63,7 +66,10 @@ class Stage:
 
     @property
     def target_endpoint(self) -> Endpoint:
-        return Endpoint(conn_id=TARGET_CONNECTION, url=self.target.dsn(DATABASE))
+        ledger = Endpoint(conn_id=LEDGER_CONNECTION, url=self.beside.dsn(DATABASE))
+        return Endpoint(
+            conn_id=TARGET_CONNECTION, url=self.target.url, ledger=None if self.target.is_ledger else ledger
+        )
 
 
 @contextmanager
@@ -73,15 +79,20 @@ def stage(settings: DemoSettings) -> Iterator[Stage]:
     shutil.rmtree(settings.run, ignore_errors=True)
     settings.run.mkdir(parents=True)
     source = PostgresServer(settings.run / "source" / "data")
-    target = PostgresServer(
+    beside = PostgresServer(
         settings.run / "target" / "data", settings={"max_prepared_transactions": str(settings.channels + 2)}
     )
+    target = make_target(settings, beside, DATABASE)
     airflow = AirflowServices(
         AirflowOptions(
             home=settings.run / "airflow",
             dags=settings.dags,
             cache=settings.cache,
-            connections={SOURCE_CONNECTION: source.uri(DATABASE), TARGET_CONNECTION: target.uri(DATABASE)},
+            connections={
+                SOURCE_CONNECTION: source.uri(DATABASE),
+                TARGET_CONNECTION: target.connection,
+                LEDGER_CONNECTION: beside.uri(DATABASE),
+            },
             environment={
                 RUNTIME_DIR_VARIABLE: str(settings.spark),
                 IDLE_VARIABLE: str(_SPARK_IDLE.total_seconds()),
@@ -91,11 +102,12 @@ def stage(settings: DemoSettings) -> Iterator[Stage]:
     _token_file(settings).write_text(airflow.tree.token)
     with ExitStack() as ends:
         ends.callback(source.stop)
+        ends.callback(beside.stop)
         ends.callback(target.stop)
         ends.callback(_stop_spark, settings)
         ends.callback(airflow.stop, patience=timedelta(0))  # nothing of it is kept, so nothing has to be finished
         ends.callback(ignore_signals)
-        yield Stage(source=source, target=target, airflow=airflow)
+        yield Stage(source=source, beside=beside, target=target, airflow=airflow)
 
 
 def sweep(settings: DemoSettings) -> None:
@@ -116,7 +128,7 @@ def play(settings: DemoSettings, on: Stage, display: Display) -> Outcome:
             on.airflow.stop(patience=timedelta(0))  # so that the thread, which waits for it, ends
             raise
     client = on.airflow.client
-    run_id = client.trigger(DAG_ID, _conf(settings))
+    run_id = client.trigger(DAG_ID, _conf(settings, on))
     display.say(f"triggered the DAG {DAG_ID}: {settings.channels} channels, run {run_id}")
     with _spark_started(settings, display), display.channels() as view:
         state = client.wait_for_run(
@@ -133,11 +145,13 @@ def play(settings: DemoSettings, on: Stage, display: Display) -> Outcome:
 
 
 def _make_history(settings: DemoSettings, on: Stage, display: Display) -> None:
-    for server in (on.source, on.target):
+    for server in (on.source, on.beside):
         server.start()
         server.create_database(DATABASE)
+    for server in (on.source, *((on.beside,) if on.target.is_ledger else ())):
         create_tables(server, DATABASE)
-    display.say(f"two PostgreSQL 18 servers run: source on port {on.source.port}, target on port {on.target.port}")
+    display.say(f"two PostgreSQL 18 servers run: source on port {on.source.port}, another on port {on.beside.port}")
+    display.say(on.target.start())
     prepared = prepare(_config(settings), on.source_endpoint, on.target_endpoint)
     for line in prepared.created:
         display.say(line)
@@ -204,11 +218,12 @@ def _outcome(
     )
 
 
-def _conf(settings: DemoSettings) -> dict[str, Any]:
+def _conf(settings: DemoSettings, on: Stage) -> dict[str, Any]:
     return {
         "pipeline": PIPELINE,
         "source_conn_id": SOURCE_CONNECTION,
         "target_conn_id": TARGET_CONNECTION,
+        "ledger_conn_id": "" if on.target.is_ledger else LEDGER_CONNECTION,
         "spark_conn_id": "",
         "log_url": _log_url(settings),
         "tables": {"include": [TABLES], "exclude": []},

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from airflow_parallel_apply.demo.targets import TargetName
 from airflow_parallel_apply.pipeline.config import MAX_CHANNELS, Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
@@ -16,11 +17,12 @@ DATABASE: Final = "demo"
 TABLES: Final = "public.pgbench_*"
 SOURCE_CONNECTION: Final = "parallel_apply_source"
 TARGET_CONNECTION: Final = "parallel_apply_target"
+LEDGER_CONNECTION: Final = "parallel_apply_ledger"
 
 _MAX_TRANSACTIONS: Final = 100_000_000
 _MAX_SCALE: Final = 1_000
 
-_Choice = TypeVar("_Choice", Consistency, EpochProtocol)
+_Choice = TypeVar("_Choice", Consistency, EpochProtocol, TargetName)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,7 @@ class DemoSettings:
     """pgbench transactions, four row changes each, beside the initial load of scale × 100,000 rows."""
     channels: int = 4
     scale: int = 1
+    target: TargetName = TargetName.POSTGRES
     consistency: Consistency = Consistency.CHANNEL
     epoch_protocol: EpochProtocol = EpochProtocol.AUTO
     keep: bool = False
@@ -58,6 +61,7 @@ class DemoSettings:
             transactions=_number(environment, "DEMO_TRANSACTIONS", 50_000),
             channels=_number(environment, "DEMO_CHANNELS", 4),
             scale=_number(environment, "DEMO_SCALE", 1),
+            target=_choice(environment, "DEMO_TARGET", TargetName.POSTGRES),
             consistency=_choice(environment, "DEMO_CONSISTENCY", Consistency.CHANNEL),
             epoch_protocol=_choice(environment, "DEMO_EPOCH_PROTOCOL", EpochProtocol.AUTO),
             keep=_switch(environment, "DEMO_KEEP"),

@@ -36,6 +36,7 @@ def test_all_variables_are_read() -> None:
         ("DEMO_CHANNELS", "4.0"),
         ("DEMO_SCALE", "0"),
         ("DEMO_KEEP", "maybe"),
+        ("DEMO_TARGET", "oracle"),
         ("DEMO_CONSISTENCY", "both"),
         ("DEMO_EPOCH_PROTOCOL", "three_phase"),
     ],

@@ -1,0 +1,102 @@
+"""Targets of a demonstration: where the history goes to, by the words of DEMO_TARGET.
+
+Beside the target there is always a PostgreSQL server: it is the target, or it keeps the pipeline's ledger.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_parallel_apply.demo.postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.demo.settings import DemoSettings
+
+
+class TargetName(StrEnum):
+    """What DEMO_TARGET takes."""
+
+    POSTGRES = "postgres"
+    FILES = "files"
+
+
+class DemoTarget(Protocol):
+    """One target, made but not started. Its tables are there once it is, if it needs any."""
+
+    @property
+    def is_ledger(self) -> bool:
+        """True if it is the PostgreSQL server itself, so that the pipeline's ledger is in it."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """The endpoint's."""
+        ...
+
+    @property
+    def connection(self) -> str:
+        """Its connection in Airflow, as a variable's value: a URI or JSON."""
+        ...
+
+    def start(self) -> str:
+        """Start what there is to start; a sentence for people."""
+        ...
+
+    def stop(self) -> None:
+        """Idempotent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresTarget:
+    """The server itself, which its stage starts and stops."""
+
+    server: PostgresServer
+    database: str
+    is_ledger: bool = True
+
+    @property
+    def url(self) -> str:
+        return self.server.dsn(self.database)
+
+    @property
+    def connection(self) -> str:
+        return self.server.uri(self.database)
+
+    def start(self) -> str:
+        return f"the target is PostgreSQL on port {self.server.port}"
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesTarget:
+    """A directory of Parquet files."""
+
+    directory: str
+    is_ledger: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"files+{self.directory}"
+
+    @property
+    def connection(self) -> str:
+        return json.dumps({"conn_type": "parallel_apply_files", "host": self.directory})
+
+    def start(self) -> str:
+        return f"the target is the directory {self.directory}"
+
+    def stop(self) -> None: ...
+
+
+def make_target(settings: DemoSettings, server: PostgresServer, database: str) -> DemoTarget:
+    """The target that the settings name, beside a server that keeps the ledger."""
+    match settings.target:
+        case TargetName.POSTGRES:
+            return PostgresTarget(server=server, database=database)
+        case TargetName.FILES:
+            return FilesTarget(directory=(settings.run / "lake").as_uri())

@@ -1,0 +1,85 @@
+"""A lane into a directory of files, killed or asleep at each step: every change is there once, and no zombie's."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import Start
+from airflow_parallel_apply.router.plan import plan
+from tests.crash.scene import Scene
+from tests.integration.target_files.feeds import files_of, replayed
+from tests.support.rig import execute
+from tests.support.step_process import Fault
+from tests.support.variants import variants
+
+FEED = "airflow_parallel_apply.pipeline.target.files.feed:FeedWriter"
+PLACE = "airflow_parallel_apply.pipeline.encode.files.place:FilePlace"
+TARGET = "airflow_parallel_apply.pipeline.target.files.target:FilesTarget"
+
+KILLS = {
+    "while data is written": Fault(at=f"{PLACE}.write", when="before", call=2),
+    "data written": Fault(at=f"{FEED}.finish", when="after", call=2),
+    "before a manifest": Fault(at=f"{PLACE}.publish", when="before", call=4),
+    "after a manifest": Fault(at=f"{PLACE}.publish", when="after", call=4),
+    "between commit and finish": Fault(at=f"{TARGET}.commit", when="after", call=2),
+}
+"""The places where a lane dies."""
+
+
+@pytest.fixture
+def written(scene: Scene, ledger_dsn: str, tmp_path: Path) -> Scene:
+    """Several units for each channel, and a TRUNCATE among them."""
+    scene.rig = replace(scene.rig, target_dsn=f"files+file://{tmp_path}/lake", ledger_dsn=ledger_dsn)
+    scene.rig = scene.rig.having(start=Start.EMPTY, epoch_max_changes=100)
+    execute(
+        scene.rig.source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE u (id int PRIMARY KEY)"
+    )
+    scene.rig.prepare()
+    for step in range(6):
+        scene.rig.write(
+            f"INSERT INTO t SELECT i + {step} * 100, 'a' FROM generate_series(1, 100) i",
+            f"UPDATE t SET v = v || {step} WHERE id % 3 = 0",
+            "DELETE FROM t WHERE id % 7 = 0",
+            "INSERT INTO u SELECT generate_series(1, 9)",
+            "TRUNCATE u",
+        )
+    return scene
+
+
+def require_exact(scene: Scene, lake: Path) -> None:
+    """Equal, nothing twice, and every file that a manifest names is there."""
+    scene.require_equal()
+    found = replayed(lake, "public.t")
+    assert {(key, row["v"]) for key, row in found.items()} == set(scene.rig.rows("SELECT id, v FROM t", side="source"))
+    assert all((lake / file.path).stat().st_size == file.bytes_ for file in files_of(lake))
+
+
+@pytest.mark.parametrize("place", variants(KILLS, seldom=["while data is written", "between commit and finish"]))
+def test_a_lane_that_dies_leaves_every_change_once(written: Scene, tmp_path: Path, place: str) -> None:
+    written.rig.capture("one")
+    plan(written.rig.config, written.rig.target)
+    opened = written.open("one")
+    dying = written.start_lane(opened, fault=KILLS[place])
+    assert dying.wait() == -signal.SIGKILL, dying.tail()
+    written.rerun("one")
+    require_exact(written, tmp_path / "lake")
+
+
+def test_a_zombie_lane_is_refused_by_the_directory_itself(written: Scene, tmp_path: Path) -> None:
+    written.rig.capture("one")
+    plan(written.rig.config, written.rig.target)
+    opened = written.open("one")
+    lane = written.start_lane(opened, fault=Fault(at=f"{PLACE}.publish", when="before", call=4, signal=signal.SIGSTOP))
+    lane.wait_stopped()
+    written.rerun("one")
+    require_exact(written, tmp_path / "lake")
+    before = written.positions()
+    names = {file.path for file in files_of(tmp_path / "lake")}
+    lane.signal(signal.SIGCONT)
+    lane.wait()
+    assert written.positions() == before
+    assert {file.path for file in files_of(tmp_path / "lake")} == names
