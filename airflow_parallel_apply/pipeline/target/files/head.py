@@ -21,7 +21,8 @@ _KEY: Final = "pipeline"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
     """`ledger`: the database that keeps the pipeline's ledger. `parts`: who stages which part of which group, by
-    `<group>/<channel>`; what anybody else staged for it does not count. An empty `pipeline`: nobody's.
+    `<group>/<channel>`; what anybody else staged for it does not count. `swept`: when orphans were last looked for, as
+    ISO 8601. An empty `pipeline`: nobody's.
     """
 
     pipeline: str = ""
@@ -31,6 +32,7 @@ class Head:
     generation: int = 0
     positions: tuple[Position, ...] = ()
     parts: Mapping[str, str] = field(default_factory=dict)
+    swept: str = ""
 
     @classmethod
     def of(cls, manifest: FileManifest | None) -> Head:
@@ -55,6 +57,7 @@ class Head:
                 for channel, (generation, claim) in enumerate(kept["channels"])
             ),
             parts=kept["parts"],
+            swept=kept["swept"],
         )
 
     def state(self) -> dict[str, Any]:
@@ -67,6 +70,7 @@ class Head:
                 "generation": self.generation,
                 "channels": [[at.generation, at.claim] for at in self.positions],
                 "parts": dict(self.parts),
+                "swept": self.swept,
             }
         }
 

@@ -115,19 +115,23 @@ class FilesTarget:
         return self._head().generation
 
     def own(self, generation: int) -> None:
+        """Once in `GRACE` it removes files, too, that no manifest names and that are too old to be anybody's."""
+        now, is_due = self._clock(), False
+
         def owned(head: Head) -> Head | None:
+            nonlocal is_due
             if not head.pipeline or head.generation > generation:
                 return None
             self._require_ledger(head)
+            is_due = not head.swept or now - datetime.fromisoformat(head.swept) >= GRACE
             positions = tuple(replace(at, generation=generation) for at in head.positions)
             found = replace(head, generation=generation, positions=positions, parts={})
+            found = replace(found, swept=now.isoformat()) if is_due else found
             return found if found != head else None
 
         self._advance("own", owned)
-
-    def sweep(self) -> tuple[str, ...]:
-        """Remove files that no manifest names, and that are too old to be anybody's; their paths."""
-        return self._dataset.sweep(grace=GRACE)
+        if is_due:
+            self._dataset.sweep()
 
     def routing_digest(self) -> str:
         head = self._head()
@@ -155,6 +159,7 @@ class FilesTarget:
                 ledger=self._ledger_place(),
                 routing_digest=routing.digest,
                 generation=max(head.generation, generation),
+                swept=head.swept,
                 positions=tuple(
                     Position(channel=channel, seqno=seqno, generation=generation, claim=None)
                     for channel in range(routing.channels)

@@ -1,0 +1,113 @@
+"""A directory of files as a target: its address, whose it is, and what a run removes."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost
+from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.expectation import Expectation
+from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
+from airflow_parallel_apply.pipeline.target.files.target import FilesTarget
+from airflow_parallel_apply.pipeline.target.relations import LogRelations
+
+
+def opened(lake: Path, pipeline: str = "demo", *, now: datetime | None = None) -> FilesTarget:
+    return FilesTarget(
+        FilesAddress.parse(f"files+file://{lake}"),
+        pipeline,
+        relations=LogRelations(None, pipeline),
+        ledger=lambda: "ledger",
+        clock=lambda: now or datetime.now(UTC),
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("files:///mnt/lake", "not the address of a directory"),
+        ("files+s3://", "not the address of a directory"),
+        ("files+file:///lake?format=orc", "format 'orc'"),
+        ("files+file:///lake?format=debezium", "format 'debezium'"),
+        ("files+file:///lake?codec=zstd", "no option codec"),
+    ],
+)
+def test_an_address_that_says_too_little_or_too_much_is_refused(address: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        FilesAddress.parse(address)
+
+
+def test_secrets_and_options_of_an_address_are_the_file_system_s() -> None:
+    found = FilesAddress.parse(
+        "files+s3://KEY:a%2Fb@lake/shop?endpoint_url=http://127.0.0.1:1&text=public.t.at,public.t.b"
+    )
+    assert (found.url, found.format) == ("s3://lake/shop", "parquet")
+    assert found.options == {"key": "KEY", "secret": "a/b", "endpoint_url": "http://127.0.0.1:1"}
+    assert sorted(found.texts_of("public.t")) == ["at", "b"]
+    assert "a/b" not in repr(found)
+    endpoint = Endpoint(conn_id="lake", url="files+s3://KEY:hush@lake/shop?format=avro")
+    assert (endpoint.scheme, endpoint.place) == ("files", "lake/shop")
+
+
+def test_a_directory_is_one_pipeline_s(tmp_path: Path) -> None:
+    opened(tmp_path).lay_out(log_id="log", routing=Routing(channels=2), generation=1)
+    with pytest.raises(ConfigurationError, match="directory of pipeline demo"):
+        opened(tmp_path, "another").positions()
+    (found,) = opened(tmp_path, "another").findings(Expectation(channels=2))
+    assert "directory of pipeline demo" in found.what
+
+
+def test_who_races_for_the_next_manifest_reads_again_and_loses_nothing(tmp_path: Path) -> None:
+    first, second = opened(tmp_path), opened(tmp_path)
+    first.lay_out(log_id="log", routing=Routing(channels=2), generation=1)
+    second.positions()
+    first.take(0, generation=1, token="a")
+    second.take(1, generation=1, token="b")
+    first.commit(unit(0, "a"), [])
+    second.commit(unit(1, "b"), [])
+    assert [position.seqno for position in first.positions()] == [4, 4]
+    first.take(0, generation=1, token="c")
+    with pytest.raises(OwnershipLost):
+        second.commit(unit(0, "a", after=4), [])
+
+
+def test_once_a_day_a_run_removes_what_no_manifest_names(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    opened(tmp_path, now=now).lay_out(log_id="log", routing=Routing(channels=1), generation=1)
+    opened(tmp_path, now=now).own(2)
+    orphan, young = tmp_path / "public.t" / "0" / "old.parquet", tmp_path / "public.t" / "0" / "young.parquet"
+    orphan.parent.mkdir(parents=True)
+    for path, age in ((orphan, timedelta(hours=30)), (young, timedelta(0))):
+        path.write_bytes(b"")
+        os.utime(path, times=((now - age).timestamp(),) * 2)
+    opened(tmp_path, now=now + timedelta(hours=1)).own(3)
+    assert orphan.exists(), "not a day since the last time"
+    opened(tmp_path, now=now + timedelta(hours=23, minutes=59, seconds=60)).own(4)
+    assert not orphan.exists()
+
+
+def test_a_pipeline_that_is_dropped_leaves_its_files_and_who_they_are_of_to_nobody(tmp_path: Path) -> None:
+    target = opened(tmp_path)
+    target.lay_out(log_id="log", routing=Routing(channels=1), generation=1)
+    assert target.drop(force=False).left
+    assert not target.drop(force=False).done
+    assert (target.positions(), target.generation(), target.is_installed()) == ((), 0, False)
+
+
+def unit(channel: int, token: str, *, after: int = -1) -> Unit:
+    return Unit(
+        pipeline="demo",
+        generation=1,
+        kind=Branch(channel),
+        channels=2,
+        token=token,
+        after_seqno=after,
+        last_seqno=after + 5,
+        row_count=0,
+    )
