@@ -227,9 +227,8 @@ def disturbed(scene: Scene, run_id: str, dice: random.Random) -> None:
 PROTOCOLS = [EpochProtocol.LEADER_MERGE, EpochProtocol.TWO_PHASE]
 
 
-@pytest.mark.parametrize(
-    "protocol", [EpochProtocol.LEADER_MERGE, pytest.param(EpochProtocol.TWO_PHASE, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_read_of_a_bank_sees_its_total_whoever_dies(
     scene: Scene, say: Callable[[str], None], protocol: EpochProtocol
 ) -> None:

@@ -39,7 +39,7 @@ PLACES = {
 }
 """The places where a lane dies, or falls asleep."""
 
-SHORT = ["between two branches", "between the commits"]
+SHORT = ["between the commits"]
 
 
 def write_in_two_phases(scene: Scene) -> Scene:
@@ -93,7 +93,8 @@ def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written
     require_nothing_left(written)
 
 
-@pytest.mark.parametrize("place", ["behind the record", pytest.param("between two branches", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("place", ["behind the record", "between two branches"])
 def test_a_target_that_crashes_has_what_was_prepared_and_decided(
     scene: Scene, durable_target: PostgresServer, place: str
 ) -> None:

@@ -89,7 +89,10 @@ def require_whole(scene: Scene) -> None:
     "fault",
     [
         pytest.param(Fault(at=f"{COPY}.initial:InitialCopy.rehearse", when="after"), marks=pytest.mark.long),
-        Fault(at="airflow_parallel_apply.pipeline.source.postgres.first_run:FirstRun._new_stream", when="before"),
+        pytest.param(
+            Fault(at="airflow_parallel_apply.pipeline.source.postgres.first_run:FirstRun._new_stream", when="before"),
+            marks=pytest.mark.long,
+        ),
         pytest.param(Fault(at=f"{COPY}.record:CopyRecord.begin", when="before"), marks=pytest.mark.long),
         pytest.param(Fault(at=f"{COPY}.record:CopyRecord.begin", when="after"), marks=pytest.mark.long),
         pytest.param(Fault(at=f"{COPY}.record:CopyRecord.add_parts", when="before"), marks=pytest.mark.long),
@@ -98,7 +101,7 @@ def require_whole(scene: Scene) -> None:
         Fault(at=f"{COPY}.record:CopyRecord.loaded", when="after"),
         pytest.param(Fault(at=f"{COPY}.making:_add_all", when="after"), marks=pytest.mark.long),
         pytest.param(Fault(at=f"{COPY}.record:CopyRecord.finish", when="before"), marks=pytest.mark.long),
-        Fault(at=f"{COPY}.record:CopyRecord.finish", when="after"),
+        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.finish", when="after"), marks=pytest.mark.long),
         Fault(at="airflow_parallel_apply.pipeline.capture.first_run:create_log", when="after"),
         pytest.param(
             Fault(at="airflow_parallel_apply.pipeline.run.preparing:register_reader", when="before"),

@@ -53,6 +53,7 @@ def written(scene: Scene) -> Scene:
         seldom=[
             "before it stages",
             "while it stages",
+            "before it arrives",
             "after it arrived",
             "before the commit's claim of the channels",
             "before the commit",

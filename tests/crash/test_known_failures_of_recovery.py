@@ -39,8 +39,15 @@ def test_a_partly_received_transaction_is_received_anew_and_nothing_of_it_is_dou
     assert wide.rig.rows("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM entry)") == [(1502, 1500)]
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("at", [f"{WRITER}.commit", f"{SLOT}.advance"], ids=["log", "slot"])
+@pytest.mark.parametrize(
+    ("at", "when"),
+    [
+        pytest.param(f"{WRITER}.commit", "before", id="before the log", marks=pytest.mark.long),
+        pytest.param(f"{WRITER}.commit", "after", id="behind the log"),
+        pytest.param(f"{SLOT}.advance", "before", id="before the slot", marks=pytest.mark.long),
+        pytest.param(f"{SLOT}.advance", "after", id="behind the slot"),
+    ],
+)
 def test_changes_between_the_copys_snapshot_and_the_first_captured_step_survive_a_kill(
     wide: Scene, at: str, when: Literal["before", "after"]
 ) -> None:

@@ -67,7 +67,7 @@ def test_runs_leave_who_owns_them_and_their_plan_in_the_ledger_and_positions_wit
     assert purge_log(written.rig.config.log_url, [written.rig.target]).needed_seqno == closed.stop_seqno
 
 
-@pytest.mark.parametrize("place", variants(KILLS, seldom=["after both"]))
+@pytest.mark.parametrize("place", variants(KILLS, seldom=["between owner and positions", "after both"]))
 def test_an_open_that_dies_between_two_commits_is_opened_anew(written: Scene, place: str) -> None:
     written.rig.capture("second")
     if "routing" in place:

@@ -63,6 +63,7 @@ def merge_points(scene: Scene) -> int:
         seldom=[
             "between conflict and merge point",
             "between opening and gathering",
+            "between staging and merging",
             "between gathering and merging",
             "between merging and counting",
             "between merging and closing",

@@ -25,8 +25,8 @@ from airflow_parallel_apply.queue.memory import check_data
 from tests.crash.queue_clients import DONE, TO_DO
 from tests.support.queue_service import ServiceProcess
 
-TASKS = int(os.environ.get("QUEUE_FIRE_TASKS") or 4000)
-KILLS = int(os.environ.get("QUEUE_FIRE_KILLS") or 9)
+TASKS = int(os.environ.get("QUEUE_FIRE_TASKS") or 1500)
+KILLS = int(os.environ.get("QUEUE_FIRE_KILLS") or 5)
 PROCESSES = int(os.environ.get("QUEUE_FIRE_PROCESSES") or 4)
 SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
 CLIENTS = 20

@@ -121,7 +121,8 @@ def test_a_run_outlives_its_queue(written: Scene, service: FragileService, forge
     assert written.staged() == []
 
 
-@pytest.mark.parametrize("back", [True, pytest.param(False, marks=pytest.mark.long)], ids=["empty", "away"])
+@pytest.mark.long
+@pytest.mark.parametrize("back", [True, False], ids=["empty", "away"])
 def test_a_queue_that_is_lost_before_close_leaves_the_judgement_to_the_positions(
     written: Scene, service: FragileService, back: bool
 ) -> None:

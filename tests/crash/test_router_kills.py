@@ -22,7 +22,7 @@ from tests.support.rig import Rig, execute
 from tests.support.routers import RouterCommand
 
 SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
-MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 5)
+MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 3)
 MANY_MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 20)
 TABLE = "CREATE TABLE t (tenant integer, id integer, v text, PRIMARY KEY (tenant, id))"
 LONGEST_DELAY_SECONDS = 1.5

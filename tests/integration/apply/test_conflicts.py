@@ -27,6 +27,7 @@ def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_pa
     return make_rig(source_dsn, target_dsn, tmp_path, lanes=request.param)
 
 
+@pytest.mark.long
 def test_a_violation_that_no_channel_made_ends_with_one_error_and_no_position_moved_past_it(rig: Rig) -> None:
     rig.both(UNIQUE)
     rig.prepare()
@@ -42,6 +43,7 @@ def test_a_violation_that_no_channel_made_ends_with_one_error_and_no_position_mo
     require_equal(rig)
 
 
+@pytest.mark.long
 def test_exclusion_constraints(rig: Rig) -> None:
     rig.both(
         "CREATE TABLE t (id integer PRIMARY KEY, during int4range, v text, EXCLUDE USING gist (during WITH &&))",
@@ -64,6 +66,7 @@ def test_exclusion_constraints(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@pytest.mark.long
 def test_partial_and_expression_indexes_and_generated_columns(rig: Rig) -> None:
     rig.both(
         "CREATE TABLE t (id integer PRIMARY KEY, name text, live boolean, n integer,"
@@ -115,6 +118,7 @@ def test_columns_that_were_not_sent_or_are_the_targets_own_survive_a_hand_over(r
     assert rig.rows(both) == rig.rows(both, side="source")
 
 
+@pytest.mark.long
 def test_deferrable_constraints(rig: Rig) -> None:
     rig.both(
         "CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE DEFERRABLE INITIALLY DEFERRED,"
@@ -136,6 +140,7 @@ def test_deferrable_constraints(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@pytest.mark.long
 def test_foreign_keys_to_the_same_table_and_in_a_circle(rig: Rig) -> None:
     rig.both(
         "CREATE TABLE node (id integer PRIMARY KEY, up integer REFERENCES node ON DELETE CASCADE ON UPDATE CASCADE)",

@@ -62,7 +62,7 @@ def test_rows_deleted_and_inserted_with_the_same_secondary_value_in_parallel(rig
     equal_after(rig, write)
 
 
-@pytest.mark.parametrize("channels", [1, 8])
+@pytest.mark.parametrize("channels", [1, pytest.param(8, marks=pytest.mark.long)])
 def test_a_deletion_and_an_insertion_of_one_value_in_one_batch(rig: Rig, channels: int) -> None:
     rig = rig.having(channels=channels, lanes=min(rig.config.lanes, channels), epoch_max_changes=10_000)
     rig.both(UNIQUE)
@@ -144,6 +144,7 @@ def test_unique_values_handed_over_inside_a_transaction(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@pytest.mark.long
 def test_long_chains_of_keys_and_of_unique_values(rig: Rig) -> None:
     """2 becomes 3, then 1 becomes 2, of the key and of a unique value."""
     rig.both(UNIQUE)
@@ -157,6 +158,7 @@ def test_long_chains_of_keys_and_of_unique_values(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@pytest.mark.long
 def test_a_key_shift_chain_inside_one_transaction(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
 
@@ -172,6 +174,7 @@ def test_a_key_shift_chain_inside_one_transaction(rig: Rig) -> None:
     assert rig.rows("SELECT * FROM t") == [(3, "x")]
 
 
+@pytest.mark.long
 def test_equal_values_in_different_unique_keys_are_no_conflict(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, a integer UNIQUE, b integer UNIQUE, c integer, UNIQUE (c, id))")
 
@@ -184,6 +187,7 @@ def test_equal_values_in_different_unique_keys_are_no_conflict(rig: Rig) -> None
     assert conflicts(rig) == {}
 
 
+@pytest.mark.long
 def test_a_child_row_that_arrives_before_its_parent_in_another_channel(rig: Rig) -> None:
     rig.both(
         "CREATE TABLE parent (id integer PRIMARY KEY)",
@@ -231,6 +235,7 @@ def test_foreign_keys_of_every_action_to_a_primary_and_another_unique_key(by_one
     assert not {reason for reason, _ in conflicts(rig)} & {"foreign key"}
 
 
+@pytest.mark.long
 def test_transactions_that_lock_rows_in_opposite_orders_make_no_deadlock(rig: Rig) -> None:
     rig.both(*(f"CREATE TABLE t{table} (id integer PRIMARY KEY, n integer UNIQUE)" for table in range(3)))
 
@@ -273,6 +278,7 @@ def test_a_table_without_a_key_pins_no_channel_and_is_applied_once_though_its_co
     assert rig.rows("SELECT count(*) FROM entry") == [(1000,)]
 
 
+@pytest.mark.long
 def test_a_transaction_that_is_retried_after_a_deadlock_keeps_its_position(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
