@@ -21,7 +21,7 @@ from tests.support.variants import variants
 FOLDER: Final = Path(__file__).parent / "scripts"
 SCRIPTS: Final = sorted(path.stem for path in FOLDER.glob("*.json"))
 IN_SHORT: Final = ("not_null_that_is_not_valid", "tables_swapped_and_told")
-SEEDS: Final = ("0", "6")
+SEEDS: Final = ("6", "0")
 """Trials that end green and equal; another grammar makes others of them."""
 
 
@@ -38,7 +38,7 @@ def test_what_a_hunt_once_found_is_not_found_again(hunter: Hunter, name: str) ->
     assert not outcome.kind, outcome.what
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", variants(SEEDS, seldom=["0"]))
 def test_green_means_equal_for_seeds_of_before(hunter: Hunter, seed: str) -> None:
     outcome = hunter.play(trial(seed))
     assert not outcome.kind, outcome.what

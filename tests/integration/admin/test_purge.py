@@ -87,6 +87,7 @@ def test_the_last_transactions_are_kept_where_that_is_asked_for(rig: Rig) -> Non
     assert purge(rig, keep=1).purged_seqno == 3
 
 
+@pytest.mark.long
 def test_what_one_channel_has_not_applied_stays(rig: Rig) -> None:
     execute(rig.target_dsn, "UPDATE parallel_apply.position SET seqno = 1 WHERE channel = 1")
     assert purge(rig).purged_seqno == 1
@@ -114,6 +115,7 @@ def test_the_slowest_of_several_targets_decides_and_each_must_be_asked(rig: Rig,
     assert purge(rig).purged_seqno == 4
 
 
+@pytest.mark.long
 def test_a_pipeline_whose_ledger_is_elsewhere_is_asked_at_its_target_and_keeps_its_plan(
     rig: Rig, target_server: PostgresServer, ledger_dsn: str
 ) -> None:

@@ -51,6 +51,7 @@ def test_what_the_log_has_and_what_the_slot_has_are_passed_over(rig: Rig) -> Non
     require_green_and_equal(rig)
 
 
+@pytest.mark.long
 def test_statements_and_definitions_below_the_copy_are_passed_over(rig: Rig) -> None:
     rig.transaction("TRUNCATE t, u", "INSERT INTO t VALUES (1, 'one')", "INSERT INTO u VALUES (1, 'one')")
     rig.write("ALTER TABLE t ADD c integer NOT NULL DEFAULT 7", "INSERT INTO t VALUES (2, 'two', 2)")
@@ -87,6 +88,7 @@ def test_ddl_on_its_way_that_the_copy_contains_is_skipped_as_the_hint_says(rig: 
     require_green_and_equal(rig)
 
 
+@pytest.mark.long
 def test_columns_that_were_renamed_or_dropped_are_so_at_the_target_before_the_copy(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     install(rig.source_dsn)
@@ -115,7 +117,8 @@ def test_columns_that_were_renamed_or_dropped_are_so_at_the_target_before_the_co
 RECREATED = "DROP TABLE t; CREATE TABLE t (id integer PRIMARY KEY, v text)"
 
 
-@pytest.mark.parametrize("is_captured", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("is_captured", [True, False])
 def test_ddl_from_before_a_copy_does_not_come_upon_it(rig: Rig, *, is_captured: bool) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     install(rig.source_dsn)

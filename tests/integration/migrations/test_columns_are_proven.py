@@ -51,7 +51,11 @@ def write(rig: Rig, statements: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "recipe", variants(FOLLOWED, seldom=["a default that is set later", "a table that was rewritten before"])
+    "recipe",
+    variants(
+        FOLLOWED,
+        seldom=["a default that is set later", "a table that was rewritten before", "a default that is dropped"],
+    ),
 )
 def test_what_older_rows_hold_in_a_new_column_is_followed_where_it_is_proven(rig: Rig, recipe: str) -> None:
     begin(rig, *PLAIN)
@@ -91,6 +95,7 @@ def test_partitions_tell_what_older_rows_hold_in_a_new_column(rig: Rig) -> None:
     assert_equal(rig)
 
 
+@pytest.mark.long
 def test_a_message_that_makes_other_values_at_the_target_does_not_pass_for_the_column(rig: Rig) -> None:
     begin(rig, *PLAIN)
     execute(rig.target_dsn, "ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()")
@@ -114,6 +119,7 @@ def test_a_column_made_again_under_its_name_does_not_pass_for_the_one_before(rig
     assert_equal(rig)
 
 
+@pytest.mark.long
 def test_one_that_was_made_again_before_a_quiet_run_is_followed(rig: Rig) -> None:
     begin(rig, *PLAIN)
     rig.write("ALTER TABLE t DROP b", "ALTER TABLE t ADD b integer DEFAULT 7")
@@ -123,6 +129,7 @@ def test_one_that_was_made_again_before_a_quiet_run_is_followed(rig: Rig) -> Non
     assert_equal(rig)
 
 
+@pytest.mark.long
 def test_a_definition_of_a_lower_transaction_that_commits_later_is_not_that_of_a_row_before(rig: Rig) -> None:
     begin(rig, *PLAIN)
     with psycopg.connect(rig.source_dsn) as early:
@@ -154,6 +161,7 @@ def test_a_not_null_that_is_not_validated_makes_no_key(rig: Rig) -> None:
     assert_equal(rig)
 
 
+@pytest.mark.long
 def test_a_change_of_type_that_depends_on_who_made_it_is_left_to_a_person(rig: Rig) -> None:
     begin(rig, "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, at timestamp DEFAULT '2026-01-01 12:00')")
     install(rig.source_dsn)
@@ -166,6 +174,7 @@ def test_a_change_of_type_that_depends_on_who_made_it_is_left_to_a_person(rig: R
     assert_equal(rig)
 
 
+@pytest.mark.long
 def test_a_key_that_moved_while_the_old_one_is_unique_at_the_target_is_named(rig: Rig) -> None:
     begin(rig, "CREATE TABLE t (id integer PRIMARY KEY, a text NOT NULL UNIQUE, b integer)")
     rig.write("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (a)")
@@ -204,7 +213,9 @@ PASSED_ON = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("recipe", "tables"), either_kind(PASSED_ON, seldom=["and written again"]))
+@pytest.mark.parametrize(
+    ("recipe", "tables"), either_kind(PASSED_ON, seldom=["and written again", "by way of a name of its own"])
+)
 def test_a_name_that_passes_on_between_two_captures_stops_the_run(
     rig: Rig, recipe: str, tables: tuple[str, ...]
 ) -> None:

@@ -28,7 +28,7 @@ FIRST = {
 }
 
 
-_OFTEN = {("dropped", "child", "refuse"), ("added", "child", "refuse"), ("renamed", "child", "apply")}
+_OFTEN = {("dropped", "child", "refuse"), ("renamed", "child", "apply")}
 
 
 @pytest.mark.parametrize(

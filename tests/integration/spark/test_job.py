@@ -179,6 +179,7 @@ def test_spark_reads_no_other_records_than_the_units_where_it_spans_whole_row_gr
         assert records == counted
 
 
+@pytest.mark.long
 def test_eight_channels_together_read_about_as_much_as_one_scan(session, files, log_url, spark_server):
     assert max(segment.file_bytes for segment in open_reader(log_url).state().segments) >= 16 * 2**20
     whole, _ = input_metrics(spark_server, session, job_of(session, unit(0, 1), files))

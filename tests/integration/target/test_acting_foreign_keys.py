@@ -86,8 +86,10 @@ def test_a_new_definition_in_between_does_not_forget_what_the_targets_cascades_h
     ("key", "action"),
     [
         ("PRIMARY KEY", "CASCADE"),
-        ("", "SET NULL"),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("PRIMARY KEY", "SET NULL"), ("", "CASCADE"))),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("PRIMARY KEY", "SET NULL"), ("", "CASCADE"), ("", "SET NULL"))
+        ),
     ],
 )
 def test_another_key_of_a_parent_that_is_referred_to_by_another_column_leaves_its_children_alone(
@@ -146,7 +148,7 @@ def test_a_child_that_one_reference_empties_before_the_other_deletes_it_is_not_m
     assert rig.comparison().equal
 
 
-@pytest.mark.parametrize("action", variants(["CASCADE", "SET NULL", "SET DEFAULT"], seldom=["SET NULL"]))
+@pytest.mark.parametrize("action", variants(["CASCADE", "SET NULL", "SET DEFAULT"], seldom=["SET NULL", "SET DEFAULT"]))
 def test_rows_that_one_change_of_a_parent_reaches_on_two_ways(rig: PlainRig, action: str) -> None:
     """The source's log has each row in between, when one of its references has followed and the other one not yet."""
     rig.both(

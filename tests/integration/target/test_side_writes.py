@@ -65,9 +65,7 @@ ACTS = {
 }  # fmt: skip
 ACTS_IN_SHORT = {
     ("its row", "replay"),
-    ("its row, at the end", "merge"),
     ("another followed table", "merge"),
-    ("a neighbour", "replay"),
 }
 
 
