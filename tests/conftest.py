@@ -22,6 +22,7 @@ from airflow_parallel_apply.demo.mariadb import MariaDbServer, missing_programs
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.embedded.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.spark.layout import JAVA_VARIABLE
+from tests.support.compiled import compile_all
 from tests.support.databases import Databases
 from tests.support.examples import load_profile
 from tests.support.memory_directory import memory_directory
@@ -102,6 +103,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None:
         config.option.basetemp = base = str(memory_directory("paths"))
         config.add_cleanup(lambda: shutil.rmtree(base, ignore_errors=True))
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        compile_all(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
