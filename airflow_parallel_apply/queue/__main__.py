@@ -30,6 +30,15 @@ from airflow_parallel_apply.queue import (
     TaskId,
     open_queue,
 )
+from airflow_parallel_apply.service.options import (
+    Listen,
+    MetricsListen,
+    ReadyFile,
+    TlsCertificate,
+    TlsClientCa,
+    TlsKey,
+    TokenFile,
+)
 
 _REFUSED: Final = 1
 _UNAVAILABLE: Final = 3
@@ -149,17 +158,13 @@ def tasks(
 @app.command()
 def serve(
     data: Annotated[Path, typer.Option(help="Directory that keeps the queue; created if it is missing.")],
-    listen: Annotated[str, typer.Option(help="host:port; port 0: any free one.")] = "127.0.0.1:0",
-    ready_file: Annotated[
-        Path | None, typer.Option(help="File written once it serves: address, url, pid, metrics_port as JSON.")
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="PEM: callers must show a certificate that this authority signed.")
-    ] = None,
-    token_file: Annotated[Path | None, typer.Option(help="File with the token that callers must show.")] = None,
-    metrics: Annotated[str | None, typer.Option(help="host:port of Prometheus metrics.", show_default="none")] = None,
+    listen: Listen = "127.0.0.1:0",
+    ready_file: ReadyFile = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
+    token_file: TokenFile = None,
+    metrics_listen: MetricsListen = None,
     max_message_bytes: Annotated[int, typer.Option(min=1, help="Limit of one call.")] = 16 * 2**20,
     max_value_bytes: Annotated[int, typer.Option(min=1, help="Limit of one task's value, as JSON.")] = 2**20,
     max_queue_tasks: Annotated[int, typer.Option(min=1, help="Limit of one queue; more are rejected.")] = 10_000_000,
@@ -182,11 +187,11 @@ def serve(
             data=data,
             listen=listen,
             ready_file=ready_file,
-            tls_certificate=tls_cert,
+            tls_certificate=tls_certificate,
             tls_key=tls_key,
             tls_client_ca=tls_client_ca,
             token=None if token_file is None else read_token(token_file),
-            metrics_listen=metrics,
+            metrics_listen=metrics_listen,
             limits=ServiceLimits(max_message_bytes=max_message_bytes, max_value_bytes=max_value_bytes),
             data_limits=DataLimits(max_queue_tasks=max_queue_tasks),
         )

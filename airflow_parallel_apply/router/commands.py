@@ -32,6 +32,15 @@ from airflow_parallel_apply.pipeline.store.choice import chosen_store
 from airflow_parallel_apply.router.explain import explain as explain_log
 from airflow_parallel_apply.router.explain import show
 from airflow_parallel_apply.router.plan import plan as plan_pipeline
+from airflow_parallel_apply.service.options import (
+    Listen,
+    MetricsListen,
+    ReadyFile,
+    TlsCertificate,
+    TlsClientCa,
+    TlsKey,
+    TokenFile,
+)
 
 app = typer.Typer(
     help="Plan a change log: where epochs end, which transactions are critical, how channels fill; and serve it to "
@@ -116,17 +125,13 @@ def serve(
     logs: Annotated[
         Path | None, typer.Option(metavar="DIRECTORY", help="Each log in this directory, under its own name.")
     ] = None,
-    listen: Annotated[str, typer.Option(help="host:port; port 0: any free one.")] = "127.0.0.1:0",
-    ready_file: Annotated[
-        Path | None, typer.Option(help="File written once it serves: address, url, pid, metrics_port as JSON.")
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="PEM: callers must show a certificate that this authority signed.")
-    ] = None,
-    token_file: Annotated[Path | None, typer.Option(help="File with the token that callers must show.")] = None,
-    metrics: Annotated[str | None, typer.Option(help="host:port of Prometheus metrics.", show_default="none")] = None,
+    listen: Listen = "127.0.0.1:0",
+    ready_file: ReadyFile = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
+    token_file: TokenFile = None,
+    metrics_listen: MetricsListen = None,
     max_streams: Annotated[int, typer.Option(min=1, help="Streams at once; more wait, then are sent away.")] = 256,
     memory_mb: Annotated[int, typer.Option(min=1, help="Memory of rows on their way from the log, MB.")] = 512,
     store_memory_mb: Annotated[int, typer.Option(min=1, help="Memory of rows that the store memory holds, MB.")] = 256,
@@ -167,11 +172,11 @@ def serve(
                 logs=LogPaths(named=_named_paths(log or ()), within=logs),
                 listen=listen,
                 ready_file=ready_file,
-                tls_certificate=tls_cert,
+                tls_certificate=tls_certificate,
                 tls_key=tls_key,
                 tls_client_ca=tls_client_ca,
                 token=None if token_file is None else read_token(token_file),
-                metrics_listen=metrics,
+                metrics_listen=metrics_listen,
                 limits=RouterLimits(max_streams=max_streams, memory_bytes=memory_mb * 2**20),
             )
         except ValueError as error:

@@ -19,25 +19,12 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
 from tests.contract.encoders import ENCODERS, rows_of
+from tests.contract.encoders import SCHEMA as ENCODED
 from tests.support.written_log import Change, append, make_log
 
 SCHEMA: Final = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("flag", pa.bool_()),
-        ("small", pa.int16()),
-        ("number", pa.int32()),
-        ("real", pa.float32()),
-        ("double", pa.float64()),
-        ("amount", pa.decimal128(12, 3)),
-        ("large", pa.decimal128(38, 0)),
-        ("name", pa.string()),
-        ("data", pa.binary()),
-        ("day", pa.date32()),
-        ("clock", pa.time64("us")),
-        ("moment", pa.timestamp("us")),
-        ("instant", pa.timestamp("us", tz="UTC")),
-    ]
+    # By names that every reader takes.
+    [field.with_name(field.name if field.name.isidentifier() else "name") for field in ENCODED if field.name[0] != "_"]
 )
 ROWS: Final[list[dict[str, Any]]] = [
     dict.fromkeys(SCHEMA.names),

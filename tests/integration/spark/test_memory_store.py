@@ -11,16 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, StoreName, TablePatterns
+from airflow_parallel_apply.pipeline.config import StoreName
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.store.memory.store import MemoryStore
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch, StoreBranch, StreamBranch
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket
 from airflow_parallel_apply.router.feeding.feedings import Feedings
-from airflow_parallel_apply.spark.server import ServerLease
-from airflow_parallel_apply.spark.session import ConnectAccess
-from airflow_parallel_apply.spark.stage import open_stage
+from tests.integration.spark.conftest import BY_TELLER
 from tests.support.memory_router import MemoryRouter, memory_router
 from tests.support.rig import Rig
 
@@ -32,47 +29,12 @@ def router(tmp_path: Path) -> Iterator[MemoryRouter]:
 
 
 @pytest.fixture
-def rig(
-    source_server: PostgresServer,
-    target_server: PostgresServer,
-    source_database: str,
-    target_database: str,
-    spark_server: ServerLease,
-    spark_session_id: str,
-    router: MemoryRouter,
-    tmp_path: Path,
-) -> Rig:
-    for server, database in ((source_server, source_database), (target_server, target_database)):
-        server.run("pgbench", "-i", "-I", "dtp", "--quiet", database=database)
-    config = PipelineConfig(
-        pipeline=source_database,
-        start=Start.EMPTY,
-        log_url=str(tmp_path / "log"),
-        partitioner="shard",
-        shard_by=(("*", "tid % 7"),),
-        channels=3,
-        lanes=2,
-        tables=TablePatterns(include=("public.pgbench_tellers", "public.pgbench_history")),
-        store=StoreName.MEMORY,
-        router=router.endpoint,
-    )
-    target = Endpoint(conn_id="target", url=target_server.dsn(target_database))
-    access = ConnectAccess(url=spark_server.url, session_id=spark_session_id)
-    made = Rig(
-        config=config,
-        source_dsn=source_server.dsn(source_database),
-        target_dsn=target.url,
-        stage=lambda opened: open_stage(access=access, config=config, target=target),
-    )
+def rig(pgbench_rig: Callable[..., Rig], pgbench: Callable[..., None], router: MemoryRouter) -> Rig:
+    made = pgbench_rig(**BY_TELLER, store=StoreName.MEMORY, router=router.endpoint)
     made.prepare()
-    source_server.run("pgbench", "-i", "-I", "g", "--quiet", database=source_database)
+    pgbench("-i", "-I", "g", "--quiet")
     made.run("load")
     return made
-
-
-@pytest.fixture
-def pgbench(source_server: PostgresServer, source_database: str, rig: Rig) -> Callable[[], None]:
-    return lambda: source_server.run("pgbench", "-n", "-t", "300", database=source_database)
 
 
 @pytest.fixture
@@ -93,7 +55,7 @@ def branches(monkeypatch: pytest.MonkeyPatch) -> list[StoreBranch]:
 def test_a_task_killed_in_mid_stream_is_tried_again_and_a_broken_stream_is_read_from_the_log(
     rig: Rig,
     router: MemoryRouter,
-    pgbench: Callable[[], None],
+    pgbench: Callable[..., None],
     branches: list[StoreBranch],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -116,7 +78,7 @@ def test_a_task_killed_in_mid_stream_is_tried_again_and_a_broken_stream_is_read_
             yield batch.slice(half)
 
     monkeypatch.setattr(Feedings, "answer", killing)
-    pgbench()
+    pgbench("-n", "-t", "300")
     rig.run("killed")
     assert killed
     assert branches
@@ -129,7 +91,7 @@ def test_a_task_killed_in_mid_stream_is_tried_again_and_a_broken_stream_is_read_
 
     monkeypatch.setattr(Feedings, "answer", breaking)
     branches.clear()
-    pgbench()
+    pgbench("-n", "-t", "300")
     rig.run("gone")
     assert isinstance(branches[0], StreamBranch)
     assert isinstance(branches[-1], FileBranch)

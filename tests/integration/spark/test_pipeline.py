@@ -4,70 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.pipeline.apply.stage import Stage
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, StoreName, TablePatterns
+from airflow_parallel_apply.pipeline.config import StoreName, TablePatterns
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
-from airflow_parallel_apply.pipeline.run import OpenedRun
 from airflow_parallel_apply.pipeline.store.channel_log.store import ChannelLogStore
 from airflow_parallel_apply.pipeline.store.protocol import ALL_ROWS, StoreBranch
 from airflow_parallel_apply.router.explain import explain
-from airflow_parallel_apply.spark.server import ServerLease
-from airflow_parallel_apply.spark.session import ConnectAccess
-from airflow_parallel_apply.spark.stage import open_stage
+from tests.integration.spark.conftest import BY_TELLER
 from tests.support.rig import Rig
 
 
 @pytest.fixture
-def unprepared(
-    source_server: PostgresServer,
-    target_server: PostgresServer,
-    source_database: str,
-    target_database: str,
-    spark_server: ServerLease,
-    spark_session_id: str,
-    tmp_path: Path,
-) -> Rig:
-    for server, database in ((source_server, source_database), (target_server, target_database)):
-        server.run("pgbench", "-i", "-I", "dtp", "--quiet", database=database)
-    config = PipelineConfig(
-        pipeline=source_database,
-        start=Start.EMPTY,
-        log_url=str(tmp_path / "log"),
-        channels=4,
-        lanes=2,
-        tables=TablePatterns(include=("public.pgbench_*",)),
-        epoch_max_changes=4_000,
-    )
-    target = Endpoint(conn_id="target", url=target_server.dsn(target_database))
-
-    def stage(opened: OpenedRun) -> Stage:
-        return open_stage(
-            access=ConnectAccess(url=spark_server.url, session_id=spark_session_id), config=config, target=target
-        )
-
-    return Rig(config=config, source_dsn=source_server.dsn(source_database), target_dsn=target.url, stage=stage)
-
-
-@pytest.fixture
-def rig(unprepared: Rig) -> Rig:
-    unprepared.prepare()
-    return unprepared
-
-
-@pytest.fixture
-def pgbench(source_server: PostgresServer, source_database: str) -> Callable[..., None]:
-    def run(*arguments: str) -> None:
-        source_server.run("pgbench", *arguments, database=source_database)
-
-    return run
+def rig(pgbench_rig: Callable[..., Rig]) -> Rig:
+    made = pgbench_rig(channels=4, tables=TablePatterns(include=("public.pgbench_*",)), epoch_max_changes=4_000)
+    made.prepare()
+    return made
 
 
 @pytest.mark.timeout(600)
@@ -107,21 +63,9 @@ def test_a_run_cleared_and_rerun_changes_nothing_while_the_source_goes_on_writin
 
 @pytest.mark.timeout(600)
 def test_channels_read_their_own_logs_and_the_log_where_these_are_lost(
-    unprepared: Rig,
-    pgbench: Callable[..., None],
-    spark_server: ServerLease,
-    spark_session_id: str,
-    monkeypatch: pytest.MonkeyPatch,
+    pgbench_rig: Callable[..., Rig], pgbench: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = unprepared.having(
-        store=StoreName.CHANNEL_LOG,
-        partitioner="shard",
-        shard_by=(("*", "tid % 7"),),
-        channels=3,
-        tables=TablePatterns(include=("public.pgbench_tellers", "public.pgbench_history")),
-    )
-    access = ConnectAccess(url=spark_server.url, session_id=spark_session_id)
-    rig = replace(rig, stage=lambda opened: open_stage(access=access, config=rig.config, target=rig.target))
+    rig = pgbench_rig(**BY_TELLER, store=StoreName.CHANNEL_LOG)
     rig.prepare()
     found: list[StoreBranch] = []
     lost: list[str] = []
