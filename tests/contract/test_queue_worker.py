@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_parallel_apply.queue import Insert, Queue, QueueUnavailable, Task, TaskRef
+from airflow_parallel_apply.queue import worker as worker_module
 from airflow_parallel_apply.queue.worker import Done, Held, LeaseLost, RetryPolicy, Worker
 from tests.contract.queue_backends import Open
 
@@ -133,8 +134,10 @@ def test_a_task_that_its_quarantine_does_not_take_stays_and_is_failed(queue: Que
     assert (task.attempt, task.claimant, task.err[:12], task.at.year) == (1, None, "RuntimeError", 9000)
 
 
-def test_many_workers_finish_each_task_once(open_client: Open) -> None:
+def test_many_workers_finish_each_task_once(open_client: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     count, threads = 60, 4
+    # So long an idle worker waits before it looks whether it is to stop.
+    monkeypatch.setattr(worker_module, "_IDLE", timedelta(milliseconds=200))
     queue = open_client()
     put(queue, *(Insert(queue="q", value=n) for n in range(count)))
     seen: Counter[int] = Counter()
