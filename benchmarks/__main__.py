@@ -56,7 +56,9 @@ def copy() -> None:
 def workloads(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="tpcb tpcb_long uniform one_channel insert hot10 thousand large; all by default"),
+        typer.Argument(
+            help="tpcb tpcb_long uniform one_channel insert insert_long hot10 thousand thousand_long large; or all."
+        ),
     ] = None,
     ways: Annotated[
         str, typer.Option(help="Comma-separated: native channel leader_merge two_phase auto capture near far.")

@@ -23,6 +23,9 @@ TPCB_CHANGES: Final = 4
 
 _TPCB_SCALE: Final = 10
 
+_LONG: Final = 10
+"""So many times as long is a history that shows what is left beside a run's fixed costs."""
+
 _ITEMS: Final = "CREATE TABLE item (id bigint PRIMARY KEY, n bigint NOT NULL, note text NOT NULL)"
 _FILL: Final = "INSERT INTO item SELECT g, 0, md5(g::text) FROM generate_series(1, {rows}) g"
 
@@ -74,8 +77,8 @@ def tpcb(*, transactions: int, scale: int) -> History:
 
 
 def histories(changes: int) -> Mapping[str, History]:
-    """By a short name, each of about so many changes, TPC-B of twice and eight times as many; the large transaction has
-    two million, whatever is asked.
+    """By a short name, each of about so many changes, TPC-B of twice and eight times as many, the other long ones of
+    ten times as many; the large transaction has two million, whatever is asked.
     """
     rows = max(changes, 1000)
     few = changes // 10
@@ -93,15 +96,8 @@ def histories(changes: int) -> Mapping[str, History]:
             ),
         ),
         "one_channel": _in_one_channel(few),
-        "insert": _of(
-            f"insertions only, ten a transaction, {few:,} transactions",
-            few * 10,
-            0,
-            _LOOP.format(
-                transactions=few,
-                statement="INSERT INTO item SELECT number * 10 + k, k, md5(k::text) FROM generate_series(0, 9) k",
-            ),
-        ),
+        "insert": _insertions(few),
+        "insert_long": _insertions(few * _LONG),
         "hot10": _of(
             f"updates of ten hot rows, one a transaction, {changes:,} transactions",
             changes,
@@ -111,16 +107,8 @@ def histories(changes: int) -> Mapping[str, History]:
                 statement="UPDATE item SET n = n + 1, note = md5(note) WHERE id = 1 + (number * 7) % 10",
             ),
         ),
-        "thousand": _of(
-            f"1,000 rows a transaction, {changes // 1000:,} transactions",
-            changes // 1000 * 1000,
-            rows,
-            _LOOP.format(
-                transactions=changes // 1000,
-                statement="UPDATE item SET n = n + 1, note = md5(note) "
-                f"WHERE id > (number - 1) * 1000 % {rows} AND id <= (number - 1) * 1000 % {rows} + 1000",
-            ),
-        ),
+        "thousand": _thousands(rows // 1000),
+        "thousand_long": _thousands(rows // 1000 * _LONG),
         "large": _of(
             "one transaction of 2,000,000 changes",
             2_000_000,
@@ -130,6 +118,28 @@ def histories(changes: int) -> Mapping[str, History]:
             native=", streaming = parallel",
         ),
     }
+
+
+def _insertions(transactions: int) -> History:
+    """Ten each."""
+    statement = "INSERT INTO item SELECT number * 10 + k, k, md5(k::text) FROM generate_series(0, 9) k"
+    return _of(
+        f"insertions only, ten a transaction, {transactions:,} transactions",
+        transactions * 10,
+        0,
+        _LOOP.format(transactions=transactions, statement=statement),
+    )
+
+
+def _thousands(transactions: int) -> History:
+    """Updates of 1,000 neighbours each; of each key one."""
+    statement = "UPDATE item SET n = n + 1, note = md5(note) WHERE id > (number - 1) * 1000 AND id <= number * 1000"
+    return _of(
+        f"updates of distinct keys, 1,000 a transaction, {transactions:,} transactions",
+        transactions * 1000,
+        transactions * 1000,
+        _LOOP.format(transactions=transactions, statement=statement),
+    )
 
 
 def _of(name: str, changes: int, rows: int, text: str, *, native: str = "") -> History:
