@@ -111,7 +111,8 @@ def apply(
             renewer=renewer,
             signals=signals,
             report=report,
-            show_offset=source_connector(source).show_offset,
+            # Only a message asks for it, and a source is much to import.
+            show_offset=lambda offset: source_connector(source).show_offset(offset),
         )
         Lane(context, lane=lane, capture=turns.start, background_failure=background_failure).run()
         # Nobody renews until close comes, which may wait for a slot.
