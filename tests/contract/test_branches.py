@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
@@ -148,18 +149,18 @@ def test_insertions_that_are_refused_are_told_with_their_place_and_those_before_
     assert set(rows(target_dsn)) == set(range(60))
 
 
-@pytest.mark.parametrize("has_other_index", [False, True])
+@pytest.mark.parametrize("other_index", ["", "(v || id)", "(id * 2)"])
 def test_insertions_that_come_with_other_changes_are_staged_only_where_those_may_free_what_they_need(
     make: Make,
     target_dsn: str,
     log_url: str,
     series: list[int],
     monkeypatch: pytest.MonkeyPatch,
-    has_other_index: bool,
+    other_index: str,
 ) -> None:
-    if has_other_index:
+    if other_index:
         with psycopg.connect(target_dsn) as connection:
-            connection.execute("CREATE UNIQUE INDEX ON t ((v || id))")
+            connection.execute(sql.SQL("CREATE UNIQUE INDEX ON t ({})").format(sql.SQL(other_index)))
     merged: list[str] = []
     run = merge._run
 
@@ -178,5 +179,5 @@ def test_insertions_that_come_with_other_changes_are_staged_only_where_those_may
     assert rows(target_dsn) == {1: "new", **dict.fromkeys(range(100, 200), "new")}
     assert report.restaged_groups == 0
     assert series == [3]
-    assert ("I" in merged) == has_other_index
+    assert ("I" in merged) == bool(other_index)
     assert {"U", "D"} <= set(merged)

@@ -29,7 +29,7 @@ class StraightLoad:
         """True if an insertion may come before updates and deletions that are merged later: nothing but the key tells
         rows apart, so none of them frees what it needs.
         """
-        return bool(self._table.relation.key_indexes) and not self._table.contended
+        return self._table.is_told_apart_by_key
 
     def add(self, changes: NetChanges) -> None:
         """Keep these, all of them insertions."""

@@ -87,12 +87,10 @@ class TargetTable:
         A deferrable index is not among them: in a replica's transaction nothing checks it. Neither is one that has the
         whole key among its columns, since it refuses nothing that the key's own does not.
         """
-        key = {column.name for column in self.relation.columns if column.key}
         sent = [column.name for column in self.relation.columns if not column.key]
         read: set[str] = set()
         for index in self.unique_indexes:
-            harmless = index.usable and not index.exclusion and key and key <= set(index.columns)
-            if harmless or not index.immediate:
+            if self._repeats_key(index) or not index.immediate:
                 continue
             over = {*(column for column in index.columns if column is not None), *index.referenced}
             if not over or any(self.columns[name].generated for name in over if name in self.columns):
@@ -100,6 +98,18 @@ class TargetTable:
                 over.update(sent)
             read |= over
         return tuple(name for name in sent if name in read and not self.columns[name].generated)
+
+    @property
+    def is_told_apart_by_key(self) -> bool:
+        """True if nothing but its key keeps a row from being there beside another one, for a replica's transaction."""
+        return bool(self.relation.key_indexes) and all(
+            self._repeats_key(index) or not index.immediate for index in self.unique_indexes
+        )
+
+    def _repeats_key(self, index: UniqueIndex) -> bool:
+        """True if the index refuses nothing that the key's own does not: it has the whole key among its columns."""
+        key = {column.name for column in self.relation.columns if column.key}
+        return index.usable and not index.exclusion and bool(key) and key <= set(index.columns)
 
     @property
     def fixed(self) -> tuple[str, ...]:
