@@ -33,6 +33,7 @@ from airflow_parallel_apply.spark.server import connect_server
 from airflow_parallel_apply.spark.session import close_session, open_session
 from airflow_parallel_apply.spark.stream_source import pull, stream_rows
 from benchmarks.processors import seconds_of
+from benchmarks.stores import SHARD_BY
 from tests.support.routers import RouterCommand
 from tests.support.tpcb_log import make_tpcb_log
 
@@ -75,7 +76,7 @@ def measure_flight(directory: Path, transactions: int, *, repeats: int, tell: Ca
         for channels in CHANNELS:
             ways[f"{channels} channels by key"] = _tickets(Routing(channels=channels))
         # By shard each channel reads all: what the store memory is for.
-        routing = Routing(channels=_SHARDED, partitioner="shard", shard_by=(("*", "bid"),))
+        routing = Routing(channels=_SHARDED, partitioner="shard", shard_by=SHARD_BY)
         ways[f"{_SHARDED} channels by shard"] = _tickets(routing)
         found: dict[str, list[StreamLine]] = {}
         limits: dict[int, list[float]] = {}

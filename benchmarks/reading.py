@@ -2,7 +2,8 @@
 
 Each store is fed, then a job for each channel reads its rows, orders them and hands them to Python, which drops them:
 what lies behind that, loading and merging, is the same for all stores. Channels follow one another, so seconds are
-those of one reader; the stores take turns. Beside it the bytes that are read: from files, and from the router.
+those of one reader; the stores take turns. Processor seconds are those of this process, Spark and the router. Beside it
+the bytes that are read: from files, and from the router.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ from airflow_parallel_apply.pipeline.store.protocol import StreamBranch, Stretch
 from airflow_parallel_apply.router.embedded import RouterSettings, embedded_router, stop_embedded_router
 from airflow_parallel_apply.spark.job import build_job
 from airflow_parallel_apply.spark.session import close_session, open_session
-from benchmarks.stores import read_from_log
+from benchmarks.processors import processor_seconds
+from benchmarks.stores import SHARD_BY, read_from_log
 from benchmarks.suite import warm_spark
 from tests.support.tpcb_log import make_tpcb_log
 
 CHANNELS: Final = 8
+_STORES: Final = (StoreName.LOG, StoreName.CHANNEL_LOG, StoreName.MEMORY)
 _PIPELINE: Final = "bench"
 _PART: Final = 25_000
 """Transactions of a unit."""
@@ -46,13 +49,14 @@ _PART: Final = 25_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLine:
-    """One partitioner and store. `seconds`: to feed and to read, for a million changes. `reads`: bytes read from files
-    by all channels and by the feeder, over the log's. `streamed_units`: units that came from the router, of all.
+    """One partitioner and store. `seconds`, `cpu_seconds`: to feed and to read, for a million changes. `reads`: bytes
+    read from files by all channels and by the feeder, over the log's. `streamed_units`: those from the router.
     """
 
     partitioner: str
     store: StoreName
     seconds: float
+    cpu_seconds: float
     reads: float
     streamed_units: int
     units: int
@@ -66,9 +70,9 @@ def measure_reading(directory: Path, transactions: int, *, repeats: int) -> tupl
     log = open_reader(url)
     routings = [
         Routing(channels=CHANNELS),
-        Routing(channels=CHANNELS, partitioner="shard", shard_by=(("*", "bid"),)),
+        Routing(channels=CHANNELS, partitioner="shard", shard_by=SHARD_BY),
     ]
-    spent: dict[tuple[str, StoreName], list[float]] = {}
+    spent: dict[tuple[str, StoreName], list[ReadLine]] = {}
     lines: dict[tuple[str, StoreName], ReadLine] = {}
     with ExitStack() as stack:
         spark = stack.enter_context(warm_spark(directory, 1))
@@ -77,19 +81,20 @@ def measure_reading(directory: Path, transactions: int, *, repeats: int) -> tupl
         session = open_session(spark.url, spark.session_id)
         stack.callback(close_session, session)
         # The first jobs of a server compile what the others then have.
-        _measure(session, log, routings[0], StoreName.LOG)
+        _measure(session, log, routings[0], StoreName.LOG, directory)
         for _ in range(repeats):
             for routing in routings:
-                for store in StoreName:
+                for store in _STORES:
                     key = (routing.partitioner, store)
-                    line = _measure(session, log, routing, store)
-                    spent.setdefault(key, []).append(line.seconds)
+                    line = _measure(session, log, routing, store, directory)
+                    spent.setdefault(key, []).append(line)
                     lines[key] = line
     return tuple(
         ReadLine(
             partitioner=line.partitioner,
             store=line.store,
-            seconds=median(spent[key]),
+            seconds=median(one.seconds for one in spent[key]),
+            cpu_seconds=median(one.cpu_seconds for one in spent[key]),
             reads=line.reads,
             streamed_units=line.streamed_units,
             units=line.units,
@@ -101,28 +106,37 @@ def measure_reading(directory: Path, transactions: int, *, repeats: int) -> tupl
 def print_reading(console: Console, lines: tuple[ReadLine, ...]) -> None:
     """As a table."""
     table = Table(title=f"rows into Spark's Python, {CHANNELS} channels", title_justify="left", box=None)
-    for name in ("partitioner", "store", "s for a million changes", "against log", "files read", "units streamed"):
+    for name in (
+        "partitioner",
+        "store",
+        "s for a million changes",
+        "cpu s",
+        "against log",
+        "files read",
+        "units streamed",
+    ):
         table.add_column(name, justify="left" if name in ("partitioner", "store") else "right")
-    by_log = {line.partitioner: line.seconds for line in lines if line.store is StoreName.LOG}
+    by_log = {line.partitioner: line.cpu_seconds for line in lines if line.store is StoreName.LOG}
     for line in lines:
         table.add_row(
             line.partitioner,
             line.store,
             f"{line.seconds:.2f}",
-            f"{by_log[line.partitioner] / line.seconds:.2f} × as fast",
+            f"{line.cpu_seconds:.2f}",
+            f"{line.cpu_seconds / by_log[line.partitioner]:.2f} ×",
             f"{line.reads:.2f} × the log",
             f"{line.streamed_units} of {line.units}",
         )
     console.print(table)
 
 
-def _measure(session: Any, log: LogReader, routing: Routing, store: StoreName) -> ReadLine:
+def _measure(session: Any, log: LogReader, routing: Routing, store: StoreName, directory: Path) -> ReadLine:
     config = PipelineConfig(pipeline=_PIPELINE, log_url=str(log.root), store=store, channels=CHANNELS)
     last = log.state().last_seqno
     units = list(_units(log, routing))
     size = sum(segment.file_bytes for segment in log.state().segments)
     streamed, written = 0, 0
-    began = monotonic()
+    began, worked = monotonic(), processor_seconds(directory)
     feeder = open_feeder(config, log, routing)
     if feeder is not None:
         feed_stretch(log, routing, feeder, Stretch(-1, last))
@@ -133,7 +147,7 @@ def _measure(session: Any, log: LogReader, routing: Routing, store: StoreName) -
         branch = reading.branch(unit)
         streamed += isinstance(branch, StreamBranch)
         build_job(session, unit, branch).ordered.mapInArrow(_swallow, "rows bigint").toArrow()
-    spent = monotonic() - began
+    spent, worked = monotonic() - began, processor_seconds(directory) - worked
     reading.close()
     if log.root is not None:
         remove_held(log.root, _PIPELINE)
@@ -151,6 +165,7 @@ def _measure(session: Any, log: LogReader, routing: Routing, store: StoreName) -
         partitioner=routing.partitioner,
         store=store,
         seconds=spent * 1_000_000 / rows,
+        cpu_seconds=worked * 1_000_000 / rows,
         reads=reads[store],
         streamed_units=streamed,
         units=len(units),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -16,11 +16,12 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelA
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.store.mark import Mark
 from airflow_parallel_apply.pipeline.store.memory.subject import FEED, FORGET, HELD, STATS, TRIM, Subject
-from airflow_parallel_apply.pipeline.store.protocol import Stretch
+from airflow_parallel_apply.pipeline.store.protocol import StoreStats, Stretch
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket
 from airflow_parallel_apply.router.engine import Budget
 from airflow_parallel_apply.router.feeding.feeding import Feeding
 from airflow_parallel_apply.router.feeding.guard import GuardLimits
+from airflow_parallel_apply.router.service.protocol import HeldPipeline
 
 Body: TypeAlias = dict[str, Any]
 _Key: TypeAlias = tuple[str, str, str]
@@ -95,6 +96,14 @@ class Feedings:
             "waiting_disk_bytes": sum(one.file_bytes for one in channels),
             "blocked_seconds_total": sum(one.blocked_seconds for one in channels),
             "guard_seconds_total": sum(feeding.waited_seconds for feeding in feedings),
+        }
+
+    def channels(self) -> Mapping[HeldPipeline, Sequence[StoreStats]]:
+        with self._lock:
+            feedings = dict(self._feedings)
+        return {
+            HeldPipeline(feeding.name, pipeline, routing): feeding.stats()
+            for (_, pipeline, routing), feeding in feedings.items()
         }
 
     def close(self) -> None:

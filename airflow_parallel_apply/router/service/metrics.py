@@ -4,21 +4,32 @@
 router_streams_total{kind,from,code}    router_streams_open      router_stream_seconds{kind}
 router_rows_total{from}                 router_bytes_total{from}
 router_calls_total{action,code}         router_memory_bytes      router_held{name}
+router_channel_rows_total{log,pipeline,routing,channel}          router_channel_blocked_seconds_total{…}
+router_channel_waiting_bytes{log,pipeline,routing,channel,place}
 ```
+
+`routing` is a digest: for a while behind a change of routing a pipeline is there twice. Channels are told of up to
+`MOST_CHANNELS`, of all pipelines together; of more, the sums alone.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Final
 
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from airflow_parallel_apply.pipeline.store.protocol import StoreStats
+from airflow_parallel_apply.router.service.protocol import Answerer, HeldPipeline
+
+MOST_CHANNELS: Final = 1024
+"""Each is four time series."""
 
 _SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300)
 
@@ -88,14 +99,37 @@ class RouterMetrics:
 class HeldCollector(Collector):
     """Looks at memory, and at what the answerer holds, when asked."""
 
-    def __init__(self, memory: Callable[[], int], held: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(self, memory: Callable[[], int], answerer: Answerer | None) -> None:
         self._memory = memory
-        self._held = held
+        self._answerer = answerer
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         memory = GaugeMetricFamily("router_memory_bytes", "Memory that streams from the log hold, about.")
         memory.add_metric([], self._memory())
         held = GaugeMetricFamily("router_held", "What the router holds for its pipelines.", labels=["name"])
-        for name, value in self._held().items():
-            held.add_metric([name], value)
+        if self._answerer is not None:
+            for name, value in self._answerer.stats().items():
+                held.add_metric([name], value)
         yield from (memory, held)
+        if self._answerer is not None:
+            yield from _channels(self._answerer.channels())
+
+
+def _channels(held: Mapping[HeldPipeline, Sequence[StoreStats]]) -> Iterator[Metric]:
+    labels = ["log", "pipeline", "routing", "channel"]
+    rows = CounterMetricFamily("router_channel_rows", "Rows that were fed.", labels=labels)
+    blocked = CounterMetricFamily(
+        "router_channel_blocked_seconds", "Time in which a channel could take nothing more.", labels=labels
+    )
+    waiting = GaugeMetricFamily(
+        "router_channel_waiting_bytes", "Rows that nobody has read yet.", labels=[*labels, "place"]
+    )
+    if sum(map(len, held.values())) <= MOST_CHANNELS:
+        for pipeline, channels in held.items():
+            for one in channels:
+                values = [*astuple(pipeline), str(one.channel)]
+                rows.add_metric(values, one.row_count)
+                blocked.add_metric(values, one.blocked_seconds)
+                waiting.add_metric([*values, "memory"], one.memory_bytes)
+                waiting.add_metric([*values, "disk"], one.file_bytes)
+    yield from (rows, blocked, waiting)

@@ -66,7 +66,7 @@ class RouterProcess:
         except (OSError, pa.ArrowException) as error:
             raise ConfigurationError(f"the router cannot listen on {serving.listen}: {error}", op="serve") from error
         memory = self._server.memory
-        registry.register(HeldCollector(lambda: memory.taken, lambda: {} if held is None else held.stats()))
+        registry.register(HeldCollector(lambda: memory.taken, held))
         try:
             self._metrics = serve_metrics(registry, serving)
         except OSError as error:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from airflow_parallel_apply.pipeline.store.protocol import StoreStats
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket
 
 Action: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 """A small call: JSON in, JSON out. Errors of ours reach the caller whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPipeline:
+    """A pipeline whose rows are held. `log`: its name at the router. `routing`: a digest."""
+
+    log: str
+    pipeline: str
+    routing: str
 
 
 class Answerer(Protocol):
@@ -29,6 +40,10 @@ class Answerer(Protocol):
 
     def stats(self) -> Mapping[str, float]:
         """Numbers for the metrics, by name."""
+        ...
+
+    def channels(self) -> Mapping[HeldPipeline, Sequence[StoreStats]]:
+        """The same by pipeline and channel."""
         ...
 
     def close(self) -> None:

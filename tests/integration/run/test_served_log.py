@@ -14,8 +14,10 @@ import pytest
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.admin.purge import purge_log
 from airflow_parallel_apply.pipeline.admin.status import read_status
+from airflow_parallel_apply.pipeline.capture.adoption import adopt_source, release_source
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig, Start, StoreName
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.remote import reader
@@ -160,6 +162,11 @@ def test_what_needs_the_directory_says_so(served: str, logs: Path, source_dsn: s
         purge_log(rig.config.log_url, [rig.target])
     with pytest.raises(ConfigurationError, match="needs the log's directory"):
         drop_pipeline("p", rig.source, rig.target, log_url=rig.config.log_url)
+    with pytest.raises(ConfigurationError, match="needs the log's directory"):
+        recopy_tables(without.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    for adopting in (adopt_source, release_source):
+        with pytest.raises(ConfigurationError, match="needs the log's directory"):
+            adopting(rig.source, without.config)
     with pytest.raises(ConfigurationError, match="channel_log"):
         rig.having(store=StoreName.CHANNEL_LOG)
     with pytest.raises(ConfigurationError, match="log_directory"):

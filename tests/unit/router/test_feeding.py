@@ -248,6 +248,9 @@ def test_statistics_are_told_by_channel(log: LogReader, router: MemoryRouter) ->
     assert all(one.most_memory_bytes > 0 for one in status.channels)
     assert "400 rows up to seqno 199 at grpc://127.0.0.1:" in str(status)
     assert router.held.stats()["rows_total"] == 400
+    ((held, channels),) = router.held.channels().items()
+    assert (held.pipeline, held.routing) == ("p", ROUTING.digest)
+    assert [one.row_count for one in channels] == [one.row_count for one in status.channels]
 
 
 def test_rows_that_spill_come_back_and_no_channel_waits_for_another(log: LogReader, tmp_path: Path) -> None:
