@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
+from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -75,6 +77,18 @@ def test_who_races_for_the_next_manifest_reads_again_and_loses_nothing(tmp_path:
     first.take(0, generation=1, token="c")
     with pytest.raises(OwnershipLost):
         second.commit(unit(0, "a", after=4), [])
+
+
+def test_a_manifest_whose_answer_was_lost_is_known_as_our_own(tmp_path: Path, monkeypatch) -> None:
+    """A client repeats such a request, and is told that the name is there."""
+    publish = FilePlace.publish
+    monkeypatch.setattr(FilePlace, "publish", lambda *given: publish(*given) and publish(*given))
+    target = opened(tmp_path)
+    target.lay_out(log_id="log", routing=Routing(channels=2), generation=1)
+    target.take(0, generation=1, token="a")
+    target.commit(unit(0, "a"), [])
+    assert [position.seqno for position in target.positions()] == [4, -1]
+    assert [manifest.version for manifest in Dataset(FilePlace(str(tmp_path))).manifests()] == [0, 1, 2]
 
 
 def test_once_a_day_a_run_removes_what_no_manifest_names(tmp_path: Path) -> None:

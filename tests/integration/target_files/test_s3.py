@@ -1,0 +1,49 @@
+"""A feed in a bucket: the next manifest is a conditional put, which the bucket itself refuses to make twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import s3fs
+from moto.server import ThreadedMotoServer
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
+from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
+from tests.support.rig import Rig, execute
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """The address of a directory in an empty bucket."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    s3fs.S3FileSystem(key="me", secret="hush/hush", endpoint_url=endpoint).mkdir("lake")
+    yield f"files+s3://me:{quote('hush/hush', safe='')}@lake/demo?endpoint_url={quote(endpoint)}"
+    server.stop()
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.mark.timeout(120)
+def test_a_pipeline_feeds_a_bucket(bucket: str, source_dsn: str, ledger_dsn: str, tmp_path: Path) -> None:
+    execute(source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text)")
+    config = PipelineConfig(pipeline="demo", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=2)
+    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=bucket, ledger_dsn=ledger_dsn)
+    rig.prepare()
+    rig.write(
+        "INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 50) i",
+        "UPDATE t SET v = v || '!' WHERE id % 2 = 0",
+        "DELETE FROM t WHERE id % 5 = 0",
+    )
+    rig.run()
+    compared = rig.comparison()
+    assert compared.equal, compared
+    assert compared.tables[0].source_rows == 40
+    newest = Dataset(FilesAddress.parse(bucket).place()).newest()
+    assert newest is not None
+    assert not Dataset(FilesAddress.parse(bucket).place()).commit(newest), "that version is there already"
