@@ -12,7 +12,7 @@ from typing import Final
 from tests.support.kafka.state import Broker, Code, Partition
 from tests.support.kafka.wire import Request, array, content, numbers, text
 
-_VERSIONS: Final = {0: (3, 7), 1: (4, 4), 2: (1, 2), 3: (1, 4), 10: (0, 1), 18: (0, 0), 19: (0, 2), 20: (0, 1)} | {
+_VERSIONS: Final = {0: (3, 7), 1: (4, 4), 2: (1, 2), 3: (1, 4), 10: (0, 1), 18: (0, 0), 19: (0, 4), 20: (0, 1)} | {
     22: (0, 1),
     24: (0, 0),
     26: (0, 1),

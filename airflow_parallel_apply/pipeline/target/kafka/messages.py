@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.encode.protocol import MessageEncoder
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.partition.key import canonical
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, MessageFormat
 from airflow_parallel_apply.pipeline.target.kafka.registry import registered_schema_id
 
@@ -65,7 +66,7 @@ class TableMessages:
         operation = typed.column(len(self.typing.columns))
         key: pa.Array = pa.nulls(len(typed), pa.binary())
         if self.key_indexes:
-            key = self.keys.messages(typed.select(list(self.key_indexes)))
+            key = self.keys.messages(self._canonical_keys(typed))
             key = pc.if_else(pc.equal(operation, "truncate"), pa.scalar(None, pa.binary()), key)
         return pa.RecordBatch.from_arrays(
             [
@@ -79,6 +80,19 @@ class TableMessages:
             ],
             schema=STAGED,
         )
+
+    def _canonical_keys(self, typed: pa.RecordBatch) -> pa.RecordBatch:
+        """The key's columns, equal for equal keys: 1.0 and 1.00 are one key, and so are -0 and 0."""
+        fields = [typed.schema.field(index) for index in self.key_indexes]
+        columns = []
+        for index in self.key_indexes:
+            column = typed.column(index)
+            if pa.types.is_floating(column.type):
+                column = pc.add(column, pa.scalar(0, column.type))
+            elif pa.types.is_string(column.type):
+                column = canonical(self.typing.columns[index].column.kind, column)
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def table_messages(

@@ -128,6 +128,15 @@ class KafkaTarget:
 
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
         self.leave()
+        with self._errors("route"):
+            count = self._topics.ensure(self._positions.topic, partitions=PARTITIONS, is_compacted=True)
+        if count <= routing.channels:
+            raise ConfigurationError(
+                f"topic {self._positions.topic} has {count} partitions, and {routing.channels} channels need "
+                f"{1 + routing.channels}",
+                pipeline=self._pipeline,
+                hint=f"Make it by hand: {PARTITIONS} partitions, cleanup.policy=compact.",
+            )
         return self._ownership.lay_out(log_id=log_id, routing=routing, generation=generation)
 
     def take(
