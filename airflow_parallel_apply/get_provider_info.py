@@ -137,6 +137,43 @@ def get_provider_info() -> dict[str, Any]:
                 },
             },
             {
+                "connection-type": "parallel_apply_kafka",
+                "hook-class-name": "airflow_parallel_apply.hooks.targets.KafkaHook",
+                "hook-name": "Parallel Apply (Kafka)",
+                "ui-field-behaviour": {
+                    "hidden-fields": [],
+                    "relabeling": {"host": "Brokers", "schema": "Prefix of the topics"},
+                    "placeholders": {"host": "broker1:9092,broker2:9092", "schema": "shop"},
+                },
+                "conn-fields": {
+                    "staging": {
+                        "label": "Staging",
+                        "description": "A directory, or its URL, that lanes and Spark's workers see.",
+                        "schema": {"type": "string"},
+                    },
+                    "format": {
+                        "label": "Format",
+                        "description": "The form of messages; avro needs a schema registry.",
+                        "schema": {"type": "string", "enum": ["json", "debezium", "avro"], "default": "json"},
+                    },
+                    "partition_by": {
+                        "label": "Partition by",
+                        "description": "What chooses a message's partition.",
+                        "schema": {"type": "string", "enum": ["key", "channel"], "default": "key"},
+                    },
+                    "tombstones": {
+                        "label": "Tombstones",
+                        "description": "Send one behind each deletion: for compacted topics.",
+                        "schema": {"type": "boolean", "default": False},
+                    },
+                    "registry": {
+                        "label": "Schema registry",
+                        "description": "Its URL, for avro.",
+                        "schema": {"type": ["string", "null"], "format": "password"},
+                    },
+                },
+            },
+            {
                 "connection-type": "parallel_apply_queue",
                 "hook-class-name": "airflow_parallel_apply.hooks.queue.QueueHook",
                 "hook-name": "Parallel Apply Queue",

@@ -41,3 +41,10 @@ class MariaDbHook(TargetHook):
 
     conn_type = "parallel_apply_mariadb"
     hook_name = "Parallel Apply (MariaDB)"
+
+
+class KafkaHook(TargetHook):
+    """Topics of a Kafka cluster."""
+
+    conn_type = "parallel_apply_kafka"
+    hook_name = "Parallel Apply (Kafka)"

@@ -39,6 +39,7 @@ def test_airflow_lists_our_connection_types_with_their_hooks() -> None:
         ("parallel_apply_delta", "airflow_parallel_apply.hooks.targets.DeltaHook"),
         ("parallel_apply_files", "airflow_parallel_apply.hooks.targets.FilesHook"),
         ("parallel_apply_mariadb", "airflow_parallel_apply.hooks.targets.MariaDbHook"),
+        ("parallel_apply_kafka", "airflow_parallel_apply.hooks.targets.KafkaHook"),
         ("parallel_apply_queue", "airflow_parallel_apply.hooks.queue.QueueHook"),
         ("parallel_apply_router", "airflow_parallel_apply.hooks.router.RouterHook"),
     ):

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.epoch import Serial, StagedTable, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.open import POSTGRESQL
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.log import LogStore
@@ -67,16 +68,18 @@ class LocalStage:
                 self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Ends the sessions of what is being staged, until it is no more."""
+        """Ends the sessions of what is being staged, where the target has sessions, until it is no more."""
         with self._changed:
             doomed = dict(self._running)
             self._doomed.update(doomed)
         names = [holder_session(one.pipeline, one.channel, one.token, group=one.group) for one in doomed.values()]
         while doomed.keys() & self._running.keys():
-            with psycopg.connect(self._target.url, autocommit=True) as connection:
-                connection.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = ANY (%s)", [names]
-                )
+            if self._target.scheme == POSTGRESQL:
+                with psycopg.connect(self._target.url, autocommit=True) as connection:
+                    connection.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = ANY (%s)",
+                        [names],
+                    )
             with self._changed:
                 self._changed.wait_for(lambda: not doomed.keys() & self._running.keys(), _CANCEL_AGAIN_SECONDS)
 
