@@ -53,11 +53,7 @@ class Topics:
         try:
             self._client().create_topics([wanted], operation_timeout=PATIENCE_SECONDS)[topic].result()
         except kafka.KafkaException as error:
-            # A broker without this request makes topics when they are first asked for.
-            if error.args[0].code() not in (
-                kafka.KafkaError.TOPIC_ALREADY_EXISTS,
-                kafka.KafkaError._UNSUPPORTED_FEATURE,
-            ):
+            if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
     def _metadata(self, topic: str | None = None) -> Any:
