@@ -239,11 +239,12 @@ PARAMS = {
         section=_PARALLELISM,
     ),
     "store": Param(
-        "log",
-        enum=["log", "channel_log", "memory"],
+        "auto",
+        enum=["auto", "log", "channel_log", "memory"],
         title="Store",
-        description_md="Where a channel's changes wait. log: in the log, scanned by channel; channel_log: in a log of "
-        "its own beside it, for many channels by shard; memory: in a router, which streams them.",
+        description_md="Where a channel's changes wait. auto: as the partitioner reads least; log: in the log, scanned "
+        "by channel; channel_log: in a log of its own beside it, for many channels by shard; memory: in a router, "
+        "which streams them.",
         section=_PARALLELISM,
     ),
     "epoch_max_changes": Param(
