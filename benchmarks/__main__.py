@@ -107,6 +107,25 @@ def tables(
 
 
 @app.command()
+def lake(rows: int = 200_000, changes: int = 300_000, batch: int = 30_000, repeats: int = 1) -> None:
+    """Merging net changes into a Delta table, against delta-rs' own merge of raw changes in batches."""
+    from benchmarks.lake import measure_lake
+
+    tell = partial(Console().print, highlight=False)
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
+        found = measure_lake(
+            Path(directory),
+            rows=rows,
+            changes=changes,
+            batch=batch,
+            repeats=repeats,
+            tell=lambda line: tell(f"… {line}"),
+        )
+    for line in found:
+        tell(f"{line.way}: {line.cpu_seconds / found[0].cpu_seconds:.1f} times the processor seconds of net changes")
+
+
+@app.command()
 def stores() -> None:
     """The price of feeding channel_log, and of reading through each store into Spark. BENCH_TRANSACTIONS, …"""
     from benchmarks.reading import measure_reading, print_reading

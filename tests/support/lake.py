@@ -11,6 +11,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Merging, StagedUnit, Unit, UnitKind
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -37,6 +38,9 @@ class SomeRelations:
         return {(one.schema, one.table) for one in self.relations.values()}
 
     all_names = names
+
+    def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
+        raise NotImplementedError
 
 
 @dataclass

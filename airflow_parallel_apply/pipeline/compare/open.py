@@ -23,6 +23,7 @@ ROWS: Final = Schemes(
     group="airflow_parallel_apply.compared_rows",
     ours={
         POSTGRESQL: "airflow_parallel_apply.pipeline.compare.postgres.rows:open_postgres_rows",
+        "delta": "airflow_parallel_apply.pipeline.compare.delta.rows:open_delta_rows",
         "files": "airflow_parallel_apply.pipeline.compare.files.rows:open_files_rows",
     },
 )

@@ -140,9 +140,14 @@ def test_a_value_that_its_column_cannot_hold_is_refused_by_table_and_column(rig:
     assert "table public.t, column n" in str(refused.value)
 
 
-def test_duckdb_reads_the_lake(rig: Rig, lake: Path) -> None:
+def test_duckdb_reads_the_lake_and_a_comparison_finds_what_differs(rig: Rig, lake: Path) -> None:
     rig.prepare()
     change(rig)
+    rig.run()
+    assert [table.equal for table in rig.comparison().tables] == [True]
+    rig.write("UPDATE t SET v = 'another' WHERE id = 21")
+    (compared,) = rig.comparison().tables
+    assert not compared.equal
     rig.run()
     found = DeltaTable(f"{lake}/public/t").to_pyarrow_dataset()
     with duckdb.connect() as connection:

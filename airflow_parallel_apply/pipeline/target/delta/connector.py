@@ -58,12 +58,14 @@ class DeltaConnector:
     def probe(self, endpoint: Endpoint) -> None:
         lake = lake_of(endpoint.url)
         root = lake.path(lake.root)
+        # A bucket has no directories before their first file.
+        place = root if lake.is_local else root.partition("/")[0]
         try:
-            (found,) = lake.files.get_file_info([root])
+            (found,) = lake.files.get_file_info([place])
         except OSError as error:
             raise Unavailable(" ".join(str(error).split()), op="probe") from error
-        if lake.is_local and found.type is not fs.FileType.Directory:
-            raise Unavailable(f"there is no directory {root}", op="probe")
+        if found.type is not fs.FileType.Directory:
+            raise Unavailable(f"there is no {'directory' if lake.is_local else 'bucket'} {place}", op="probe")
 
     def drop_commands(self, pipeline: str) -> tuple[str, ...]:
         return (f"rm -r <lake>/{CONTROL}/{pipeline}",)

@@ -1,0 +1,55 @@
+"""A Delta lake's rows for a comparison: each table at the version that is the newest when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.compare.protocol import ComparedRows, SourceTable, TableRefused
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.target.delta.place import Lake, lake_of
+from airflow_parallel_apply.pipeline.target.delta.tables import open_table, schema_of, table_errors
+
+_BATCH_ROWS: Final = 100_000
+
+
+class DeltaRows:
+    """See `ComparedRows`. A table that nothing was committed to is not there, and has no rows."""
+
+    def __init__(self, name: str, lake: Lake) -> None:
+        self.name = name
+        self._lake = lake
+
+    def tables(self) -> list[SourceTable]:
+        raise NotImplementedError("a Delta lake is no source")
+
+    def having(self, table: SourceTable) -> SourceTable:
+        """A lake computes nothing: a column that the source computes, and does not send, is missed by nobody."""
+        found = open_table(self._lake, self._lake.table_uri(table.schema, table.table))
+        here = set() if found is None else set(schema_of(found).names)
+        generated = [name for name in table.generated if name in here]
+        return replace(table, columns=[*table.columns, *generated], generated=generated)
+
+    def batches(self, table: SourceTable) -> Iterator[pa.RecordBatch]:
+        found = open_table(self._lake, self._lake.table_uri(table.schema, table.table))
+        if found is None:
+            return
+        lacking = set(table.columns).difference(schema_of(found).names)
+        if lacking:
+            raise TableRefused(f"{table.name} lacks column {min(lacking)}")
+        with table_errors("compare", table=table.name):
+            scanner = found.to_pyarrow_dataset().scanner(columns=table.columns, batch_size=_BATCH_ROWS)
+            yield from scanner.to_batches()
+
+    def cancel(self) -> None:
+        """A batch is read in a moment."""
+
+
+@contextmanager
+def open_delta_rows(endpoint: Endpoint, name: str) -> Iterator[ComparedRows]:
+    """Errors: `ConfigurationError` for an endpoint that is no lake."""
+    yield DeltaRows(name, lake_of(endpoint.url))
