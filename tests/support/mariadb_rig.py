@@ -13,6 +13,7 @@ import psycopg
 from airflow_parallel_apply.demo.mariadb import MariaDbServer
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.model.finding import Finding
 from tests.support.rig import Rig, execute
 
 _ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\\\": "\\", "\\0": "\0"}
@@ -31,12 +32,14 @@ class MariaDbRig:
         execute(self.rig.source_dsn, *source)
         self.server.run(";".join(target), database=self.database)
 
-    def propose(self) -> None:
-        """Make at the target what `check` proposes for tables that are missing."""
+    def propose(self) -> list[Finding]:
+        """Make at the target what `check` proposes for tables that are missing; what it finds then."""
         report = check_pipeline(self.rig.config, self.rig.source, self.rig.target)
         for finding in report.findings:
             if finding.is_table:
                 self.server.run(";".join(finding.fix), database=self.database)
+        checked = check_pipeline(self.rig.config, self.rig.source, self.rig.target)
+        return [finding for finding in checked.findings if finding.is_table]
 
     def insert(self, table: str, values: Sequence[object]) -> None:
         """Insert one row at the source; each value as text of its column's type."""

@@ -24,6 +24,8 @@ ROWS: Final = Schemes(
     ours={
         POSTGRESQL: "airflow_parallel_apply.pipeline.compare.postgres.rows:open_postgres_rows",
         "delta": "airflow_parallel_apply.pipeline.compare.delta.rows:open_delta_rows",
+        "mariadb": "airflow_parallel_apply.pipeline.compare.mariadb.rows:open_mariadb_rows",
+        "mysql": "airflow_parallel_apply.pipeline.compare.mariadb.rows:open_mariadb_rows",
         "files": "airflow_parallel_apply.pipeline.compare.files.rows:open_files_rows",
     },
 )

@@ -7,11 +7,13 @@ databases of one kind compute it themselves; of two kinds each gives its rows (`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.model.value_type import ValueType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +27,18 @@ class SourceTable:
     columns: list[str]
     generated: list[str]
     key: list[str] | None
+    values: Mapping[str, ValueType] = field(default_factory=dict)
+    """The types of the columns' values, for a side of another kind."""
 
     @property
     def name(self) -> str:
         """For people, never for SQL."""
         return f"{self.schema}.{self.table}"
+
+    def with_generated(self, names: Iterable[str]) -> SourceTable:
+        """With some of its generated columns among those that are compared."""
+        found = list(names)
+        return replace(self, columns=[*self.columns, *found], generated=found)
 
 
 class TableRefused(Exception):

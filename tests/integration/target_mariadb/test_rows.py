@@ -129,3 +129,24 @@ def test_rows_lie_in_databases_named_as_the_sources_schemas(maria: MariaDbRig) -
     maria.require_equal(
         'SELECT * FROM `Odd Schema`.`Order "x" %s`', at_source='SELECT * FROM "Odd Schema"."Order ""x"" %s"'
     )
+
+
+def test_a_comparison_tells_equal_tables_from_others(maria: MariaDbRig) -> None:
+    columns = "b boolean, n numeric(10,3), f real, d double precision, at timestamptz, t timestamp, u uuid, x bytea"
+    maria.make([f"CREATE TABLE t (id bigint PRIMARY KEY, {columns}, j jsonb, o time)"], [])
+    maria.propose()
+    maria.rig.prepare()
+    maria.rig.write(
+        "INSERT INTO t SELECT i, i % 2 = 0, i / 7.0, 0.1 * i, 1e-5 / i, '2024-03-31 01:30:00.5+00', '0999-01-01',"
+        " gen_random_uuid(), decode(md5(i::text), 'hex'), '{\"a\": [1.0]}', '24:00:00' FROM generate_series(1, 50) i",
+        "INSERT INTO t (id) VALUES (99)",
+    )
+    maria.rig.run()
+    comparison = maria.rig.comparison()
+    assert comparison.equal, comparison
+    maria.server.run("UPDATE t SET f = f * 2 WHERE id = 7; DELETE FROM t WHERE id = 9", database="test")
+    (table,) = maria.rig.comparison().tables
+    assert {str(found) for found in table.differences} == {
+        "(7) has other values in the target",
+        "(9) is missing in the target",
+    }

@@ -50,13 +50,7 @@ class FilesRows:
         """Files compute nothing: a column that the source computes, and does not send, is missed by nobody."""
         here = self._columns.get(table.name, set())
         generated = [name for name in table.generated if name in here]
-        return SourceTable(
-            schema=table.schema,
-            table=table.table,
-            columns=[*table.columns, *generated],
-            generated=generated,
-            key=table.key,
-        )
+        return table.with_generated(generated)
 
     def batches(self, table: SourceTable) -> Iterator[pa.RecordBatch]:
         found = [self._read(file, table) for file in self._files if file.table == table.name]

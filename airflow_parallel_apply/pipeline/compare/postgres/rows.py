@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import psycopg
@@ -24,6 +25,10 @@ _BATCH_BYTES: Final = 4 * 2**20
 
 class PostgresRows(PostgresSide):
     """See `ComparedRows`."""
+
+    def tables(self) -> list[SourceTable]:
+        with self.refusing():
+            return [replace(table, values=self._types(table)) for table in super().tables()]
 
     def batches(self, table: SourceTable) -> Iterator[pa.RecordBatch]:
         with self.refusing():

@@ -57,7 +57,11 @@ class Address:
 
     def place(self, relation: Relation) -> tuple[str, str]:
         """Database and table of a table of the source."""
-        return (self.database if relation.schema == self.source_schema else relation.schema), relation.table
+        return self.place_of(relation.schema, relation.table)
+
+    def place_of(self, schema: str, table: str) -> tuple[str, str]:
+        """The same, by its names."""
+        return (self.database if schema == self.source_schema else schema), table
 
 
 def parse_address(url: str) -> Address:

@@ -138,7 +138,7 @@ def _holds(column: Column, found: TargetColumn) -> bool:
     is_whole = found.type in INTEGERS and not found.is_unsigned
     match value.kind:
         case ValueKind.BOOLEAN:
-            return found.type in INTEGERS
+            return found.type == "tinyint"
         case ValueKind.INTEGER:
             return (is_whole and INTEGERS[found.type] >= value.size) or _has_digits(found, _DIGITS[value.size], 0)
         case ValueKind.DECIMAL:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final
 
 import pymysql
 from pymysql.constants import CLIENT
+from pymysql.converters import conversions
+from pymysql.cursors import SSCursor
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.target.mariadb.address import Address
@@ -17,6 +19,9 @@ from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE
 
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _LOCK_SECONDS: Final = 10
+
+_ENCODERS: Final = {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)}
+"""The driver's conversions but for those of values that are read, which go by the numbers of the server's types."""
 
 _SETTINGS: Final = (
     # Whatever the server is set to: a value is stored as it is, or refused, or warned of, which refuses it here.
@@ -32,8 +37,10 @@ _SETTINGS: Final = (
 class Session:
     """Not thread-safe. A broken connection is replaced at the next use, under the same claim."""
 
-    def __init__(self, address: Address, *, pipeline: str) -> None:
+    def __init__(self, address: Address, *, pipeline: str, as_text: bool = False) -> None:
+        """`as_text`: values that are read are the server's own text of them, and bytes."""
         self.address = address
+        self._as_text = as_text
         self.pipeline = pipeline
         self._holding: tuple[int | None, str, int | None] | None = None
         self._name = ""
@@ -53,6 +60,19 @@ class Session:
     def row(self, statement: str, values: Sequence[object] = ()) -> tuple[Any, ...] | None:
         """The first row of a query. Errors: the driver's own."""
         return next(iter(self.rows(statement, values)), None)
+
+    def streaming(self, statement: str) -> Any:
+        """A cursor over a query's rows, which the server sends as they are taken. Errors: the driver's own."""
+        cursor = self._open().cursor(SSCursor)
+        cursor.execute(statement, ())
+        return cursor
+
+    def cancel(self) -> None:
+        """End the statement under way, from another thread. Errors: the driver's own."""
+        connection = self._connection
+        if connection is not None:
+            with closing(pymysql.connect(**self.address.connecting)) as another:
+                another.cursor().execute(f"KILL QUERY {connection.thread_id()}")
 
     def exactly(self, statement: str, values: Sequence[object] = (), *, table: str) -> int:
         """Run a statement that stores values, and return how many rows it found. The server warns of what it does not
@@ -154,6 +174,7 @@ class Session:
             autocommit=True,
             local_infile=True,
             connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+            conv=_ENCODERS if self._as_text else None,
             # Count the rows that an update finds, whether or not it changes them.
             client_flag=CLIENT.FOUND_ROWS,
         )

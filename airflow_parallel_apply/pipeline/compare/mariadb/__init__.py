@@ -1,0 +1,1 @@
+"""MariaDB as one side of a comparison with another kind."""
