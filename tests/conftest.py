@@ -66,8 +66,6 @@ _SHARED: Final = {
 _SPARK: Final = "tests/integration/spark/"
 
 _LONG: Final = {
-    "tests/crash/test_named_kills.py",
-    "tests/integration/airflow/test_scheduler.py",
     "tests/integration/copy/test_recopy.py",
     "tests/integration/target/test_colocated_tables.py",
     "tests/integration/migrations/test_values_are_recast.py",

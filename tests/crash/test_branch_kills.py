@@ -39,8 +39,6 @@ PLACES = {
 }
 """The places where a lane dies, or falls asleep."""
 
-SHORT = ["between the commits"]
-
 
 def write_in_two_phases(scene: Scene) -> Scene:
     scene.rig = scene.rig.having(consistency=Consistency.EPOCH, epoch_protocol=EpochProtocol.TWO_PHASE)
@@ -62,7 +60,8 @@ def require_nothing_left(scene: Scene) -> None:
     assert scene.prepared() == []
 
 
-@pytest.mark.parametrize("place", variants(PLACES, seldom=[place for place in PLACES if place not in SHORT]))
+@pytest.mark.long
+@pytest.mark.parametrize("place", PLACES)
 def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place: str) -> None:
     closed = finish_after_kill(written, PLACES[place])
     require_nothing_left(written)

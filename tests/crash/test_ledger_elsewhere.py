@@ -79,6 +79,7 @@ def test_an_open_that_dies_between_two_commits_is_opened_anew(written: Scene, pl
     assert len(written.positions()) == written.rig.config.channels
 
 
+@pytest.mark.long
 def test_a_routing_that_died_halfway_may_be_taken_back(written: Scene) -> None:
     written.rig.capture("second")
     former = written.rig
@@ -130,6 +131,7 @@ def test_two_targets_may_not_share_a_name_in_one_ledger(written: Scene) -> None:
         other.open("second")
 
 
+@pytest.mark.long
 def test_a_pipeline_that_is_dropped_is_gone_from_both(written: Scene) -> None:
     written.rig.run("second")
     removal = drop_pipeline("p", written.rig.source, written.rig.target)
@@ -153,6 +155,7 @@ def test_a_ledger_that_is_restored_older_than_its_target_goes_on_from_the_positi
     written.require_equal()
 
 
+@pytest.mark.long
 def test_a_table_is_copied_anew_and_the_plan_of_before_is_forgotten(written: Scene) -> None:
     written.rig.capture("second")
     plan(written.rig.config, written.rig.target)

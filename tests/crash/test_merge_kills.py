@@ -90,6 +90,7 @@ def test_a_lane_that_sleeps_through_its_merge_changes_nothing_when_it_wakes(hand
     finish_while_asleep(handed_over, PLACES[place], lambda scene: (merge_points(scene), scene.positions()))
 
 
+@pytest.mark.long
 def test_a_run_that_dies_while_its_channels_merge_is_opened_anew(handed_over: Scene) -> None:
     opened = handed_over.open("run")
     lane = handed_over.start_lane(opened, fault=PLACES["between gathering and merging"])
@@ -98,6 +99,7 @@ def test_a_run_that_dies_while_its_channels_merge_is_opened_anew(handed_over: Sc
     handed_over.require_equal()
 
 
+@pytest.mark.long
 def test_a_target_that_restarts_inside_a_merge_is_asked_again(
     handed_over: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

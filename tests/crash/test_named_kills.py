@@ -77,6 +77,7 @@ def written(scene: Scene) -> Scene:
             "inside the plan's transaction",
             "inside a modify of the queue",
             "between the bound and its end of capture",
+            "between the log's manifest and the slot",
         ],
     ),
 )

@@ -71,6 +71,7 @@ def test_a_pipeline_goes_on_with_its_purged_log(rig: Rig) -> None:
     assert read_status(rig.target, "p", rig.config.log_url).low_watermark == 8
 
 
+@pytest.mark.long
 def test_a_cleared_run_whose_transactions_were_purged_has_nothing_to_do(rig: Rig) -> None:
     purge(rig)
     rig.write("UPDATE t SET v = 'b'")
@@ -94,6 +95,7 @@ def test_what_one_channel_has_not_applied_stays(rig: Rig) -> None:
     assert epochs(rig) == 4
 
 
+@pytest.mark.long
 def test_the_slowest_of_several_targets_decides_and_each_must_be_asked(rig: Rig, target_server: PostgresServer) -> None:
     dsn = target_server.create_database(f"slow_{rig.rows('SELECT current_database()')[0][0]}")
     slow = replace(rig, target_dsn=dsn)
@@ -135,6 +137,7 @@ def test_a_pipeline_whose_ledger_is_elsewhere_is_asked_at_its_target_and_keeps_i
         assert one.comparison().equal
 
 
+@pytest.mark.long
 def test_a_log_of_an_earlier_release_is_not_purged_before_its_pipeline_has_registered(rig: Rig) -> None:
     for path in Path(rig.config.log_url, "readers").iterdir():
         path.unlink()

@@ -91,6 +91,7 @@ def test_partial_and_expression_indexes_and_generated_columns(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@pytest.mark.long
 def test_columns_that_were_not_sent_or_are_the_targets_own_survive_a_hand_over(rig: Rig) -> None:
     rig.write(
         "CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE, big text)",
@@ -163,6 +164,7 @@ def test_foreign_keys_to_the_same_table_and_in_a_circle(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@pytest.mark.long
 def test_ordinary_triggers_and_rules_stay_silent_and_those_for_replicas_fire(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE)")
     execute(

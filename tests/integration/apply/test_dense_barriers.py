@@ -63,6 +63,7 @@ def test_they_are_one_serial_unit_with_what_is_between_them(rig: Rig) -> None:
     require_equal(rig)
 
 
+@pytest.mark.long
 def test_ddl_that_is_refused_stops_the_run_right_before_it_and_after_it_by_hand_the_rest_follows(rig: Rig) -> None:
     refusing = rig.having(ddl=DdlPolicy.REFUSE)
     write_densely(rig)

@@ -75,6 +75,7 @@ def test_a_deletion_and_an_insertion_of_one_value_in_one_batch(rig: Rig, channel
     require_equal(rig)
 
 
+@pytest.mark.long
 def test_a_row_deleted_and_inserted_again_in_one_batch_stays_and_one_inserted_and_deleted_goes(rig: Rig) -> None:
     rig = rig.having(epoch_max_changes=10_000)
     rig.both(UNIQUE)
@@ -207,7 +208,7 @@ def test_a_child_row_that_arrives_before_its_parent_in_another_channel(rig: Rig)
 ACTIONS = ("NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT")
 
 
-@pytest.mark.parametrize("action", variants(ACTIONS, seldom=["NO ACTION", "SET NULL", "SET DEFAULT"]))
+@pytest.mark.parametrize("action", variants(ACTIONS, seldom=["NO ACTION", "RESTRICT", "SET NULL", "SET DEFAULT"]))
 def test_foreign_keys_of_every_action_to_a_primary_and_another_unique_key(by_one_lane: Rig, action: str) -> None:
     """The effects of the source's actions arrive as changes, and the target's own actions do nothing."""
     rig = by_one_lane

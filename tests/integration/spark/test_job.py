@@ -145,6 +145,7 @@ def test_a_large_unit_is_exchanged_by_range(session, files):
     assert "rangepartitioning(relation_id" in plan_of(job.ordered)
 
 
+@pytest.mark.long
 def test_a_unit_of_all_channels_is_read_in_even_parts_and_nothing_is_exchanged(session, files, log_url):
     whole = unit(None, 4, rows=4 * TRANSACTIONS)
     assert parts_of(whole, lambda: 8) == 4
@@ -171,6 +172,7 @@ def test_the_units_rows_are_counted_before_the_links_drop_some(session, files):
     assert 0.4 * counted < loaded < 0.7 * counted
 
 
+@pytest.mark.long
 def test_spark_reads_no_other_records_than_the_units_where_it_spans_whole_row_groups(session, files, spark_server):
     for channel in (0, 1):
         found = job_of(session, unit(channel, 2), files)
