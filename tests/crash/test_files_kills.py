@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Start
+from airflow_parallel_apply.pipeline.config import Consistency, Start
 from airflow_parallel_apply.router.plan import plan
-from tests.crash.scene import Scene
+from tests.crash.scene import Scene, wait_until
 from tests.integration.target_files.feeds import files_of, replayed
 from tests.support.rig import execute
 from tests.support.step_process import Fault
@@ -65,6 +67,35 @@ def test_a_lane_that_dies_leaves_every_change_once(written: Scene, tmp_path: Pat
     opened = written.open("one")
     dying = written.start_lane(opened, fault=KILLS[place])
     assert dying.wait() == -signal.SIGKILL, dying.tail()
+    written.rerun("one")
+    require_exact(written, tmp_path / "lake")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("consistency", Consistency)
+def test_lanes_that_die_at_twenty_random_moments_leave_every_change_once(
+    written: Scene, tmp_path: Path, consistency: Consistency
+) -> None:
+    written.rig = written.rig.having(consistency=consistency, channels=4, unit_max_bytes=2**14)
+    for step in range(10):
+        written.rig.write(
+            f"INSERT INTO t SELECT i + {step} * 2000 + 10000, 'b' FROM generate_series(1, 2000) i",
+            f"UPDATE t SET v = v || {step} WHERE id % 2 = 0",
+        )
+    written.rig.capture("one")
+    plan(written.rig.config, written.rig.target)
+    rng = random.Random(7)
+    cut_off = 0
+    for _ in range(20):
+        opened = written.open("one")
+        lanes = [written.start_lane(opened, lane) for lane in range(2)]
+        moment = time.monotonic() + rng.uniform(0.5, 4)
+        wait_until(lambda end=moment: time.monotonic() >= end, what="the moment")  # type: ignore[misc]
+        for lane in lanes:
+            lane.signal(signal.SIGKILL)
+        cut_off += [lane.wait() for lane in lanes].count(-signal.SIGKILL)
+    assert cut_off > 10
     written.rerun("one")
     require_exact(written, tmp_path / "lake")
 
