@@ -29,6 +29,8 @@ _COMMAND: Final = re.compile(
 )
 _TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip|ddl=skip, once")
 _SKIPS: Final = re.compile(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+)")
+_TIMES_REFUSED: Final = 3
+"""How often a command may say what else is to be done first."""
 _MADE_SINCE: Final = "may have been made since: if so, run once with ddl=skip"
 _AS_IT_IS: Final = "Where it has what the statement makes already"
 """Begins what helps only where the target is as if the statement had been run."""
@@ -133,11 +135,12 @@ class Follower:
             how = player.end_sessions()
             result = runner.invoke(app, words)
             text = f"{text}, after {how}"
-        if (
-            result.exit_code
-            and "Hint:" in refused
-            and (how := self._sql(Exception(refused), refused.split("Hint:")[1]))
-        ):
+        for _ in range(_TIMES_REFUSED):
+            refused = " ".join(result.output.split())
+            if not result.exit_code or "Hint:" not in refused:
+                break
+            if not (how := self._sql(Exception(refused), refused.split("Hint:")[1])):
+                break
             result = runner.invoke(app, words)
             text = f"{text}, after {how}"
         return f"{text}: {result.exit_code} {result.output.strip()[-1000:]}"

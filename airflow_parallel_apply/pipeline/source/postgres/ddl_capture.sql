@@ -54,9 +54,21 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION parallel_apply.send_signed(text, text) FROM PUBLIC;
 
+-- What a statement makes of times, dates and intervals depends on the session's settings, so it takes them along: those
+-- that are not the target's.
 CREATE OR REPLACE FUNCTION parallel_apply.send_ddl(statement text) RETURNS void
 LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT FROM parallel_apply.send_signed('parallel_apply.ddl', statement) $$;
+AS $$
+    SELECT FROM parallel_apply.send_signed('parallel_apply.ddl', coalesce(
+        (
+            SELECT string_agg(format('SET LOCAL %s = %L; ', name, current_setting(name)), '' ORDER BY name)
+            FROM (VALUES ('datestyle', 'ISO, YMD'), ('intervalstyle', 'postgres'), ('timezone', 'UTC')) AS s (name, usual)
+            WHERE current_setting(name) <> usual
+                AND statement ~* '\m(type|default|update|insert|delete|merge|select|do|call)\M'
+        ),
+        ''
+    ) || statement)
+$$;
 REVOKE ALL ON FUNCTION parallel_apply.send_ddl(text) FROM PUBLIC;
 COMMENT ON FUNCTION parallel_apply.send_ddl(text) IS
     'Sends SQL to the targets that follow this database, in the place of the calling transaction.';

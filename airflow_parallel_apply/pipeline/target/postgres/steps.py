@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
+from airflow_parallel_apply.postgres.settings import EXACT, settle
 
 _LOOKS_AT_PARTITIONS: Final = ("check_default_partition_contents", "ATRewriteTable")
 """The server's functions that look whether rows that are there may stay where they are, beside a new partition."""
@@ -165,12 +166,15 @@ def _truncate(
 
 
 def _run_statement(connection: Connection, step: Statement) -> None:
-    """Inside a DO block, since that refuses to end the transaction whatever the text says."""
+    """Inside a DO block, since that refuses to end the transaction whatever the text says. What it sets for itself, as
+    the time zone of the session that sent it, holds no longer than that.
+    """
     block = sql.SQL("BEGIN EXECUTE {}; END").format(sql.Literal(step.text)).as_string(connection)
     try:
         connection.execute(sql.SQL("DO {}").format(sql.Literal(block)))
     except psycopg.Error as error:
         raise _refused(error, step) from error
+    settle(lambda query: connection.execute(query).fetchall(), EXACT)
 
 
 def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
