@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from tests.support.kafka import KafkaBroker
+from tests.support.kafka.registry import Registry
 from tests.support.rig import Rig, execute
 
 
@@ -17,6 +19,17 @@ def broker() -> Iterator[KafkaBroker]:
     found = KafkaBroker(default_partitions=3)
     yield found
     found.close()
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    found = Registry()
+    thread = threading.Thread(target=found.serve_forever)
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()
 
 
 @pytest.fixture

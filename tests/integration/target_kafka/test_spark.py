@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
 
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import open_stage
+from tests.crash.scene import spark_processes
 from tests.support.kafka import KafkaBroker
 from tests.support.kafka.feeds import changes, replayed
+from tests.support.kafka.registry import Registry
 from tests.support.rig import Rig
 
 TOPIC = "feed.public.t"
@@ -34,3 +44,32 @@ def test_every_change_of_a_key_goes_through_spark(
     assert {id_: row["v"] for id_, row in replayed(broker.address, TOPIC).items()} == of_source
     operations = [read.headers["operation"] for read in changes(broker.address, TOPIC)]
     assert operations.count("update") == 6 * 100
+
+
+@pytest.mark.long
+def test_a_spark_worker_that_is_killed_while_it_encodes_leaves_nothing(
+    make_rig: Callable[..., Rig],
+    broker: KafkaBroker,
+    registry: Registry,
+    spark_server: ServerLease,
+    spark_session_id: str,
+    spark_directory: Path,
+) -> None:
+    rig = make_rig(
+        "CREATE TABLE t (id integer PRIMARY KEY, v text)", format="avro", registry=quote(registry.url, safe="")
+    )
+    access = ConnectAccess(url=spark_server.url, session_id=spark_session_id)
+    rig = replace(rig, stage=lambda opened: open_stage(access=access, config=rig.config, target=rig.target))
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 100) i", "UPDATE t SET v = 'b' WHERE id < 50")
+    registry.answers.clear()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(rig.run)
+        assert registry.asked.wait(120), "a worker that encodes asks for the id of its schema"
+        for worker in spark_processes(spark_directory)[1]:
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+        registry.answers.set()
+        running.result()
+    found = changes(broker.address, TOPIC)
+    assert [read.headers["operation"] for read in found] == ["insert"] * 100 + ["update"] * 49

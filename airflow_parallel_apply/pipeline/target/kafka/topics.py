@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+import tenacity
+
+from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_admin
 
+_LOOK_AGAIN_SECONDS: Final = 0.1
+
 
 class Topics:
-    """Not thread-safe. Errors: librdkafka's own."""
+    """Not thread-safe. Errors: librdkafka's own; `Unavailable`."""
 
     def __init__(self, address: KafkaAddress) -> None:
         self._address = address
@@ -30,7 +35,7 @@ class Topics:
         if topic not in self._partitions:
             if (found := self.counts().get(topic, 0)) == 0:
                 self._make(topic, partitions, is_compacted=is_compacted)
-                found = len(self._metadata(topic).topics[topic].partitions)
+                found = self._made(topic)
             self._partitions[topic] = found
         return self._partitions[topic]
 
@@ -55,6 +60,19 @@ class Topics:
         except kafka.KafkaException as error:
             if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+
+    def _made(self, topic: str) -> int:
+        """The number of partitions of a new topic, once brokers tell each other of it."""
+        waiting = tenacity.Retrying(
+            retry=tenacity.retry_if_result(lambda count: count == 0),
+            stop=tenacity.stop_after_delay(PATIENCE_SECONDS),
+            wait=tenacity.wait_fixed(_LOOK_AGAIN_SECONDS),
+            retry_error_callback=lambda _: 0,
+        )
+        found: int = waiting(lambda: len(self._metadata(topic).topics[topic].partitions))
+        if not found:
+            raise Unavailable(f"topic {topic} was made, and no broker knows its partitions yet", op="make topic")
+        return found
 
     def _metadata(self, topic: str | None = None) -> Any:
         client = self._client()
