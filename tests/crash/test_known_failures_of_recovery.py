@@ -8,7 +8,7 @@ from typing import Literal
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Start
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol, Start
 from tests.crash.scene import Scene, spark_processes
 from tests.support.step_process import Fault, peak_bytes
 
@@ -93,10 +93,20 @@ def test_a_transaction_that_was_open_during_a_crash_is_not_taken_for_one_that_is
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_huge_transaction_takes_no_more_memory_than_a_large_one(spark_scene: Scene) -> None:
+@pytest.mark.parametrize(
+    ("channels", "consistency", "protocol"),
+    [
+        (2, Consistency.CHANNEL, EpochProtocol.AUTO),
+        (8, Consistency.EPOCH, EpochProtocol.LEADER_MERGE),
+        (8, Consistency.EPOCH, EpochProtocol.TWO_PHASE),
+    ],
+)
+def test_a_huge_transaction_takes_no_more_memory_than_a_large_one(
+    spark_scene: Scene, channels: int, consistency: Consistency, protocol: EpochProtocol
+) -> None:
     """Capture, a lane and Spark's Python workers: 240 MB of values, which fill every buffer there is, then 640 MB."""
     scene = spark_scene
-    scene.rig = scene.rig.having(channels=2)
+    scene.rig = scene.rig.having(channels=channels, consistency=consistency, epoch_protocol=protocol)
     scene.rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
     scene.rig.prepare()
     peaks = [_peaks(scene, rows) for rows in (150_000, 400_000)]
