@@ -172,6 +172,16 @@ def flight() -> None:
 
 
 @app.command()
+def backlog(transactions: Annotated[int, typer.Option(help="Of four changes each.")] = 2_500_000) -> None:
+    """A router's memory with ten million changes, while one of two channels is nine million behind."""
+    from benchmarks.backlog import measure_backlog, print_backlog
+
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-") as directory:
+        found = measure_backlog(Path(directory), transactions)
+    print_backlog(Console(width=200), found)
+
+
+@app.command()
 def router() -> None:
     """The router's engine with 2 to 64 outputs against pyarrow alone, queues and Spark's repartition. BENCH_REPEATS."""
     choose_memory_pool(os.environ)

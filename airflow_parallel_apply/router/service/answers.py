@@ -62,14 +62,15 @@ def _read(log: LogReader, ticket: Ticket, after_seqno: int, last_seqno: int) -> 
         yield from log.transactions(after_seqno, last_seqno).to_batches()
         return
     names = schema_of(ticket).names
-    if ticket.routing is None or ticket.channel is None:
+    if ticket.routing is None or ticket.channel is None or ticket.routing == Routing(channels=ticket.routing.channels):
+        # By key the log itself leaves other channels' rows out.
         yield from log.rows(
             after_seqno,
             last_seqno,
             columns=names,
             in_order=ticket.in_order,
             after_fragno=ticket.after_fragno,
-            buckets=ticket.buckets,
+            buckets=_narrowed(ticket.buckets, ticket.routing, ticket.channel),
         )
         return
     partitioner = open_partitioner(ticket.routing)
@@ -80,15 +81,15 @@ def _read(log: LogReader, ticket: Ticket, after_seqno: int, last_seqno: int) -> 
         columns=list(dict.fromkeys((*names, *partitioner.columns))),
         in_order=ticket.in_order,
         after_fragno=ticket.after_fragno,
-        buckets=_narrowed(ticket.buckets, ticket.routing, ticket.channel),
+        buckets=ticket.buckets,
     ):
         mine = batch.filter(pa.array(partitioner.place(batch, relations).channels == ticket.channel))
         yield mine.select(names)
 
 
-def _narrowed(buckets: tuple[int, int] | None, routing: Routing, channel: int) -> tuple[int, int] | None:
-    """The buckets that a channel has, where it has a range of them; so row groups of others are not read."""
-    if routing != Routing(channels=routing.channels):
+def _narrowed(buckets: tuple[int, int] | None, routing: Routing | None, channel: int | None) -> tuple[int, int] | None:
+    """Those of the buckets that a channel has by key; so row groups of others are not read. All without a channel."""
+    if routing is None or channel is None:
         return buckets
     first, last = bucket_range(channel, routing.channels)
     return (first, last) if buckets is None else (max(first, buckets[0]), min(last, buckets[1]))

@@ -37,6 +37,7 @@ from airflow_parallel_apply.spark.submitted.messages import CopyWork, LaneWork
 from tests.support.dags_test import Airflow
 from tests.support.queue_service import ServedQueue
 from tests.support.rig import Rig, execute
+from tests.support.routers import served_logs
 from tests.support.spark_cluster import SETTINGS, SparkCluster, command_line, eventually
 
 TABLE = "CREATE TABLE item (id int PRIMARY KEY, note text)"
@@ -227,6 +228,32 @@ def test_a_worker_lost_in_the_middle_changes_nothing_and_no_credential_is_seen(
     assert rig.comparison().equal
     eventually(lambda: not cluster.state()["activeapps"], "the applications end with their lanes")
     cluster.add_worker()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shard_by", [(), (("*", "id % 7"),)], ids=["by key", "by shard"])
+def test_applications_read_a_log_that_a_router_serves(
+    rig: Rig, cluster: SparkCluster, tmp_path: Path, shard_by: tuple[tuple[str, str], ...]
+) -> None:
+    """Neither driver nor executor sees the log's directory. By shard the router holds the rows as well."""
+    with served_logs(tmp_path / "logs", spill=tmp_path / "spill", token=PASSWORD) as url:
+        rig = rig.having(
+            log_url=f"{url.replace('//', f'//:{PASSWORD}@')}/shop",
+            log_directory=str(tmp_path / "logs" / "shop"),
+            partitioner="shard" if shard_by else "key",
+            shard_by=shard_by,
+            channels=3,
+        )
+        rig.prepare()
+        rig.write(*(ROWS.format(first=first, last=first + 199) for first in range(1, 2000, 200)))
+        lanes = opened_lanes(rig, cluster)
+        lanes.rig = rig.having(log_directory="/nowhere")
+        with lanes.side_by_side() as running:
+            reports = [lane.result(timeout=600) for lane in running]
+        said = arguments()
+        assert lanes.close(reports).rows == 2000
+        assert rig.comparison().equal
+        assert PASSWORD not in said
 
 
 @pytest.mark.long
