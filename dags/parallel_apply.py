@@ -93,7 +93,7 @@ PARAMS = {
         type=_OPTIONAL,
         title="Ledger connection",
         description_md="A connection of type **postgres** to the database that says who owns the pipeline and what is "
-        "planned. Empty: the target's.",
+        "planned. Empty: the target's own, where that is PostgreSQL.",
         section=_CONNECTIONS,
     ),
     "router_conn_id": Param(

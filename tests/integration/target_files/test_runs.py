@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
+from airflow_parallel_apply.pipeline.admin.status import read_status
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, EpochProtocol, PipelineConfig, Start
 from tests.integration.target_files.feeds import feed, files_of, replayed
 from tests.support.rig import Rig, execute
 
@@ -79,3 +82,27 @@ def test_a_large_transaction_that_runs_alone_is_staged_in_sets(rig: Rig, lake: P
     rig.run()
     assert len(feed(lake, "public.t")) == 2001
     assert {row["v"] for row in replayed(lake, "public.t").values()} == {"new"}
+
+
+def test_what_a_person_does_from_outside_works_as_with_a_database(rig: Rig, lake: Path) -> None:
+    execute(rig.source_dsn, "CREATE TABLE odd (id integer PRIMARY KEY, span interval)")
+    copied = check_pipeline(rig.having(start=Start.COPY).config, rig.source, rig.target)
+    assert any("rows cannot be copied" in finding.what for finding in copied.findings)
+    found = check_pipeline(rig.config, rig.source, rig.target)
+    assert found.is_good, found.findings
+    assert any("source's text: span" in finding.what and finding.where == "public.odd" for finding in found.findings)
+    refused = check_pipeline(
+        rig.having(consistency=Consistency.EPOCH, epoch_protocol=EpochProtocol.TWO_PHASE).config, rig.source, rig.target
+    )
+    assert any("prepares no transactions" in finding.what for finding in refused.findings)
+    rig.prepare()
+    change(rig)
+    rig.run()
+    status = read_status(rig.target, "demo", rig.config.log_url)
+    assert len({channel.seqno for channel in status.channels}) == 1
+    named = len(files_of(lake))
+    removal = drop_pipeline("demo", rig.source, rig.target, log_url=rig.config.log_url, with_log=True)
+    assert any("files in" in left.what for left in removal.left)
+    assert len(files_of(lake)) == named > 0
+    again = check_pipeline(rig.config, rig.source, rig.target)
+    assert any("has files of a pipeline already" in finding.what for finding in again.findings)

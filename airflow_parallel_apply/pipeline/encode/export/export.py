@@ -121,6 +121,12 @@ def export_changes(
 def _check_same(newest: FileManifest | None, log: LogReader, options: ExportOptions, url: str) -> None:
     if newest is None:
         return
+    if POSITION not in newest.positions:
+        raise EncodeError(
+            f"{url} is the directory of a pipeline, which feeds it",
+            op="export",
+            hint="Export to a place of its own.",
+        )
     for what, there, here in (
         ("the log", newest.log_id, log.identity.log_id),
         ("the format", newest.format, options.format),

@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.encode.export import ExportOptions, export_changes
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, OwnershipLost
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
 from airflow_parallel_apply.pipeline.target.files.target import FilesTarget
 from airflow_parallel_apply.pipeline.target.relations import LogRelations
+from tests.support.written_log import Change, append, make_log
 
 
 def opened(lake: Path, pipeline: str = "demo", *, now: datetime | None = None) -> FilesTarget:
@@ -63,6 +66,15 @@ def test_a_directory_is_one_pipeline_s(tmp_path: Path) -> None:
         opened(tmp_path, "another").positions()
     (found,) = opened(tmp_path, "another").findings(Expectation(channels=2))
     assert "directory of pipeline demo" in found.what
+
+
+def test_no_export_goes_into_a_pipeline_s_directory(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    make_log(str(log))
+    append(str(log), 0, [[Change("I", 1, "a")]])
+    opened(tmp_path / "lake").lay_out(log_id="log", routing=Routing(channels=1), generation=1)
+    with pytest.raises(EncodeError, match="directory of a pipeline"):
+        export_changes(open_reader(str(log)), str(tmp_path / "lake"), ExportOptions())
 
 
 def test_who_races_for_the_next_manifest_reads_again_and_loses_nothing(tmp_path: Path) -> None:
