@@ -88,12 +88,23 @@ class ServedLogs:
 
     def find(self, log_id: str, root: str) -> str:
         """The name of the log with an id; `root`: the directory in which whoever asks sees it. Errors:
-        `ConfigurationError` where this router does not serve it.
+        `ConfigurationError` where this router does not serve it, or serves copies of it.
         """
+        found: dict[Path, str] = {}
         for name in (*self.names(), root):
             with suppress(ParallelApplyError):
                 if self.reader(name).identity.log_id == log_id:
-                    return name
+                    found.setdefault(self.directory(name).root.resolve(), name)
+        if len(found) == 1:
+            return next(iter(found.values()))
+        if Path(root).resolve() in found:
+            return found[Path(root).resolve()]
+        if found:
+            raise ConfigurationError(
+                f"this router serves several directories of the log with the id {log_id}: {', '.join(found.values())}",
+                op="stream",
+                hint="All but one are copies, which may lack transactions: move them elsewhere.",
+            )
         raise ConfigurationError(
             f"this router serves no log with the id {log_id}",
             op="stream",

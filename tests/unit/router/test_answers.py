@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -168,3 +169,14 @@ def test_another_log_under_the_name_is_told_from_the_pipelines_own(url: str) -> 
 def test_paths_that_serve_nothing_or_have_no_name_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="log"):
         LogPaths(**wrong)
+
+
+def test_copies_of_a_log_are_refused_where_nothing_tells_which_is_asked_for(url: str, tmp_path: Path) -> None:
+    shutil.copytree(url, tmp_path / "a_copy")
+    served = ServedLogs(LogPaths(within=tmp_path, named={"log": Path(url)}))
+    log_id = open_reader(url).identity.log_id
+    assert served.find(log_id, url) == "log"
+    with pytest.raises(ConfigurationError, match=r"several directories of the log .*: a_copy, log"):
+        served.find(log_id, "/elsewhere/log")
+    shutil.rmtree(tmp_path / "a_copy")
+    assert served.find(log_id, "/elsewhere/log") == "log"
