@@ -43,7 +43,9 @@ def killed(scene: Scene, run_id: str, fault: Fault) -> None:
         assert opening.wait() == -signal.SIGKILL, opening.tail()
 
 
-@pytest.mark.parametrize("place", variants(FEEDING, seldom=["before its first file", "between two files"]))
+@pytest.mark.parametrize(
+    "place", variants(FEEDING, seldom=["before its first file", "between two files", "after a stretch is held"])
+)
 def test_a_feeder_that_is_killed_leaves_a_run_that_ends_equal(written: Scene, place: str) -> None:
     written.start_capture("run").wait()
     killed(written, "run", FEEDING[place])

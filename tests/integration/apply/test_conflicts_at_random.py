@@ -74,16 +74,17 @@ def swap(connection: psycopg.Connection, dice: random.Random) -> None:
         connection.execute("UPDATE item SET slot = %s WHERE id = %s", [value, key])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "lanes", "consistency", "protocol"),
     [
-        pytest.param(1, 4, Consistency.CHANNEL, EpochProtocol.AUTO, marks=pytest.mark.long),
-        pytest.param(2, 1, Consistency.CHANNEL, EpochProtocol.AUTO, marks=pytest.mark.long),
-        pytest.param(3, 8, Consistency.CHANNEL, EpochProtocol.AUTO, marks=pytest.mark.long),
-        pytest.param(4, 1, Consistency.EPOCH, EpochProtocol.LEADER_MERGE, marks=pytest.mark.long),
+        (1, 4, Consistency.CHANNEL, EpochProtocol.AUTO),
+        (2, 1, Consistency.CHANNEL, EpochProtocol.AUTO),
+        (3, 8, Consistency.CHANNEL, EpochProtocol.AUTO),
+        (4, 1, Consistency.EPOCH, EpochProtocol.LEADER_MERGE),
         (5, 3, Consistency.EPOCH, EpochProtocol.LEADER_MERGE),
-        pytest.param(6, 1, Consistency.EPOCH, EpochProtocol.TWO_PHASE, marks=pytest.mark.long),
-        pytest.param(7, 3, Consistency.EPOCH, EpochProtocol.TWO_PHASE, marks=pytest.mark.long),
+        (6, 1, Consistency.EPOCH, EpochProtocol.TWO_PHASE),
+        (7, 3, Consistency.EPOCH, EpochProtocol.TWO_PHASE),
     ],
 )
 def test_both_sides_are_equal_after_random_conflicts(
