@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.resources import files
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_parallel_apply.demo.mariadb import MariaDbServer
 from airflow_parallel_apply.demo.postgres import PostgresServer
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ class TargetName(StrEnum):
 
     POSTGRES = "postgres"
     FILES = "files"
+    MARIADB = "mariadb"
 
 
 class DemoTarget(Protocol):
@@ -93,6 +96,40 @@ class FilesTarget:
     def stop(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MariaDbTarget:
+    """A MariaDB server of the demonstration's own, from the system's package."""
+
+    server: MariaDbServer
+    database: str
+    is_ledger: bool = False
+
+    @property
+    def url(self) -> str:
+        return self.server.url(self.database)
+
+    @property
+    def connection(self) -> str:
+        return json.dumps(
+            {
+                "conn_type": "parallel_apply_mariadb",
+                "host": "127.0.0.1",
+                "port": self.server.port,
+                "login": "root",
+                "schema": self.database,
+            }
+        )
+
+    def start(self) -> str:
+        self.server.start()
+        self.server.run(f"CREATE DATABASE {self.database}")
+        self.server.run(files(__package__).joinpath("mariadb.sql").read_text("utf-8"), database=self.database)
+        return f"the target is MariaDB on port {self.server.port}"
+
+    def stop(self) -> None:
+        self.server.stop()
+
+
 def make_target(settings: DemoSettings, server: PostgresServer, database: str) -> DemoTarget:
     """The target that the settings name, beside a server that keeps the ledger."""
     match settings.target:
@@ -100,3 +137,5 @@ def make_target(settings: DemoSettings, server: PostgresServer, database: str) -
             return PostgresTarget(server=server, database=database)
         case TargetName.FILES:
             return FilesTarget(directory=(settings.run / "lake").as_uri())
+        case TargetName.MARIADB:
+            return MariaDbTarget(server=MariaDbServer(settings.run / "mariadb"), database=database)

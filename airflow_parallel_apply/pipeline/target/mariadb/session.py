@@ -78,8 +78,9 @@ class Session:
         """Run a statement that stores values, and return how many rows it found. The server warns of what it does not
         store as it is, and goes on. Errors: `TargetError` for a warning; the driver's own.
         """
-        count: int = self.execute(statement, values).rowcount
-        for warning in self.warnings():
+        cursor = self.execute(statement, values)
+        count: int = cursor.rowcount
+        for warning in self.warnings() if cursor.warning_count else ():
             text, value = wording(warning)
             raise TargetError(
                 f"the target does not take a value as it is: {text}",

@@ -99,7 +99,7 @@ class TableLoad:
             return
         with _readable([_text(changes) for changes in self._changes]) as path:
             try:
-                count = self._session.execute(self._command, [path]).rowcount
+                loaded = self._session.execute(self._command, [path])
             except pymysql.MySQLError as error:
                 if code_of(error) in _NOT_ALLOWED:
                     raise ConfigurationError(
@@ -107,12 +107,11 @@ class TableLoad:
                         hint="Set local_infile = ON at the server: SET GLOBAL local_infile = 1.",
                     ) from error
                 raise
-        warnings = self._session.warnings()
-        if warnings:
-            raise self._refused(warnings)
+        if loaded.warning_count:
+            raise self._refused(self._session.warnings())
         wanted = sum(len(changes.values) for changes in self._changes)
-        if count != wanted:
-            raise TargetError(f"{count} rows of {wanted} were staged", table=self._relation.name)
+        if loaded.rowcount != wanted:
+            raise TargetError(f"{loaded.rowcount} rows of {wanted} were staged", table=self._relation.name)
         self._changes.clear()
         self.buffered_bytes = 0
 
