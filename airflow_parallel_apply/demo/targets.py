@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_parallel_apply.demo.mariadb import MariaDbServer
@@ -23,6 +24,7 @@ class TargetName(StrEnum):
 
     POSTGRES = "postgres"
     FILES = "files"
+    DELTA = "delta"
     MARIADB = "mariadb"
 
 
@@ -130,11 +132,35 @@ class MariaDbTarget:
         self.server.stop()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaTarget:
+    """A Delta lake in a directory."""
+
+    directory: Path
+    is_ledger: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"delta+{self.directory.as_uri()}"
+
+    @property
+    def connection(self) -> str:
+        return json.dumps({"conn_type": "parallel_apply_delta", "host": self.directory.as_uri()})
+
+    def start(self) -> str:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return f"the target is the Delta lake {self.directory}"
+
+    def stop(self) -> None: ...
+
+
 def make_target(settings: DemoSettings, server: PostgresServer, database: str) -> DemoTarget:
     """The target that the settings name, beside a server that keeps the ledger."""
     match settings.target:
         case TargetName.POSTGRES:
             return PostgresTarget(server=server, database=database)
+        case TargetName.DELTA:
+            return DeltaTarget(directory=settings.run / "lake")
         case TargetName.FILES:
             return FilesTarget(directory=(settings.run / "lake").as_uri())
         case TargetName.MARIADB:

@@ -10,12 +10,13 @@ Below its root lie `<schema>/<table>`, and `_parallel_apply/<pipeline>` with the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pyarrow import fs
 
@@ -25,6 +26,9 @@ CONTROL: Final = "_parallel_apply"
 """Holds everything that is no table."""
 
 _S3: Final = "s3"
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
+"""Characters of names that some reader of paths takes for something else. Percent signs are undone by some, too."""
+
 _OPTIONS: Final = {"region": "AWS_REGION", "endpoint_url": "AWS_ENDPOINT_URL", "session_token": "AWS_SESSION_TOKEN"}
 """Options of the URL, and what delta-rs calls them."""
 
@@ -43,7 +47,7 @@ class Lake:
 
     def uri(self, *parts: str) -> str:
         """The address of a table or a file below the root."""
-        return "/".join((self.root, *(quote(part, safe="") for part in parts)))
+        return "/".join((self.root, *(_UNFIT.sub(_escaped, part) for part in parts)))
 
     def table_uri(self, schema: str, table: str) -> str:
         """The address of a source's table."""
@@ -94,6 +98,10 @@ def lake_of(url: str) -> Lake:
         options["AWS_ALLOW_HTTP"] = "true"
     bucket = parts.netloc.rpartition("@")[2]
     return Lake(f"s3://{bucket}{parts.path.rstrip('/')}", options)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"~{byte:02x}" for byte in found[0].encode())
 
 
 def _wrong(what: str) -> ConfigurationError:
