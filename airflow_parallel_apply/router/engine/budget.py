@@ -110,7 +110,7 @@ class Budget:
 
     `memory_bytes`: by which the process may grow. Half is for rows that wait or are kept; the rest is for what the
     allocator holds back, and for a batch of each source under way. What consumers have taken is theirs. Measured with
-    the pool that routers choose, 64 MB and 2 GB of noise: with half the process grew by 54 to 58 MB, with six tenths by
+    the pool that routers choose, 64 MB and 2 GB of noise: with half the process grew by 54 to 59 MB, with six tenths by
     60 to 63, with two thirds by 66.
 
     `disk_bytes`: for spilled rows. With 0 nothing is spilled, and an engine stops as soon as one of its outputs is
