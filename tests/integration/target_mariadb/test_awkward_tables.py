@@ -38,9 +38,8 @@ def awkward(maria: MariaDbRig) -> MariaDbRig:
     return replace(followed, rig=followed.rig.having(tables=without))
 
 
-@pytest.mark.parametrize(
-    "barriers", [True, pytest.param(False, marks=pytest.mark.long)], ids=["with barriers", "without"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("barriers", [True, False], ids=["with barriers", "without"])
 def test_awkward_tables_are_equal_after_random_transactions(awkward: MariaDbRig, barriers: bool) -> None:
     require_equal_after(awkward, barriers=barriers, runs=2)
 

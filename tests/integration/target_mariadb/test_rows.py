@@ -32,7 +32,7 @@ def test_insertions_updates_deletions_and_key_changes_arrive(maria: MariaDbRig) 
     maria.require_equal("SELECT id, u, v FROM t")
 
 
-@pytest.mark.parametrize("consistency", [Consistency.CHANNEL, Consistency.EPOCH])
+@pytest.mark.parametrize("consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=pytest.mark.long)])
 def test_unique_values_go_from_row_to_row_and_none_is_overwritten(maria: MariaDbRig, consistency: Consistency) -> None:
     rig = maria.rig.having(consistency=consistency)
     maria.make(KEYED, KEYED_THERE)
