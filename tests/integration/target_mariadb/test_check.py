@@ -115,3 +115,19 @@ def test_what_a_pipeline_has_at_the_target_goes_with_it(maria: MariaDbRig) -> No
 def _errors(maria: MariaDbRig) -> tuple[Finding, ...]:
     checked = check_pipeline(maria.rig.config, maria.rig.source, maria.rig.target)
     return errors(checked.findings)
+
+
+def test_a_definition_that_changes_is_followed_by_hand_alone(maria: MariaDbRig) -> None:
+    maria.make(SOURCE[:1], TARGET[:1])
+    rig = maria.rig.having(channels=1, lanes=1)
+    rig.prepare()
+    rig.write("INSERT INTO good VALUES (1, 'a')", "ALTER TABLE good ADD late integer")
+    rig.write("INSERT INTO good VALUES (2, 'b', 7)")
+    with pytest.raises(TargetError, match=r"cannot follow by itself|column late is missing"):
+        rig.run("first")
+    skipping = rig.having(ddl=DdlPolicy.SKIP)
+    with pytest.raises(TargetError, match="late"):
+        skipping.run("first")
+    maria.server.run("ALTER TABLE good ADD late int", database="test")
+    skipping.run("first")
+    maria.require_equal("SELECT id, v, late FROM good")
