@@ -195,7 +195,8 @@ class PipelineObjects:
                 f"for at {self.session.place}",
                 op="prepare",
                 pipeline=self.pipeline,
-                hint="Use this source's log_url, or a new one.",
+                hint="Use this source's log_url, or a new one."
+                + (f" A database that was renamed: give it the name {logged} again." if what == "database" else ""),
             )
 
     def _catalog(self) -> psycopg.Connection[Any]:
