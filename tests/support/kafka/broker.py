@@ -64,7 +64,10 @@ class _Connection(socketserver.BaseRequestHandler):
             body = answers.of(key, version, request)
             if body is not None:
                 answer = numbers("i", correlation) + body
-                self.request.sendall(numbers("i", len(answer)) + answer)
+                try:
+                    self.request.sendall(numbers("i", len(answer)) + answer)
+                except ConnectionError:
+                    return
 
     def _read(self, size: int) -> bytes | None:
         found = b""
