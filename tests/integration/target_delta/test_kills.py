@@ -1,0 +1,45 @@
+"""Lanes into a Delta lake, processes of their own, that are killed at random moments."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.lake import LakeRig
+from tests.support.lake_lane import LAST, LOOSE, A, B
+
+
+def lane(rig: LakeRig) -> subprocess.Popen[str]:
+    """It runs when its first claim is told."""
+    command = [sys.executable, "-m", "tests.support.lake_lane", rig.url]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.long)])
+def test_a_lake_is_exact_whenever_its_lanes_are_killed(tmp_path: Path, kills: int) -> None:
+    rig = LakeRig(f"delta://{tmp_path}", [A, B, LOOSE]).begin()
+    chance = random.Random(kills)
+    ends = []
+    for _ in range(kills):
+        killed = lane(rig)
+        try:
+            killed.wait(chance.uniform(0.0, 0.4))
+        except subprocess.TimeoutExpired:
+            killed.kill()
+        ends.append(killed.wait())
+    assert -signal.SIGKILL in ends
+    assert lane(rig).wait(120) == 0
+    expected = sorted([("0", str(LAST)), *((f"k{seqno}", str(seqno)) for seqno in range(LAST + 1))])
+    assert rig.rows(A) == rig.rows(B) == expected
+    assert sorted(rig.rows(LOOSE)) == sorted((str(seqno),) for seqno in range(LAST + 1))
+    assert rig.seqnos() == [LAST]
+    rig.open().own(2)
+    assert rig.staged_files() == []
