@@ -125,7 +125,9 @@ def test_a_role_sends_once_it_is_granted_that(scene: Scene, stranger: str) -> No
     with psycopg.connect(stranger, autocommit=True) as connection:
         connection.execute(sql.SQL(ddl("ALTER TABLE t ADD v text DEFAULT 'é'")))  # type: ignore[arg-type]
     scene.capture()
-    assert scene.shown("operation", "values") == [("M", ["parallel_apply.ddl", "ALTER TABLE t ADD v text DEFAULT 'é'"])]
+    ((operation, (prefix, content)),) = scene.shown("operation", "values")
+    assert (operation, prefix) == ("M", "parallel_apply.ddl")
+    assert content.endswith("ALTER TABLE t ADD v text DEFAULT 'é'")
 
 
 def test_what_is_sent_in_a_savepoint_stays_before_what_follows_it(scene: Scene) -> None:

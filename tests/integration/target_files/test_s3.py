@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 import s3fs
@@ -23,8 +25,10 @@ def bucket() -> Iterator[str]:
     server.start()
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
-    s3fs.S3FileSystem(key="me", secret="hush/hush", endpoint_url=endpoint).mkdir("lake")
-    yield f"files+s3://me:{quote('hush/hush', safe='')}@lake/demo?endpoint_url={quote(endpoint)}"
+    # What moto keeps is the process's: another test's buckets are there, too.
+    name = f"lake-{uuid4().hex}"
+    s3fs.S3FileSystem(key="me", secret="hush/hush", endpoint_url=endpoint).mkdir(name)
+    yield f"files+s3://me:{quote('hush/hush', safe='')}@{name}/demo?endpoint_url={quote(endpoint)}"
     server.stop()
     s3fs.S3FileSystem.clear_instance_cache()
 
@@ -46,4 +50,6 @@ def test_a_pipeline_feeds_a_bucket(bucket: str, source_dsn: str, ledger_dsn: str
     assert compared.tables[0].source_rows == 40
     newest = Dataset(FilesAddress.parse(bucket).place()).newest()
     assert newest is not None
-    assert not Dataset(FilesAddress.parse(bucket).place()).commit(newest), "that version is there already"
+    place = FilesAddress.parse(bucket).place()
+    assert not Dataset(place).commit(replace(newest, writer="another")), "that version is there already"
+    assert Dataset(place).commit(newest), "it is there as it was written"

@@ -65,6 +65,7 @@ def test_a_topic_has_every_change_once(
             assert one.partition != other.partition or place_of(one) < place_of(other)
 
 
+@pytest.mark.long
 def test_staged_files_are_gone_when_a_run_ends(make_rig: Make, tmp_path: Path) -> None:
     rig = make_rig(TABLE)
     rig.prepare()
@@ -86,6 +87,7 @@ def test_truncates_and_new_definitions_come_in_their_place(make_rig: Make, broke
     assert replayed(broker.address, TOPIC)[4]["more"] == "x"
 
 
+@pytest.mark.long
 def test_a_new_definition_that_the_pipeline_refuses_stops_it(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE)
     rig.prepare()
@@ -97,6 +99,7 @@ def test_a_new_definition_that_the_pipeline_refuses_stops_it(make_rig: Make, bro
     assert set(replayed(broker.address, TOPIC)) == {1}
 
 
+@pytest.mark.long
 def test_a_large_transaction_that_runs_alone_is_staged_in_sets(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE)
     rig.prepare()
@@ -143,6 +146,7 @@ def test_tables_without_a_key_send_whole_rows(make_rig: Make, broker: KafkaBroke
     assert bag == [(2, "z")]
 
 
+@pytest.mark.long
 def test_a_deletion_leaves_a_tombstone_on_request(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE, tombstones="true")
     rig.prepare()

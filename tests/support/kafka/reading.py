@@ -41,7 +41,8 @@ def _read(consumer: Consumer, left: set[int]) -> Iterator[Read]:
     deadline = time.monotonic() + _SECONDS
     while left:
         assert time.monotonic() < deadline, f"partitions {left} were not read to their ends"
-        for message in consumer.consume(1000, 0.1):
+        # More at once would be waited for.
+        for message in consumer.consume(1, 0.1):
             error = message.error()
             if error is None:
                 yield Read(

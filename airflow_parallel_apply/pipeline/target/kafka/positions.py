@@ -26,7 +26,6 @@ PARTITIONS: Final = 1 + MAX_CHANNELS
 _NEAR: Final = 16
 """Offsets before a partition's end in which its last record is looked for first."""
 _FURTHER: Final = 16
-_AT_ONCE: Final = 1000
 _POLL_SECONDS: Final = 0.1
 
 
@@ -104,14 +103,15 @@ class Positions:
         found: dict[int, Mapping[str, Any]] = {}
         left, deadline = set(starts), time.monotonic() + PATIENCE_SECONDS
         while left:
-            for message in self._consumer.consume(_AT_ONCE, _POLL_SECONDS):
-                error = message.error()
-                if error is None:
-                    found[message.partition()] = json.loads(message.value())
-                elif error.code() == kafka.KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
-                elif not error.retriable():
-                    raise kafka.KafkaException(error)
+            # One by one: `consume` of many would wait for its whole timeout where there are fewer.
+            message = self._consumer.poll(_POLL_SECONDS)
+            error = None if message is None else message.error()
+            if message is not None and error is None:
+                found[message.partition()] = json.loads(message.value())
+            elif error is not None and error.code() == kafka.KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+            elif error is not None and not error.retriable():
+                raise kafka.KafkaException(error)
             if time.monotonic() > deadline:
                 raise Unavailable(f"{self.topic} was not read to its end in time", op="read positions")
         self._consumer.unassign()
