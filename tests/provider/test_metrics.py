@@ -63,6 +63,7 @@ def test_each_kind_of_work_in_vain_is_a_counter_by_reason_and_table(backend: Bac
     }
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("airflow_home", "connections")
 def test_a_run_tells_its_lanes_metrics(
     pipeline: FakePipeline, backend: Backend, monkeypatch: pytest.MonkeyPatch

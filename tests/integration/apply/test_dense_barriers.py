@@ -67,7 +67,7 @@ def test_they_are_one_serial_unit_with_what_is_between_them(rig: Rig) -> None:
 def test_ddl_that_is_refused_stops_the_run_right_before_it_and_after_it_by_hand_the_rest_follows(rig: Rig) -> None:
     refusing = rig.having(ddl=DdlPolicy.REFUSE)
     write_densely(rig)
-    with pytest.raises(FatalError, match="the source sent DDL, which this pipeline refuses: ALTER TABLE t ADD") as told:
+    with pytest.raises(FatalError, match=r"which this pipeline refuses: .*ALTER TABLE t ADD") as told:
         refusing.run()
     (seqno,) = {position.seqno for position in positions(rig)}
     assert f"seqno {seqno + 1}" in str(told.value)

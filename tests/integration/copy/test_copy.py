@@ -203,6 +203,7 @@ def test_two_copies_of_one_pipeline_do_not_meet(rig: Rig) -> None:
     assert lease_view("p", rig.target).owner is None
 
 
+@pytest.mark.long
 def test_a_restart_of_the_source_cuts_the_copy_off_and_the_next_one_is_whole(
     target_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

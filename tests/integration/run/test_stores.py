@@ -184,6 +184,7 @@ def test_a_history_ends_the_same_through_every_store(
         assert found[name] == found["log"], name
 
 
+@pytest.mark.long
 def test_what_a_store_has_lost_is_read_from_the_log_and_it_goes_when_it_is_applied(
     source: Rig, into: Callable[..., Rig]
 ) -> None:

@@ -51,6 +51,7 @@ def branches(monkeypatch: pytest.MonkeyPatch) -> list[StoreBranch]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_task_killed_in_mid_stream_is_tried_again_and_a_broken_stream_is_read_from_the_log(
     rig: Rig,

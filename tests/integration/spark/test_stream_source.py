@@ -64,6 +64,7 @@ def test_each_ticket_is_a_partition_and_together_they_are_the_rows_of_the_log(se
     assert parts == 3
 
 
+@pytest.mark.long
 def test_what_the_router_refuses_and_a_router_that_is_away_are_told_by_their_errors(session, logs: Path):
     other = Ticket(log="orders", log_id="another", after_seqno=-1, last_seqno=9).to_bytes()
 

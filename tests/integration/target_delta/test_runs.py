@@ -60,7 +60,7 @@ def change(rig: Rig) -> None:
     ("channels", "consistency"),
     [
         (2, Consistency.CHANNEL),
-        (2, Consistency.EPOCH),
+        pytest.param(2, Consistency.EPOCH, marks=pytest.mark.long),
         pytest.param(1, Consistency.CHANNEL, marks=pytest.mark.long),
         pytest.param(8, Consistency.CHANNEL, marks=pytest.mark.long),
         pytest.param(8, Consistency.EPOCH, marks=pytest.mark.long),
@@ -94,6 +94,7 @@ def test_truncates_and_what_is_around_them_come_in_order(rig: Rig, lake: Path) -
     assert as_text(of_lake(lake)) == as_text(of_source(rig))
 
 
+@pytest.mark.long
 def test_large_values_that_are_not_sent_stay_also_under_another_key(rig: Rig, lake: Path) -> None:
     rig.write("ALTER TABLE t ALTER v SET STORAGE EXTERNAL")
     rig.prepare()
@@ -105,6 +106,7 @@ def test_large_values_that_are_not_sent_stay_also_under_another_key(rig: Rig, la
     assert as_text(of_lake(lake)) == as_text(of_source(rig))
 
 
+@pytest.mark.long
 def test_a_new_column_is_added_where_that_is_asked_for_and_the_rest_is_refused(rig: Rig, lake: Path) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.prepare()

@@ -17,6 +17,7 @@ from tests.support.rig import Rig
 TOPIC = "feed.public.t"
 
 
+@pytest.mark.long
 def test_messages_have_the_id_of_their_schema(
     make_rig: Callable[..., Rig], broker: KafkaBroker, registry: Registry
 ) -> None:

@@ -60,6 +60,7 @@ def test_the_mock_neither_fences_nor_isolates_and_the_broker_of_these_tests_does
     assert (is_fenced(mock), hides_aborted(mock)) == (False, False)
 
 
+@pytest.mark.long
 def test_a_pipeline_runs_into_brokers_of_another_make(
     make_rig: Callable[..., Rig], mock: str, broker: KafkaBroker
 ) -> None:

@@ -42,7 +42,7 @@ def change(rig: Rig) -> None:
     ("channels", "consistency", "partition_by"),
     [
         (3, Consistency.CHANNEL, "key"),
-        (3, Consistency.EPOCH, "channel"),
+        pytest.param(3, Consistency.EPOCH, "channel", marks=pytest.mark.long),
         pytest.param(3, Consistency.CHANNEL, "channel", marks=pytest.mark.long),
         pytest.param(3, Consistency.EPOCH, "key", marks=pytest.mark.long),
         pytest.param(1, Consistency.CHANNEL, "key", marks=pytest.mark.long),
@@ -113,6 +113,7 @@ def test_a_large_transaction_that_runs_alone_is_staged_in_sets(make_rig: Make, b
     assert {row["v"] for row in replayed(broker.address, TOPIC).values()} == {"new"}
 
 
+@pytest.mark.long
 def test_columns_that_were_not_sent_are_named(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(
         "CREATE TABLE t (id integer PRIMARY KEY, v text, big text)", "ALTER TABLE t ALTER big SET STORAGE EXTERNAL"
@@ -126,6 +127,7 @@ def test_columns_that_were_not_sent_are_named(make_rig: Make, broker: KafkaBroke
     assert (arrived["_operation"], arrived["_old_key"], arrived["_unsent"]) == ("insert", "1", '["big"]')
 
 
+@pytest.mark.long
 def test_tables_without_a_key_send_whole_rows(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig("CREATE TABLE t (a integer, b text)", "ALTER TABLE t REPLICA IDENTITY FULL")
     rig.prepare()
@@ -158,6 +160,7 @@ def test_a_deletion_leaves_a_tombstone_on_request(make_rig: Make, broker: KafkaB
     assert set(replayed(broker.address, TOPIC)) == {2}
 
 
+@pytest.mark.long
 def test_equal_keys_have_one_text(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig("CREATE TABLE t (id numeric, f double precision, c char(4), PRIMARY KEY (id, f, c))")
     rig.prepare()

@@ -25,6 +25,7 @@ from tests.support.rig import Rig
 TOPIC = "feed.public.t"
 
 
+@pytest.mark.long
 def test_every_change_of_a_key_goes_through_spark(
     make_rig: Callable[..., Rig], broker: KafkaBroker, spark_server: ServerLease, spark_session_id: str
 ) -> None:

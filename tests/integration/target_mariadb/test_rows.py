@@ -77,6 +77,7 @@ def test_a_truncate_empties_tables_and_what_follows_it_stays(maria: MariaDbRig) 
     maria.require_equal("SELECT id, t FROM child")
 
 
+@pytest.mark.long
 def test_values_that_were_not_sent_stay(maria: MariaDbRig) -> None:
     maria.make(
         ["CREATE TABLE t (id integer PRIMARY KEY, big text, u integer UNIQUE, n integer)",
@@ -96,6 +97,7 @@ def test_values_that_were_not_sent_stay(maria: MariaDbRig) -> None:
     maria.require_equal("SELECT id, md5(big), u, n FROM t")
 
 
+@pytest.mark.long
 def test_rows_without_a_key_are_counted(maria: MariaDbRig) -> None:
     maria.make(
         ["CREATE TABLE bag (a integer, b text, f double precision)", "ALTER TABLE bag REPLICA IDENTITY FULL"],
