@@ -154,7 +154,8 @@ class PostgresServer:
             cwd="/",
         )  # fmt: skip
         if done.returncode != 0:
-            raise Unavailable(f"initdb failed: {done.stderr.strip()}", op="server")
+            # Without a word where a signal ended it.
+            raise Unavailable(f"initdb ended with {done.returncode}: {done.stderr.strip()}", op="server")
 
     def _launch(self, command: list[str]) -> None:
         with self.log.open("ab") as log:

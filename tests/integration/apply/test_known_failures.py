@@ -5,7 +5,6 @@ A recreated slot is in `../run/test_errors.py`, recovery in `tests/crash/test_kn
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from airflow_parallel_apply.pipeline.target.postgres import target as target_mod
 from airflow_parallel_apply.pipeline.target.steps import Step
 from airflow_parallel_apply.router.explain import explain
 from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_rig, require_equal
+from tests.support.once import Once
 from tests.support.rig import Rig, execute
 from tests.support.variants import variants
 
@@ -321,19 +321,6 @@ def test_unchanged_toast_values_are_not_overwritten(rig: Rig) -> None:
         rig.write("UPDATE t SET id = id + 100 WHERE id IN (1, 7, 20)")
 
     equal_after(rig, write)
-
-
-class Once:
-    """True for the first caller, of any lane."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.happened = False
-
-    def now(self) -> bool:
-        with self._lock:
-            first, self.happened = not self.happened, True
-            return first
 
 
 def test_a_row_that_is_there_already_is_found_though_the_targets_key_is_deferrable(one_lane: Rig) -> None:
