@@ -18,12 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
 
-from airflow_parallel_apply.pipeline.apply.net_changes import DELETE, INSERT, UPDATE, NetChanges
-from airflow_parallel_apply.pipeline.apply.reduce import Reducer
+from airflow_parallel_apply.pipeline.apply.net_changes import NetChanges
+from airflow_parallel_apply.pipeline.apply.relation_load import RelationLoad
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.copy_text import NULL, SEPARATOR, lists, values_of
-from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import code_of, place_in, wording
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import Form, Refused, form_of
 from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE
@@ -55,41 +54,20 @@ def forms_of(table: TargetTable) -> list[Form]:
     return found
 
 
-class TableLoad:
-    """Not thread-safe, used once."""
+class TableLoad(RelationLoad):
+    """See `RelationLoad`: a staging table."""
 
     def __init__(self, session: Session, relation: Relation, name: str) -> None:
-        self.name = name
-        self.buffered_bytes = 0
+        super().__init__(relation, name)
         self._session = session
-        self._relation = relation
-        self._reducer = Reducer(relation)
+        self._buffered_bytes = 0
         self._forms: list[Form] | None = None
         self._command = ""
         self._changes: list[NetChanges] = []
-        self._counts = {INSERT: 0, UPDATE: 0, DELETE: 0}
-        self._has_unsent = False
 
     @property
-    def row_count(self) -> int:
-        return sum(self._counts.values())
-
-    def feed(self, rows: pa.RecordBatch) -> None:
-        self._keep(self._reducer.feed(rows))
-
-    def finish(self) -> None:
-        self._keep(self._reducer.finish())
-        self.flush()
-
-    def staged(self) -> StagedTable:
-        return StagedTable(
-            relation_id=self._relation.relation_id,
-            staging=self.name,
-            inserts=self._counts[INSERT],
-            updates=self._counts[UPDATE],
-            deletes=self._counts[DELETE],
-            has_unsent=self._has_unsent,
-        )
+    def buffered_bytes(self) -> int:
+        return self._buffered_bytes
 
     def flush(self) -> None:
         """Send what is buffered as one LOAD DATA. Errors: `TargetError` that names table, column and key; the driver's
@@ -113,22 +91,17 @@ class TableLoad:
         if loaded.rowcount != wanted:
             raise TargetError(f"{loaded.rowcount} rows of {wanted} were staged", table=self._relation.name)
         self._changes.clear()
-        self.buffered_bytes = 0
+        self._buffered_bytes = 0
 
-    def _keep(self, found: Iterator[NetChanges]) -> None:
-        for changes in found:
-            if not len(changes.values):
-                continue
-            if self._forms is None:
-                self._begin()
-            self._require_like(changes)
-            self._changes.append(changes)
-            self.buffered_bytes += changes.values.nbytes
-            self._has_unsent = self._has_unsent or changes.unsent is not None
-            for operation in self._counts:
-                self._counts[operation] += changes.count(operation)
-            if self.buffered_bytes >= _FLUSH_BYTES:
-                self.flush()
+    def _keep(self, changes: NetChanges) -> None:
+        if self._forms is None:
+            self._begin()
+        self._require_like(changes)
+        self._changes.append(changes)
+        self._buffered_bytes += changes.values.nbytes
+        self._count(changes)
+        if self._buffered_bytes >= _FLUSH_BYTES:
+            self.flush()
 
     def _begin(self) -> None:
         table = describe_table(self._session, self._relation)

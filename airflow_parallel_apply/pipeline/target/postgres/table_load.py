@@ -4,19 +4,16 @@ insertions straight into their own (see `straight_load`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Final
 
 import numpy as np
 import psycopg
-import pyarrow as pa
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.apply.net_changes import DELETE, INSERT, UPDATE, NetChanges, Numbers
-from airflow_parallel_apply.pipeline.apply.reduce import Reducer
+from airflow_parallel_apply.pipeline.apply.net_changes import INSERT, NetChanges, Numbers
+from airflow_parallel_apply.pipeline.apply.relation_load import RelationLoad
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.postgres.applying import Applying
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import copy_line, translate
 from airflow_parallel_apply.pipeline.target.postgres.enum_labels import say_label
@@ -32,8 +29,8 @@ _FLUSH_BYTES: Final = 4 * 2**20
 """Bytes of one relation's COPY text that are sent at once."""
 
 
-class TableLoad:
-    """Not thread-safe, used once. `applying`: see `takes` there; None: everything is staged."""
+class TableLoad(RelationLoad):
+    """See `RelationLoad`: a staging table. `applying`: see `takes` there; None: everything is staged."""
 
     def __init__(
         self,
@@ -43,18 +40,14 @@ class TableLoad:
         staging: str,
         applying: Applying | None,
     ) -> None:
+        super().__init__(relation, staging)
         self._connection = connection
         self._schema = schema
-        self._relation = relation
-        self._name = staging
-        self._reducer = Reducer(relation)
         self._target: TargetTable | None = None
         self._inexact: tuple[int, ...] = ()
         self._texts: list[memoryview] = []
         self._seqnos: list[Numbers] = []
         self._texts_unsent = False
-        self._has_unsent = False
-        self._counts = {INSERT: 0, UPDATE: 0, DELETE: 0}
         self._applying = applying
         self._straight: StraightLoad | None = None
         """Takes the insertions, where they go straight into the table."""
@@ -66,31 +59,12 @@ class TableLoad:
     def buffered_bytes(self) -> int:
         return self._staged_bytes + (self._straight.buffered_bytes if self._straight is not None else 0)
 
-    @property
-    def row_count(self) -> int:
-        """The rows that are staged."""
-        return sum(self._counts.values())
-
-    def feed(self, rows: pa.RecordBatch) -> None:
-        self._keep(self._reducer.feed(rows))
-
     def finish(self) -> None:
-        self._keep(self._reducer.finish())
-        self.flush()
+        super().finish()
         self._stop_inserting()
         if self._target is not None and self._is_created and self._inexact:
-            staging = sql.Identifier(self._schema, self._name)
+            staging = sql.Identifier(self._schema, self.name)
             require_exact(self._connection, staging, self._target, self._inexact)
-
-    def staged(self) -> StagedTable:
-        return StagedTable(
-            relation_id=self._relation.relation_id,
-            staging=self._name,
-            inserts=self._counts[INSERT],
-            updates=self._counts[UPDATE],
-            deletes=self._counts[DELETE],
-            has_unsent=self._has_unsent,
-        )
 
     def flush(self) -> None:
         """Send what is buffered, by one COPY for what is staged, and one for what goes straight into the table."""
@@ -99,7 +73,7 @@ class TableLoad:
         if not self._texts or self._target is None:
             return
         command = copy_into_staging(
-            self._schema, self._name, self._target, self._inexact, with_unsent=self._texts_unsent
+            self._schema, self.name, self._target, self._inexact, with_unsent=self._texts_unsent
         )
         try:
             with self._copy(command) as copy:
@@ -111,17 +85,14 @@ class TableLoad:
         self._seqnos.clear()
         self._staged_bytes = 0
 
-    def _keep(self, found: Iterator[NetChanges]) -> None:
-        for changes in found:
-            if not len(changes.values):
-                continue
-            if self._target is None:
-                (self._target,) = describe_tables(self._connection, [self._relation], schema=self._schema)
-            left = self._without_insertions(changes)
-            if left is not None:
-                self._stage(left)
-            if self.buffered_bytes >= _FLUSH_BYTES:
-                self.flush()
+    def _keep(self, changes: NetChanges) -> None:
+        if self._target is None:
+            (self._target,) = describe_tables(self._connection, [self._relation], schema=self._schema)
+        left = self._without_insertions(changes)
+        if left is not None:
+            self._stage(left)
+        if self.buffered_bytes >= _FLUSH_BYTES:
+            self.flush()
 
     def _without_insertions(self, changes: NetChanges) -> NetChanges | None:
         """Let insertions go straight into the table, where they may; return what is to be staged."""
@@ -155,18 +126,17 @@ class TableLoad:
         if changes.unsent is not None and not self._texts_unsent:
             # From here on every line has one field more.
             self.flush()
-            self._texts_unsent = self._has_unsent = True
+            self._texts_unsent = True
         text = staging_text(changes, self._inexact, with_unsent=self._texts_unsent)
         self._texts.append(text)
         self._seqnos.append(changes.seqnos)
         self._staged_bytes += len(text)
-        for operation in self._counts:
-            self._counts[operation] += changes.count(operation)
+        self._count(changes)
 
     def _create(self) -> None:
         if self._target is not None:
             self._inexact = inexact_columns(self._target)
-            self._connection.execute(create_staging(self._schema, self._name, self._target, self._inexact))
+            self._connection.execute(create_staging(self._schema, self.name, self._target, self._inexact))
             self._is_created = True
 
     def _stop_inserting(self) -> None:
