@@ -22,6 +22,7 @@ from airflow_parallel_apply.demo.mariadb import MariaDbServer, missing_programs
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.embedded.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.spark.layout import JAVA_VARIABLE
+from tests.support.clusters import CopiedServer, share_clusters
 from tests.support.compiled import compile_all
 from tests.support.databases import Databases
 from tests.support.examples import load_profile
@@ -52,10 +53,17 @@ load_profile()
 
 _SHARED: Final = {
     "tests/contract/test_stage.py": "spark",
+    "tests/integration/encode/test_readers.py": "spark",
     "tests/integration/tables/test_awkward_tables.py": "spark",
     "tests/integration/airflow/test_dags_test.py": "spark",
     "tests/crash/test_random_kills.py": "spark that is killed",
     "tests/crash/test_copy_kills.py": "spark that is killed",
+    "tests/contract/test_ledger.py": "mariadb",
+    "tests/contract/test_staging.py": "mariadb",
+    "tests/integration/target_mariadb/test_check.py": "mariadb",
+    "tests/integration/target_mariadb/test_kills.py": "mariadb",
+    "tests/integration/target_mariadb/test_rows.py": "mariadb",
+    "tests/integration/target_mariadb/test_values.py": "mariadb",
     "tests/provider/test_connections.py": "airflow",
     "tests/provider/test_export.py": "airflow",
     "tests/provider/test_intervals.py": "airflow",
@@ -101,7 +109,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None:
         config.option.basetemp = base = str(memory_directory("paths"))
         config.add_cleanup(lambda: shutil.rmtree(base, ignore_errors=True))
-    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        return
+    share_clusters(config)
+    if config.getoption("numprocesses", None):
         compile_all(config)
 
 
@@ -121,8 +132,8 @@ def _turn(file: str) -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Files that need the same warm Spark, or Airflow's database, run in one process, one after the other: to start or
-    make it costs more than most of them.
+    """Files that need the same warm Spark, MariaDB's server or Airflow's database run in one process, one after the
+    other: to start or make it costs more than most of them.
     """
 
     class Together(LoadFileScheduling):  # type: ignore[misc]
@@ -245,7 +256,7 @@ def _server(side: str) -> Iterator[PostgresServer]:
     # Not under pytest's own directory: another session's start takes the server's user the way to it.
     directory = memory_directory(side)
     try:
-        with PostgresServer(directory / "data", settings=_QUICK) as server:
+        with CopiedServer(directory / "data", settings=_QUICK, cluster=side) as server:
             yield server
     finally:
         shutil.rmtree(directory, ignore_errors=True)

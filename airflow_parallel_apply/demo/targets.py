@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TargetName(StrEnum):
-    """What DEMO_TARGET takes."""
+    """The values of DEMO_TARGET."""
 
     POSTGRES = "postgres"
     FILES = "files"

@@ -21,6 +21,7 @@ from airflow_parallel_apply.spark.server import connect_server, stop_server
 from airflow_parallel_apply.spark.session import ConnectAccess, close_session, open_session, warm_up
 from airflow_parallel_apply.spark.stage import SparkStage, open_stage
 from tests.crash.scene import Scene
+from tests.support.clusters import CopiedServer
 from tests.support.rig import Rig
 from tests.support.steps import Steps
 
@@ -29,7 +30,7 @@ from tests.support.steps import Steps
 def durable_target() -> Iterator[PostgresServer]:
     """A target of the test's own, that survives a kill -9 as one in production does."""
     with TemporaryDirectory(prefix="parallel-apply-target-") as directory:
-        server = PostgresServer(
+        server = CopiedServer(
             Path(directory) / "data",
             settings={"fsync": "on", "shared_buffers": "64MB", "max_prepared_transactions": "20"},
         )

@@ -17,13 +17,13 @@ from typing import Final
 import psycopg
 import pytest
 
-from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, QueueEndpoint, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.run import ClosedRun, OpenedRun
 from airflow_parallel_apply.pipeline.target.open import open_target
 from tests.crash.scene import wait_until
+from tests.support.clusters import CopiedServer
 from tests.support.queue_service import ServedQueue
 from tests.support.rig import Rig
 
@@ -38,7 +38,7 @@ class Restorable:
     def __init__(self, directory: Path) -> None:
         settings = {"fsync": "off", "shared_buffers": "64MB", "autovacuum": "off"}
         self._data, self._kept = directory / "data", directory / "kept"
-        self.server = PostgresServer(self._data, settings=settings)
+        self.server = CopiedServer(self._data, settings=settings)
 
     def keep(self) -> None:
         self.server.kill()

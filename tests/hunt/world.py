@@ -13,6 +13,7 @@ from typing import Final, Self
 import psycopg
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from tests.support.clusters import CopiedServer
 from tests.support.ddl_messages import install
 from tests.support.memory_router import MemoryRouter, memory_router
 from tests.support.rig import execute
@@ -30,7 +31,7 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.servers = {side: PostgresServer(directory / side, settings=_SETTINGS) for side in ("source", "target")}
+        self.servers = {side: CopiedServer(directory / side, settings=_SETTINGS) for side in ("source", "target")}
         self._stack = ExitStack()
         self._router: MemoryRouter | None = None
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.model.finding import Severity
 from tests.crash.scene import wait_until
+from tests.support.clusters import CopiedServer
 from tests.support.findings import fix, found, look
 from tests.support.rig import Rig, execute
 
@@ -23,7 +23,7 @@ def test_a_server_that_has_nothing_left_says_which_setting_to_raise(
     tmp_path: Path, target_dsn: str, setting: str, statement: str, says: str
 ) -> None:
     tight = {"max_replication_slots": "1", "max_wal_senders": "0", "wal_level": "replica"}[setting]
-    server = PostgresServer(tmp_path / "data", settings={"fsync": "off"})
+    server = CopiedServer(tmp_path / "data", settings={"fsync": "off"})
     # In the file, where ALTER SYSTEM has the last word.
     server.set_in_file(setting, tight)
     with server:
@@ -43,7 +43,7 @@ def test_a_server_that_has_nothing_left_says_which_setting_to_raise(
 
 
 def test_slots_that_time_out_between_runs_are_warned_of(tmp_path: Path, target_dsn: str) -> None:
-    server = PostgresServer(tmp_path / "data", settings={"fsync": "off"})
+    server = CopiedServer(tmp_path / "data", settings={"fsync": "off"})
     server.set_in_file("idle_replication_slot_timeout", "1h")
     with server:
         rig = Rig(

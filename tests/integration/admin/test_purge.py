@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.log.readers import forget_reader, read_read
 from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.router.commands import app as router
 from airflow_parallel_apply.router.plan import plan
+from tests.support.clusters import CopiedServer
 from tests.support.rig import Rig, execute
 
 
@@ -174,7 +175,7 @@ def test_a_purge_in_the_middle_of_a_run_takes_nothing_that_the_run_needs(rig: Ri
 
 def test_positions_are_on_disk_before_anything_goes(target_server: PostgresServer, rig: Rig, tmp_path: Path) -> None:
     """Positions that were committed without waiting: after a kill -9 at once they are as they were told."""
-    with PostgresServer(
+    with CopiedServer(
         tmp_path / "data", settings={"synchronous_commit": "off", "wal_writer_delay": "10s", "fsync": "off"}
     ) as server:
         moved = replace(rig, target_dsn=server.dsn())

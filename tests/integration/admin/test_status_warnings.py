@@ -13,13 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
-from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.admin.channel_status import ChannelState
 from airflow_parallel_apply.pipeline.admin.status import PipelineStatus, read_status
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from tests.crash.scene import wait_until
+from tests.support.clusters import CopiedServer
 from tests.support.rig import Rig, execute
 
 
@@ -77,7 +77,7 @@ def test_a_slot_near_its_bound_is_warned_of_and_a_lost_one_is_an_error(
     tmp_path: Path, target_dsn: str, version: int
 ) -> None:
     settings = {"max_wal_size": "32MB", "min_wal_size": "32MB", "fsync": "off"}
-    server = PostgresServer(tmp_path / "data", version=version, settings=settings)
+    server = CopiedServer(tmp_path / "data", version=version, settings=settings)
     server.set_in_file("max_slot_wal_keep_size", "64MB")
     with server:
         rig = Rig(

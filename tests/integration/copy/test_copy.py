@@ -33,6 +33,7 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
+from tests.support.clusters import CopiedServer
 from tests.support.copying import AWKWARD, FILLED, copying_rig, left_at_source, require_equal
 from tests.support.local_copier import LocalCopier
 from tests.support.rig import Rig, execute
@@ -208,7 +209,7 @@ def test_a_restart_of_the_source_cuts_the_copy_off_and_the_next_one_is_whole(
     target_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "PART_BYTES", 2**16)
-    with TemporaryDirectory(prefix="parallel-apply-source-") as directory, PostgresServer(Path(directory) / "d") as own:
+    with TemporaryDirectory(prefix="parallel-apply-source-") as directory, CopiedServer(Path(directory) / "d") as own:
         config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"))
         rig = Rig(config=config, source_dsn=own.create_database("s"), target_dsn=target_dsn)
         rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")

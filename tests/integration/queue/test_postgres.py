@@ -11,7 +11,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.queue import (
     Change,
     DependencyError,
@@ -24,6 +23,7 @@ from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
 from airflow_parallel_apply.queue.postgres.connections import Connections
 from airflow_parallel_apply.queue.postgres.modify import MAX_VALUE_BYTES
 from airflow_parallel_apply.queue.postgres.statements import Statements
+from tests.support.clusters import CopiedServer
 
 LEASE = timedelta(minutes=5)
 LONG = timedelta(seconds=30)
@@ -209,7 +209,7 @@ def test_a_client_that_is_stopped_inside_a_transaction_loses_its_session_and_its
 
 
 def test_a_killed_server_is_unavailable_and_keeps_tasks_and_claims_when_it_is_back(tmp_path: Path) -> None:
-    with PostgresServer(tmp_path / "data") as server:
+    with CopiedServer(tmp_path / "data") as server:
         dsn = server.dsn()
         migrate(dsn)
         queue = PostgresQueue(dsn)
@@ -228,7 +228,7 @@ def test_a_killed_server_is_unavailable_and_keeps_tasks_and_claims_when_it_is_ba
 
 
 def test_an_older_server_holds_the_queue_too(tmp_path: Path) -> None:
-    with PostgresServer(tmp_path / "data", version=16) as server:
+    with CopiedServer(tmp_path / "data", version=16) as server:
         migrate(server.dsn())
         queue = open_queue(server.dsn())
         put(queue, Insert(queue="q", sequence=1), Insert(queue="spread"))

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import LogError, Unavailable
 from airflow_parallel_apply.pipeline.model.finding import errors
+from tests.support.clusters import CopiedServer
 from tests.support.rig import Rig, execute
 
 SETTINGS = {"shared_buffers": "16MB", "max_wal_size": "64MB", "autovacuum": "off", "fsync": "off"}
@@ -22,7 +23,7 @@ TABLE = "CREATE TABLE t (id int PRIMARY KEY, v text)"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[PostgresServer]:
-    with PostgresServer(tmp_path / "data", settings=SETTINGS) as server:
+    with CopiedServer(tmp_path / "data", settings=SETTINGS) as server:
         yield server
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.model.finding import Severity
+from tests.support.clusters import CopiedServer
 from tests.support.findings import look
 from tests.support.rig import Rig
 
@@ -16,8 +16,8 @@ from tests.support.rig import Rig
 @pytest.mark.parametrize(("source_version", "target_version"), [(16, 18), pytest.param(18, 16, marks=pytest.mark.long)])
 def test_pipelines_run_between_versions(tmp_path: Path, source_version: int, target_version: int) -> None:
     with (
-        PostgresServer(tmp_path / "source", version=source_version, settings={"fsync": "off"}) as source,
-        PostgresServer(tmp_path / "target", version=target_version, settings={"fsync": "off"}) as target,
+        CopiedServer(tmp_path / "source", version=source_version, settings={"fsync": "off"}) as source,
+        CopiedServer(tmp_path / "target", version=target_version, settings={"fsync": "off"}) as target,
     ):
         rig = Rig(
             config=PipelineConfig(pipeline="p", create_tables=True, log_url=str(tmp_path / "log"), channels=3),

@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError,
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.finding import Side
+from tests.support.clusters import CopiedServer
 from tests.support.rig import Rig, execute
 
 SETTINGS = {"shared_buffers": "16MB", "max_wal_size": "64MB", "autovacuum": "off", "wal_level": "logical"}
@@ -42,7 +43,7 @@ def servers() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def source(servers: ExitStack, tmp_path: Path) -> PostgresServer:
-    return servers.enter_context(PostgresServer(tmp_path / "source", settings=SETTINGS))
+    return servers.enter_context(CopiedServer(tmp_path / "source", settings=SETTINGS))
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def command(rig: Rig, *options: str) -> str:
 
 def upgraded(servers: ExitStack, source: PostgresServer, tmp_path: Path) -> tuple[PostgresServer, str]:
     """pg_upgrade from the stopped source into a new cluster, and what it said; the caller starts the new one."""
-    new = PostgresServer(tmp_path / "upgraded", settings=SETTINGS)
+    new = CopiedServer(tmp_path / "upgraded", settings=SETTINGS)
     new.start()
     new.stop()
     servers.callback(new.stop)
@@ -283,7 +284,7 @@ def standby_of(servers: ExitStack, source: PostgresServer, rig: Rig, tmp_path: P
         "hot_standby_feedback": "on",
         "sync_replication_slots": "on",
     }
-    standby = servers.enter_context(PostgresServer(directory, settings={**SETTINGS, **settings}))
+    standby = servers.enter_context(CopiedServer(directory, settings={**SETTINGS, **settings}))
     rig.write("INSERT INTO t VALUES (20, 'at both')")
     rig.run()
     kept = "SELECT 1 FROM pg_replication_slots WHERE synced AND NOT temporary"

@@ -8,7 +8,6 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.capture import first_run
 from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
@@ -18,6 +17,7 @@ from airflow_parallel_apply.pipeline.source.postgres.first_run import FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from tests.integration.source.conftest import Scene
+from tests.support.clusters import CopiedServer
 
 
 def test_the_first_run_says_what_it_made_and_the_next_makes_nothing(scene: Scene) -> None:
@@ -274,7 +274,7 @@ def test_missing_rights_are_named_with_the_command_that_gives_them(scene: Scene)
 
 
 def test_a_server_without_logical_wal_is_told_how_to_mend_it(tmp_path: Path) -> None:
-    with PostgresServer(tmp_path / "data", settings={"wal_level": "replica", "fsync": "off"}) as server:
+    with CopiedServer(tmp_path / "data", settings={"wal_level": "replica", "fsync": "off"}) as server:
         scene = Scene(server.dsn(), PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log")))
         with pytest.raises(ConfigurationError, match="ALTER SYSTEM SET wal_level = 'logical'"):
             scene.source().prepare()
@@ -282,7 +282,7 @@ def test_a_server_without_logical_wal_is_told_how_to_mend_it(tmp_path: Path) -> 
 
 def test_a_slot_that_lost_its_wal_is_refused_and_an_older_server_serves(tmp_path: Path) -> None:
     settings = {"max_slot_wal_keep_size": "16MB", "max_wal_size": "32MB", "min_wal_size": "32MB", "fsync": "off"}
-    with PostgresServer(tmp_path / "data", version=16, settings=settings) as server:
+    with CopiedServer(tmp_path / "data", version=16, settings=settings) as server:
         scene = Scene(server.dsn(), PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log")))
         scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
         scene.source().prepare()
@@ -297,7 +297,7 @@ def test_a_slot_that_lost_its_wal_is_refused_and_an_older_server_serves(tmp_path
 
 
 def test_a_killed_server_is_a_reason_to_try_again_and_loses_nothing(tmp_path: Path) -> None:
-    server = PostgresServer(tmp_path / "data")
+    server = CopiedServer(tmp_path / "data")
     with server:
         scene = Scene(server.dsn(), PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log")))
         scene.execute("CREATE TABLE t (id int PRIMARY KEY)")

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.source.conftest import Scene, never
+from tests.support.clusters import CopiedServer
 from tests.support.variants import variants
 
 SETTINGS = {"shared_buffers": "16MB", "wal_writer_delay": "10ms", "max_wal_size": "64MB", "autovacuum": "off"}
@@ -20,7 +21,7 @@ SETTINGS = {"shared_buffers": "16MB", "wal_writer_delay": "10ms", "max_wal_size"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[PostgresServer]:
-    with PostgresServer(tmp_path / "data", settings=SETTINGS) as server:
+    with CopiedServer(tmp_path / "data", settings=SETTINGS) as server:
         yield server
 
 
