@@ -1,4 +1,4 @@
-"""What the interpreter's lock leaves to other threads while one works."""
+"""Measures what the interpreter's lock leaves to other threads while one works."""
 
 from __future__ import annotations
 

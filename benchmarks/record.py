@@ -1,4 +1,4 @@
-"""What `workloads` measured, kept as lines of JSON: a run that is cut off goes on behind the last whole history."""
+"""Measurements of `workloads`, kept as lines of JSON: a run that is cut off goes on behind the last whole history."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class RouterHook(BaseHook):
         return StreamClient(router_address(self.endpoint.url), patience=timedelta(seconds=2))
 
     def health(self) -> dict[str, Any]:
-        """What the router says of itself: status, version, logs, streams. Errors: `Unavailable`."""
+        """The router's answer about itself: status, version, logs, streams. Errors: `Unavailable`."""
         with closing(self.get_conn()) as client:
             return client.call("health", {})
 

@@ -99,7 +99,7 @@ class EpochProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePatterns:
-    """Which source tables a pipeline follows: shell patterns over `schema.table`."""
+    """The source tables that a pipeline follows: shell patterns over `schema.table`."""
 
     include: tuple[str, ...] = ("public.*",)
     exclude: tuple[str, ...] = ()

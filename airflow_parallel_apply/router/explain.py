@@ -53,7 +53,7 @@ class Explanation:
 
     @property
     def bytes_(self) -> tuple[int, ...]:
-        """Of values, by channel."""
+        """The bytes of values, by channel."""
         return tuple(sum(epoch.bytes_[channel] for epoch in self.epochs) for channel in range(self.channels))
 
     @property

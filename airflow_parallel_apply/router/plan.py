@@ -33,7 +33,7 @@ class PlanReport:
     rows: int
     left_to_open: bool
     store: StoreStatus | None = None
-    """What the store holds now; None for one that holds no rows."""
+    """The store's content now; None for one that holds no rows."""
 
     def __str__(self) -> str:
         if self.left_to_open:

@@ -1,4 +1,7 @@
-"""What each store would read and write to apply a log once, estimated from the log's manifests: no row is read."""
+"""Costs of stores: the bytes that each would read and write to apply a log once.
+
+Estimated from the log's manifests: no row is read.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class AddressError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What an address leads to, for people. `name`: with its article. `carries`: what would be open to the network
+    """The service at an address, for people. `name`: with its article. `carries`: what would be open to the network
     without TLS. `path`: what its path names; empty where it has none.
     """
 

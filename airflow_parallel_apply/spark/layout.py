@@ -152,7 +152,7 @@ class Layout(HostLayout):
 
 
 def server_state(values: Mapping[str, Any]) -> ServerState | None:
-    """What a server says of itself; None where this version cannot read it."""
+    """The state that a server says of itself; None where this version cannot read it."""
     try:
         return ServerState(**{entry.name: values[entry.name] for entry in fields(ServerState)})
     except (KeyError, TypeError):

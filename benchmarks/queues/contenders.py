@@ -1,4 +1,4 @@
-"""Who is measured: our backends in this process, others in an environment of their own; all on one disk.
+"""The contenders: our backends in this process, others in an environment of their own; all on one disk.
 
 All that finish a task wait until the disk has it: `fsync` on, `synchronous_commit` on, `appendfsync always`.
 """

@@ -43,7 +43,7 @@ class StoreCase:
     log: LogReader
     router: RouterEndpoint | None = None
     channel_of: list[int] = field(init=False)
-    """Of each of the fifty rows."""
+    """The channel of each of the fifty rows."""
 
     def __post_init__(self) -> None:
         rows = self.log.rows(-1, LAST, columns=["bucket"])

@@ -1,4 +1,4 @@
-"""What the store of files, `channel_log`, promises beyond every store."""
+"""The promises of the store of files, `channel_log`, beyond those of every store."""
 
 from __future__ import annotations
 

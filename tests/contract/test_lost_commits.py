@@ -50,7 +50,7 @@ def remember(dsn: str) -> None:
 
 
 def lose(dsn: str) -> None:
-    """Whatever was committed since `remember`."""
+    """Lose what was committed since `remember`."""
     with psycopg.connect(dsn) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "

@@ -1,4 +1,4 @@
-"""What an engine holds to whatever its outputs are: streams, or windows that are read as their rows come.
+"""Invariants of an engine, whatever its outputs are: streams, or windows that are read as their rows come.
 
 Sources, sizes of batches, budgets and numbers of outputs are random; small budgets spill nearly everything.
 """

@@ -1,4 +1,4 @@
-"""What every splitter promises, of Arrow's in this process; `tests/integration/spark/test_splitter.py` asks Spark."""
+"""Promises of every splitter, asked of Arrow's in this process; `integration/spark/test_splitter.py` asks Spark."""
 
 from __future__ import annotations
 

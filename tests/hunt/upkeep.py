@@ -11,7 +11,7 @@ from tests.hunt.tables import Table
 
 
 def attributes(dice: random.Random, tables: Sequence[Table]) -> Recipe:
-    """What a column's or a table's entry in the catalog keeps beside its definition."""
+    """Change what a column's or a table's entry in the catalog keeps beside its definition."""
     table = dice.choice(tables)
     column, number = dice.choice(table.columns).name, dice.randrange(1000)
     alter = f"ALTER TABLE {table.path}"

@@ -1,4 +1,4 @@
-"""Which deployment's run an owner is, and whether Airflow says that it goes on."""
+"""An owner names its deployment and its run, and Airflow says whether that goes on."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class MemoryRouter:
 
     @property
     def held(self) -> Feedings:
-        """What it holds."""
+        """The feedings that it holds."""
         assert self._held is not None
         return self._held
 

@@ -23,8 +23,8 @@ def findings_at(target: Target, config: PipelineConfig, expected: Expectation) -
 
 
 def branch_findings(target: Target, config: PipelineConfig) -> tuple[Finding, ...]:
-    """What keeps the target from preparing a group's branches, where that was asked for by name: `auto` goes by the
-    other protocol there. Errors: the target's.
+    """Find what keeps the target from preparing a group's branches, where that was asked for by name: `auto` goes by
+    the other protocol there. Errors: the target's.
     """
     asked = config.commits_in_groups and config.epoch_protocol is EpochProtocol.TWO_PHASE
     return target.branch_findings(config.channels) if asked and Capability.PREPARE in target.capabilities else ()

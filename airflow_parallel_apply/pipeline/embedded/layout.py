@@ -58,7 +58,7 @@ class HostLayout:
         return self.directory / "work"
 
     def read_values(self) -> dict[str, Any] | None:
-        """What a running server says of itself; None while there is none."""
+        """The values that a running server says of itself; None while there is none."""
         try:
             value = json.loads(self.state.read_text())
         except (OSError, ValueError):

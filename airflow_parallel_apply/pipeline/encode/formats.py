@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Format(StrEnum):
-    """What an export's files are."""
+    """The formats of an export's files."""
 
     PARQUET = "parquet"
     AVRO = "avro"

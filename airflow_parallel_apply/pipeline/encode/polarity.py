@@ -31,7 +31,7 @@ _HINT: Final = "The key columns do not tell the rows apart: name others, or none
 
 
 class KeyOperation(StrEnum):
-    """What becomes of a key's row."""
+    """The effect on a key's row."""
 
     INSERT = "insert"
     UPDATE = "update"

@@ -26,7 +26,7 @@ class Encoder(Protocol):
         ...
 
     def head(self) -> bytes:
-        """What a file begins with."""
+        """The bytes that a file begins with."""
         ...
 
     def body(self, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
@@ -36,7 +36,7 @@ class Encoder(Protocol):
         ...
 
     def tail(self) -> bytes:
-        """What a file ends with."""
+        """The bytes that a file ends with."""
         ...
 
 

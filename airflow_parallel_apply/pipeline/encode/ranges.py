@@ -18,7 +18,7 @@ BATCH_ROWS: Final = 65_536
 """Rows that a cursor gives at once, at most."""
 
 _LEAST_SAMPLE: Final = 4_096
-"""Of few ranges the square is a small sample, and they would differ much in size."""
+"""The square of few ranges is a small sample, and they would differ much in size."""
 
 Bound: TypeAlias = tuple[pa.Scalar, ...]
 """One comparable value for each key column."""
@@ -129,7 +129,7 @@ def _cuts(columns: pa.Table, count: int) -> list[int]:
 
 
 def same_as_next(columns: pa.Table) -> npt.NDArray[np.bool_]:
-    """Of each row but the last whether the next one has the same key; equal nulls are one."""
+    """Tell for each row but the last whether the next one has the same key; equal nulls are one."""
     same = np.ones(columns.num_rows - 1, dtype=np.bool_)
     for column in columns.columns:
         values = column.combine_chunks()

@@ -130,7 +130,7 @@ class Relation:
     expressions: tuple[tuple[str, str], ...] = ()
     """Types and expressions of generated columns, by name, as ADD COLUMN takes them; those that are known."""
     oid: int | None = None
-    """Which table of the source it is; None in a log of an older version."""
+    """The table of the source; None in a log of an older version."""
     renaming: Renaming | None = None
     """Takes place before the first row of this version."""
     first_seqno: int | None = None

@@ -114,7 +114,7 @@ class GroupPart:
 
 
 UnitKind: TypeAlias = Branch | Merging | Serial | GroupPart
-"""Which rows a unit takes, and which positions it moves."""
+"""The rows that a unit takes, and the positions that it moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ class Unit:
     last_seqno: int
     row_count: int
     routing: Routing | None = None
-    """Which rows are a channel's. None: by key."""
+    """Tells the rows of a channel. None: by key."""
     epoch: int | None = None
     """Number of the planned epoch that it ends with, or, of a serial one, in: it is committed only while the target has
     that epoch in its plan. None: not compared.

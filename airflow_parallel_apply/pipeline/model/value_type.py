@@ -69,4 +69,4 @@ class ValueType:
 
 
 OPAQUE: Final = ValueType(kind=ValueKind.OPAQUE)
-"""Of a column whose type nobody has told."""
+"""The type of a column whose type nobody has told."""

@@ -123,7 +123,7 @@ def apply(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ground:
-    """What a lane works on: sessions, queue, and what the ledger says of its run. `held` closes them."""
+    """The ground of a lane: sessions, queue, and what the ledger says of its run. `held` closes them."""
 
     held: ExitStack
     sessions: tuple[PipelineSession, ...]

@@ -1,4 +1,4 @@
-"""Which protocol the groups of a run go by, and whether the target can do what was asked for."""
+"""Chooses the protocol of a run's groups, and finds whether the target can do what was asked for."""
 
 from __future__ import annotations
 

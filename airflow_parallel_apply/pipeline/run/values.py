@@ -81,7 +81,7 @@ class ClosedRun:
     rows: int
     stopped_early: bool
     store: StoreStatus | None = None
-    """What a router did for the run, by channel; None with another store."""
+    """The work of a router for the run, by channel; None with another store."""
 
     def to_json(self) -> dict[str, Any]:
         """For XCom."""

@@ -50,7 +50,7 @@ class Fed:
     seconds: float = 0.0
     failure: str = ""
     status: StoreStatus | None = None
-    """What the store holds now; None where nothing was fed."""
+    """The store's content now; None where nothing was fed."""
 
 
 def feed_store(config: PipelineConfig, log: LogReader, session: PipelineSession, *, trims: bool = True) -> Fed:

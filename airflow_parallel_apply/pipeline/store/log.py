@@ -115,7 +115,7 @@ class LogStore:
 
 
 def _fragno_before(unit: Unit) -> int | None:
-    """Of a unit that begins inside a transaction: the fragno that the part before it ended with."""
+    """The fragno that the part before a unit ended with, where the unit begins inside a transaction."""
     if isinstance(unit.kind, Serial) and unit.kind.first_fragno and unit.last_seqno == unit.after_seqno + 1:
         return unit.kind.first_fragno - 1
     return None

@@ -169,7 +169,7 @@ class Feeder(Protocol):
         ...
 
     def status(self) -> StoreStatus:
-        """What is held, in all and by channel. Errors: `LogError`."""
+        """The rows and bytes that are held, in all and by channel. Errors: `LogError`."""
         ...
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetIdentity:
-    """Which server and database this is, however it is reached."""
+    """The server and the database, however they are reached."""
 
     server: str
     database: str

@@ -35,8 +35,8 @@ from airflow_parallel_apply.queue.preconditions import (
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 MAX_VALUE_BYTES: Final = 64 * 2**20
-"""Of one value. The server would take more, several times over in memory, and end a session that sends too much: which
-its caller could only try again.
+"""The bytes of one value. The server would take more, several times over in memory, and end a session that sends too
+much: which its caller could only try again.
 """
 
 _NOT_HELD: Final = "PAQ01"

@@ -41,22 +41,22 @@ class Output(ABC):
         self._blocked_since: float | None = None
         self._blocked_seconds = 0.0
         self.resume_bytes = 0
-        """What may wait in memory before an engine that stands still goes on."""
+        """The bytes that may wait in memory before an engine that stands still goes on."""
 
     @property
     def demand(self) -> Demand:
-        """What the consumer wants."""
+        """The consumer's demand."""
         return self._demand
 
     @property
     @abstractmethod
     def memory_bytes(self) -> int:
-        """Of rows in memory that nobody has read yet."""
+        """The bytes of rows in memory that nobody has read yet."""
 
     @property
     @abstractmethod
     def spilled_bytes(self) -> int:
-        """Of rows on disk that nobody has read yet, as they were in memory."""
+        """The bytes of rows on disk that nobody has read yet, as they were in memory."""
 
     # The router's side.
 

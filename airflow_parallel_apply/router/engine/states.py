@@ -27,7 +27,7 @@ from typing import Final, TypeVar
 
 
 class Demand(StrEnum):
-    """What the consumer of an output wants."""
+    """The demand of an output's consumer."""
 
     NEEDS_MORE = "needs more"
     DRAINING = "draining"

@@ -9,7 +9,7 @@ from airflow_parallel_apply.router.engine.states import Demand
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputStats:
-    """What an output was given and what that took, so far.
+    """Statistics of an output: what it was given and what that took, so far.
 
     `dropped_rows`: of those, what nobody wanted any more. `blocked_seconds`: time in which it could take nothing, and
     rows for it were spilled or the engine stood still. `waiting_*`: rows that nobody has read yet; `high_*`: the most

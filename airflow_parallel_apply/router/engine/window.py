@@ -102,7 +102,7 @@ class WindowOutput(Output):
 
     @property
     def start_seqno(self) -> int:
-        """What lies at or below is not held."""
+        """The seqno at or below which nothing is held."""
         return self._start_seqno
 
     @property

@@ -77,7 +77,7 @@ class Room:
             return self._changed.wait_for(lambda: not self._taken, patience.total_seconds())
 
     def close(self) -> None:
-        """Whoever waits, or comes later, is turned away."""
+        """Turn away whoever waits, or comes later."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""What is not ours reads our files: DuckDB, and Spark."""
+"""Readers that are not ours read our files: DuckDB, and Spark."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _UNFIT: Final = {
 
 @pytest.fixture
 def typings(source_dsn: str) -> dict[str, tuple[ValueType, list[str]]]:
-    """Of each type, what its values mean, and the server's own texts of them."""
+    """The meaning of each type's values, and the server's own texts of them."""
     found = {}
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         for statement in MADE:

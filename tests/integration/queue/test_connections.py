@@ -48,7 +48,7 @@ def test_a_wait_through_a_pooler_that_shares_sessions_is_refused_at_once(
 def test_a_server_that_became_a_standby_is_unavailable_and_its_session_is_not_used_again(
     queue: PostgresQueue, dsn: str
 ) -> None:
-    """Which a session that may not write stands for: to its clients a standby looks the same."""
+    """A session that may not write stands for it: to its clients a standby looks the same."""
     queue.modify(claimant="maker", insert=[Insert(queue="q")])
     with psycopg.connect(dsn, autocommit=True) as other:
         before = {pid for (pid,) in other.execute(_SESSIONS)}

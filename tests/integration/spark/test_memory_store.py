@@ -39,7 +39,7 @@ def rig(pgbench_rig: Callable[..., Rig], pgbench: Callable[..., None], router: M
 
 @pytest.fixture
 def branches(monkeypatch: pytest.MonkeyPatch) -> list[StoreBranch]:
-    """What the store gave, unit by unit."""
+    """The branches that the store gave, unit by unit."""
     found: list[StoreBranch] = []
     branch = MemoryStore.branch
 

@@ -31,7 +31,7 @@ SESSION: Final = "FROM pg_stat_activity WHERE application_name LIKE 'pa:%:%:%' A
 
 @pytest.fixture
 def target(target_dsn: str) -> Iterator[PostgresTarget]:
-    """Whoever prepares or commits what it applied waits in that statement while a gate is closed."""
+    """A target at which whoever prepares or commits what it applied waits in that statement while a gate is closed."""
     found = make_target(target_dsn)
     found.lay_out(log_id="log", routing=Routing(channels=1), generation=1)
     found.own(1)

@@ -50,7 +50,7 @@ def ids(scene: Scene) -> list[object]:
 
 @contextmanager
 def held_position(scene: Scene) -> Iterator[psycopg.Connection]:
-    """Whoever moves a position waits meanwhile."""
+    """A lock for which whoever moves a position waits."""
     with psycopg.connect(scene.dsn) as connection:
         connection.execute("SELECT FROM parallel_apply.position FOR UPDATE")
         yield connection

@@ -1,4 +1,4 @@
-"""What keeps MariaDB from holding the source's rows is said before anything is written, with what mends it."""
+"""Tables of MariaDB that cannot hold the source's rows are told before anything is written, with what mends it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ REFUSED = {
     "timestamp": ["infinity", "4713-11-24 00:00:00 BC", "294276-12-31 23:59:59.999999"],
     "timestamptz": ["-infinity", "0001-01-01 BC"],
 }
-"""Of the values that every test of types has, those that MariaDB has no place for."""
+"""The values, among those of every test of types, that MariaDB has no place for."""
 
 MORE = {
     "date": ["0001-01-01", "9999-12-31", "0999-02-28"],

@@ -77,7 +77,7 @@ class Branches:
         }
 
     def roll_back_others_of(self, unit: Unit) -> None:
-        """What other claims prepared of a part."""
+        """Roll back what other claims prepared of a part."""
         self.prepared = {
             name: found
             for name, found in self.prepared.items()

@@ -1,4 +1,4 @@
-"""What the rows of a table are after all messages of its topic, and what must hold for them."""
+"""The rows of a table after all messages of its topic, and what must hold for them."""
 
 from __future__ import annotations
 

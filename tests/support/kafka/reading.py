@@ -1,4 +1,4 @@
-"""What a plain consumer reads of a topic, without a line of ours."""
+"""Reads a topic as a plain consumer does, without a line of ours."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Registry(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.asked = threading.Event()
         self.answers = threading.Event()
-        """Whoever asks waits for this."""
+        """An event for which whoever asks waits."""
         self.answers.set()
         super().__init__(("127.0.0.1", 0), _Answer)
 

@@ -1,4 +1,4 @@
-"""What the broker holds: partitions, producers and their transactions, by the rules of Kafka's own design (KIP-98)."""
+"""The broker's state: partitions, producers and their transactions, by the rules of Kafka's own design (KIP-98)."""
 
 from __future__ import annotations
 

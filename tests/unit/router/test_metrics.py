@@ -1,4 +1,4 @@
-"""What a router holds is measured by pipeline and channel, as long as that is a bounded number of series."""
+"""A router's content is measured by pipeline and channel, as long as that is a bounded number of series."""
 
 from __future__ import annotations
 

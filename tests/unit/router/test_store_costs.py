@@ -1,4 +1,4 @@
-"""What stores cost is told from the log alone, and the recommendation follows from it."""
+"""Costs of stores are told from the log alone, and the recommendation follows from them."""
 
 from __future__ import annotations
 

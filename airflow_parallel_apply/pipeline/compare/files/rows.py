@@ -128,5 +128,5 @@ def _as_multiset(changes: pa.Table, table: SourceTable) -> pa.Table:
 
 @contextmanager
 def open_files_rows(endpoint: Endpoint, name: str) -> Iterator[ComparedRows]:
-    """What manifests name when it is opened. Errors: those of `FilePlace`."""
+    """The rows that manifests name when it is opened. Errors: those of `FilePlace`."""
     yield FilesRows(name, Dataset(FilesAddress.parse(endpoint.url).place()))

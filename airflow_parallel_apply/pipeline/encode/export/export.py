@@ -28,7 +28,7 @@ POSITION: Final = "exported"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """What an export has done. `last_seqno`: how far the place comes now. `version`: of the newest manifest; None
+    """The result of an export. `last_seqno`: how far the place comes now. `version`: of the newest manifest; None
     before the first one. `texts`: columns, as schema.table.column, that keep the source's text.
     """
 

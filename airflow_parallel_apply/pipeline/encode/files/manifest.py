@@ -89,7 +89,7 @@ class FileManifest:
 
 
 def manifest_path(version: int) -> str:
-    """Of a version, below the place."""
+    """The path of a version, below the place."""
     return f"{FOLDER}/{version:020d}{_SUFFIX}"
 
 

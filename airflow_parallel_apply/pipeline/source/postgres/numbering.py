@@ -1,4 +1,4 @@
-"""Which column of its table each column of a relation message is.
+"""Finds the column of its table that each column of a relation message is.
 
 The message has names and types of its own moment, the catalog that is asked those of now, when a name may be another
 column's. A column is its number, which no other one ever gets. What is proven: a message names its columns in the order

@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.source.protocol import Definitions
 
 RENAMED_PREFIX: Final = "parallel_apply.renamed"
 _COMMENTED_BY: Final = 2
-"""Which column of `publication.sql` says what transaction wrote the comment."""
+"""The column of `publication.sql` that says which transaction wrote the comment."""
 
 Name = tuple[str, str]
 

@@ -1,4 +1,4 @@
-"""Which changes of a column's type cannot leave the table's rows as they are."""
+"""Tells changes of a column's type that cannot leave the table's rows as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the texts of PostgreSQL's types mean: `value_type`. Texts are those of the settings that each session has."""
+"""The meaning of texts of PostgreSQL's types: `value_type`. Texts are those of the settings that each session has."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from airflow_parallel_apply.pipeline.target.delta.tables import (
 from airflow_parallel_apply.pipeline.target.relations import Relations
 
 MOST_CHANGES: Final = 4096
-"""Of one table in one unit."""
+"""The most changes of one table in one unit."""
 
 
 class Applier:

@@ -1,4 +1,4 @@
-"""What a lake lacks for a pipeline's tables."""
+"""Finds what a lake lacks for a pipeline's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may move which position: the answers that a pipeline's state gives, and the states that follow it (law 3).
+"""Decides who may move a position: the answers that a pipeline's state gives, and the states that follow it (law 3).
 
 All are functions of one version of the positions table; `PositionsTable.update` makes the next version of what they
 return, or calls them again on a newer one.

@@ -28,7 +28,7 @@ _COLUMNS: Final = ("seqno", "operation", "values", "unsent", "old_key")
 
 @dataclass(slots=True)
 class _Row:
-    """What has become of one key's row. `existed`: before the replay. `base`: the key under which the table has the
+    """The state of one key's row. `existed`: before the replay. `base`: the key under which the table has the
     values of `unsent`.
     """
 

@@ -1,4 +1,4 @@
-"""What is staged in a lake: Parquet files of one claim or one part of a group, which no table knows yet.
+"""Staging in a lake: Parquet files of one claim or one part of a group, which no table knows yet.
 
 ::
 
@@ -28,7 +28,7 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def scope_of(channel: int | None, group: int | None) -> str:
-    """Whose staging it is."""
+    """The scope of staging: a claim's channel, or a part of a group."""
     part = "all" if channel is None else f"c{channel}"
     return part if group is None else f"g{group}-{part}"
 

@@ -1,4 +1,4 @@
-"""What a pipeline's positions table says, as values.
+"""The content of a pipeline's positions table, as values.
 
 A unit that is `Decided` will be in the tables, whatever dies: its rows are staged, and whoever comes next brings them
 in.
@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.model.position import Position
 
 
 class Effect(StrEnum):
-    """What one commit does to its table."""
+    """The effect of one commit on its table."""
 
     MERGE = "merge"
     """Staged net changes by key; of a table without one, staged insertions and deletions."""
@@ -89,7 +89,7 @@ class State:
         )
 
     def decided_of(self, channel: int | None) -> tuple[Decided, ...]:
-        """What is decided of a channel, that of all channels with it; None: everything."""
+        """The decided units of a channel, with those of all channels; None: all."""
         return tuple(one for one in self.decided if channel is None or one.scope in (None, channel))
 
     def app_id(self, pipeline: str, scope: int | None) -> str:

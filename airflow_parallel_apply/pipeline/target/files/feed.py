@@ -28,7 +28,7 @@ from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
 
 _FILE_BYTES: Final = 64 * 2**20
 _HELD_BYTES: Final = 128 * 2**20
-"""Of all tables' rows that wait for a file."""
+"""The bytes of all tables' rows that wait for a file."""
 
 _BATCH_ROWS: Final = 131_072
 

@@ -61,7 +61,7 @@ class Head:
         )
 
     def state(self) -> dict[str, Any]:
-        """What a manifest keeps beside its positions: inverse of `of`."""
+        """The values that a manifest keeps beside its positions: inverse of `of`."""
         return {
             _KEY: {
                 "name": self.pipeline,

@@ -238,7 +238,7 @@ class FilesTarget:
             found.discard()
 
     def discard(self, token: str) -> None:
-        """What was staged means nothing without a manifest; a sweep removes it."""
+        """Do nothing: staged files mean nothing without a manifest, and a sweep removes them."""
 
     def close(self) -> None: ...
 

@@ -44,7 +44,7 @@ class MessageFormat(StrEnum):
 
 
 class PartitionBy(StrEnum):
-    """What chooses the partition of a message. Either way all messages of a key are in one."""
+    """The choice of a message's partition. Either way all messages of a key are in one."""
 
     KEY = "key"
     """The message's key, as Java's clients do it."""
@@ -92,12 +92,12 @@ class KafkaAddress:
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """What every client of librdkafka is made with."""
+        """The options that every client of librdkafka is made with."""
         return {"bootstrap.servers": self.servers, **dict(self.client)}
 
     @property
     def positions_prefix(self) -> str:
-        """What the names of all pipelines' position topics begin with."""
+        """The beginning of the names of all pipelines' position topics."""
         return f"{self.prefix}.{_POSITIONS}."
 
     def positions_topic(self, pipeline: str) -> str:
@@ -122,7 +122,7 @@ class KafkaAddress:
         return tuple(name.removeprefix(prefix) for name in self.text_columns if name.startswith(prefix))
 
     def transactional_id(self, pipeline: str, channel: int | None) -> str:
-        """Who holds it may move the channel (None: all channels)."""
+        """The id whose holder may move the channel (None: all channels)."""
         return f"{self.prefix}.{pipeline}.{'all' if channel is None else channel}"
 
 

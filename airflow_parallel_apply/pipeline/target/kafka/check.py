@@ -1,4 +1,4 @@
-"""What keeps a pipeline's tables from going into topics."""
+"""Finds what keeps a pipeline's tables from going into topics."""
 
 from __future__ import annotations
 

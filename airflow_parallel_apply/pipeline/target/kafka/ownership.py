@@ -1,4 +1,4 @@
-"""Who may move positions: transactional ids, the head that every take reads, and how both change hands.
+"""Ownership of positions: transactional ids, the head that every take reads, and how both change hands.
 
 Law 3 here: a channel has a transactional id, all channels together have another one. A take fences both, which ends
 what former holders send and aborts what they had not committed; the position goes with the messages, in one transaction
@@ -28,7 +28,7 @@ _TRIES: Final = 5
 
 @dataclass(slots=True)
 class Claim:
-    """What this session holds. `channel` None: all."""
+    """The claim that this session holds. `channel` None: all."""
 
     producer: Any
     channel: int | None
@@ -43,7 +43,7 @@ class Claim:
 
 
 class Ownership:
-    """Of one pipeline. `ledger`: see `TargetConnector.open`. Not thread-safe."""
+    """The ownership of one pipeline's positions. `ledger`: see `TargetConnector.open`. Not thread-safe."""
 
     def __init__(
         self, address: KafkaAddress, pipeline: str, positions: Positions, ledger: Callable[[], str] | None

@@ -31,7 +31,7 @@ _POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What holds for all positions of a pipeline. `ledger`: the database of its ledger."""
+    """The record that holds for all positions of a pipeline. `ledger`: the database of its ledger."""
 
     log_id: str
     routing_digest: str

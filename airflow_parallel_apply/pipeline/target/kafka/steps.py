@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay
 
 
 class StepMessages:
-    """What is sent for steps. Not thread-safe."""
+    """Makes the messages that are sent for steps. Not thread-safe."""
 
     def __init__(self, address: KafkaAddress, relations: Relations, staging: Staging) -> None:
         self._address = address

@@ -18,7 +18,7 @@ _finding: Final = partial(new_finding, Side.TARGET)
 
 
 def misfits(session: Session, relation: Relation) -> list[Finding]:
-    """What keeps a table from taking the rows of a definition; empty: nothing. Errors: the driver's own."""
+    """Find what keeps a table from taking the rows of a definition. Errors: the driver's own."""
     table = find_table(session, relation)
     found = [_missing(session, relation)] if table is None else [*_table_findings(session, table)]
     return [replace(one, is_table=True) for one in found]

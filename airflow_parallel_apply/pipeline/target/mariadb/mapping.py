@@ -1,4 +1,4 @@
-"""Which of the target's types hold which of the source's values, and the form in which these get there.
+"""Maps the source's types to those of the target that hold their values, and tells the form in which these get there.
 
 Every type here keeps each value that the server takes without a warning. A type that would keep another one, a rounded
 number, a shorter text, a moment without its microseconds, is refused with the type that would do. A column of text
@@ -43,8 +43,8 @@ PATTERNS: Final = {
     ValueKind.TIMESTAMP: f"{_DAY} {_TIME}",
     ValueKind.INSTANT: rf"{_DAY} {_TIME}\+00",
 }
-"""What the whole of a text is like where the target has the value: not NaN, infinity, a year before 1 or after 9999,
-nor -0, which the server shows as 0.
+"""Patterns that the whole of a text matches where the target has the value: not NaN, infinity, a year before 1 or after
+9999, nor -0, which the server shows as 0.
 """
 
 

@@ -22,7 +22,7 @@ _NAME: Final = re.compile(r"s_[0-9a-f]+_(\d+)_(?:g(\d+)x)?(all|\d+)_([0-9a-f]+)_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingOwner:
-    """Whose a staging table is. `claim`: a digest. `group` None: the claim's own."""
+    """The owner of a staging table. `claim`: a digest. `group` None: the claim's own."""
 
     generation: int
     channel: int | None

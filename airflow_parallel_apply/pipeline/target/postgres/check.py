@@ -105,13 +105,13 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
 
 
 def _naming_owners(connection: Connection, session: Session, finding: Finding) -> Finding:
-    """What is inherited cannot be altered where it is."""
+    """Name the owners of what a finding is about: what is inherited cannot be altered where it is."""
     fix = tuple(altering_of_owner(connection, command, schema=session.schema) for command in finding.fix)
     return finding if fix == finding.fix else replace(finding, fix=fix)
 
 
 def _standing_findings(connection: Connection, session: Session, expected: Expectation) -> Iterator[Finding]:
-    """Whatever form the tables are expected in."""
+    """Find what is wrong whatever form the tables are expected in."""
     nested = tuple(_nested_findings(connection, session, expected.followed))
     yield from nested
     yield from schema_findings(connection, session, expected.followed, alters=expected.renames)

@@ -219,7 +219,7 @@ def drop_origins_command(pipeline: str) -> str:
 
 
 def _keep_room(connection: Connection, session: Session, channels: Sequence[int]) -> None:
-    """Whoever held an origin once keeps its place among those that the server can have active."""
+    """Take and release origins: who held one once keeps its place among those that the server can have active."""
     for channel in channels:
         connection.execute(_query("hold", session), {"channel": channel})
         connection.execute(_query("let_go", session))

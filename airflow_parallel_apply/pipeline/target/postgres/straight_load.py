@@ -60,7 +60,7 @@ class StraightLoad:
         self._waiting_count = self.buffered_bytes = 0
 
     def loaded(self) -> StagedTable | None:
-        """What went into the table; None for nothing."""
+        """The rows that went into the table; None for nothing."""
         if not self._row_count:
             return None
         return StagedTable(

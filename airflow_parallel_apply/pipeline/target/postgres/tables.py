@@ -225,7 +225,7 @@ _TABLE_FACTS: Final = len(_Described._fields)
 
 
 class _Firing(NamedTuple):
-    """What acts on the rows of a table: see `TargetTable`."""
+    """The triggers and rules that act on the rows of a table: see `TargetTable`."""
 
     fires: bool
     has_guards: bool

@@ -1,4 +1,4 @@
-"""What a person is told where the log does not say what became of a table's columns."""
+"""Tells a person what to do where the log does not say what became of a table's columns."""
 
 from __future__ import annotations
 

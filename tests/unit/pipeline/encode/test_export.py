@@ -56,7 +56,7 @@ def export(log_url: str, place: str, **more: Any) -> ExportReport:
 
 
 def changes(place: str) -> list[tuple[Any, ...]]:
-    """What the manifests name, by seqno and fragno."""
+    """The changes that the manifests name, by seqno and fragno."""
     dataset = Dataset(FilePlace(place))
     found = []
     for manifest in dataset.manifests():

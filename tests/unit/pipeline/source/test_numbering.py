@@ -68,7 +68,7 @@ _CHANGES = st.lists(
 def test_a_number_that_is_proven_is_the_one_of_then(
     changes: list[Change], moments: list[int], at: int, are_types_known: bool
 ) -> None:
-    """Whatever names passed on to which other columns; types are those of before and of now, where they are known."""
+    """Names may pass on to any other columns; types are those of before and of now, where they are known."""
     states = history(changes)
     at = min(at, len(changes))
     before = [states[min(moment, at)] for moment in moments]
