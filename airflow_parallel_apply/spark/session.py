@@ -135,6 +135,22 @@ def warm_up(session: Any, workers: int = 2) -> None:
         session.range(0, workers, 1, workers).mapInArrow(warm, "ready boolean").toArrow()
 
 
+def register_source(session: Any, source: type[Any]) -> None:
+    """Make a Python data source known to the server's session, where another of its clients may do so at this moment.
+
+    The server looks the name up and then registers it: of two clients the later one may be told that the name exists
+    already. All clients of a session register the same class, so that this is what it asked for.
+    """
+    from pyspark.errors import PySparkException
+
+    with spark_errors("register a data source"):
+        try:
+            session.dataSource.register(source)
+        except PySparkException as error:
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
+
+
 def interrupt(session: Any, tag: str) -> None:
     """End the jobs that bear the tag, whichever client started them."""
     with spark_errors("interrupt a Spark job"):

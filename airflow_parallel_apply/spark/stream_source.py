@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.stream.client import StreamClient
 from airflow_parallel_apply.service.address import ServiceAddress
 from airflow_parallel_apply.spark.faults import WorkerError
 from airflow_parallel_apply.spark.schemas import LOG_SCHEMA
+from airflow_parallel_apply.spark.session import register_source
 from airflow_parallel_apply.spark.worker import die_with_parent
 
 NAME: Final = "parallel_apply_stream"
@@ -39,7 +40,7 @@ _PATIENCE: Final = timedelta(seconds=2)
 def stream_rows(session: Any, address: str, tickets: Sequence[bytes]) -> Any:
     """The rows of some tickets, one partition each. `address`: of the router, with its token."""
     router = router_address(address)
-    session.dataSource.register(StreamDataSource)
+    register_source(session, StreamDataSource)
     options = {
         "address": router.url(with_token=False),
         "token": router.token or "",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,8 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket
 from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.server import ServerLease
-from airflow_parallel_apply.spark.session import close_session, open_session
-from airflow_parallel_apply.spark.stream_source import stream_rows
+from airflow_parallel_apply.spark.session import close_session, open_session, register_source
+from airflow_parallel_apply.spark.stream_source import StreamDataSource, stream_rows
 from tests.support.routers import served_logs
 from tests.support.tpcb_log import make_tpcb_log
 
@@ -62,6 +64,25 @@ def test_each_ticket_is_a_partition_and_together_they_are_the_rows_of_the_log(se
     order = [("seqno", "ascending"), ("fragno", "ascending")]
     assert rows.sort_by(order).equals(expected.sort_by(order))
     assert parts == 3
+
+
+def test_clients_of_a_session_may_register_at_the_same_time(spark_server: ServerLease):
+    clients = 6
+
+    def register(session_id: str, together: threading.Barrier) -> None:
+        client = open_session(spark_server.url, session_id)
+        try:
+            together.wait(timeout=60)
+            for _ in range(3):
+                register_source(client, StreamDataSource)
+        finally:
+            close_session(client)
+
+    with ThreadPoolExecutor(clients) as pool:
+        for _ in range(3):
+            session_id, together = str(uuid.uuid4()), threading.Barrier(clients)
+            for registered in [pool.submit(register, session_id, together) for _ in range(clients)]:
+                registered.result()
 
 
 @pytest.mark.long
