@@ -2,6 +2,7 @@
 
 Variables: HUNT_SECONDS (600), HUNT_SEED (random; the same one goes on where it was), HUNT_TRIAL (plays one trial and
 tells it, or several), HUNT_STEPS (plays a script), HUNT_KINDS (exotic things by name, with commas),
+HUNT_TARGET (postgres, files, delta, mariadb, kafka, or any: the target of new trials),
 HUNT_TRIALS (ends after so many), HUNT_DIRECTORY (.hunt: state and scripts), HUNT_SHRINK_SECONDS (90).
 """
 
@@ -15,12 +16,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from tests.hunt.grammar import trial as trial_of
 from tests.hunt.hints import MISSING
 from tests.hunt.hunter import Hunter
 from tests.hunt.shrink import script, shrink
 from tests.hunt.state import State, signature
 from tests.hunt.step import Trial
+from tests.hunt.targets.open import POSTGRES, fresh_seed
+from tests.hunt.trials import trial as trial_of
 
 DIRECTORY: Final = ".hunt"
 
@@ -50,10 +52,11 @@ def hunt(hunter: Hunter, state: State, directory: Path, *, seconds: float, say: 
     """Trials of the state's seed, from where it stands."""
     until = monotonic() + seconds
     trials = int(os.environ.get("HUNT_TRIALS") or 10**9)
+    target = os.environ.get("HUNT_TARGET") or POSTGRES
     shrinking = float(os.environ.get("HUNT_SHRINK_SECONDS") or 90)
-    say(f"HUNT_SEED={state.seed} HUNT_SECONDS={seconds:.0f}, from trial {state.done}")
+    say(f"HUNT_SEED={state.seed} HUNT_TARGET={target} HUNT_SECONDS={seconds:.0f}, from trial {state.done}")
     while monotonic() < until and state.done < trials:
-        trial = trial_of(f"{state.seed}.{state.done}", _only())
+        trial = trial_of(fresh_seed(f"{state.seed}.{state.done}", target), _only())
         outcome = hunter.play(trial)
         if outcome.kind:
             say(f"HUNT_TRIAL={trial.seed}: {outcome.kind}: {outcome.what[:600]}")

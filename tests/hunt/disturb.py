@@ -81,13 +81,13 @@ class Disturbances:
         self._player.configure(dict(step.options))
 
     def _crash(self, step: Step) -> None:
-        self._player.world.crash(str(step.options["side"]))
+        self._player.crash(str(step.options["side"]))
 
     def _keep(self, step: Step) -> None:
-        self._player.world.keep(str(step.options["side"]))
+        self._player.keep(str(step.options["side"]))
 
     def _restore(self, step: Step) -> None:
-        self._player.world.restore(str(step.options["side"]), promoted=bool(step.options.get("promoted")))
+        self._player.restore(str(step.options["side"]), promoted=bool(step.options.get("promoted")))
 
     def _dump(self, step: Step) -> None:
         self._player.world.dump(str(step.options["side"]))
@@ -172,7 +172,7 @@ class Disturbances:
             self._player.say(f"    beside: {error}")
 
     def _lapse(self, step: Step) -> None:
-        execute(self._player.rig_of_owner.target_dsn, LAPSE)
+        execute(self._player.ledger_dsn, LAPSE)
 
     def _prepare(self, step: Step) -> None:
         self._tried(self._rig.prepare)
@@ -246,7 +246,7 @@ class Disturbances:
                 step="lane" if of == "lane" else "capture",
                 config=rig.config, run_id=run_id, opened=opened, fault=fault,
                 source_dsn=rig.source_dsn, target_dsn=rig.target_dsn, step_changes=capture_turn.STEP_CHANGES,
-                queue_dsn=None if rig.queue is None else rig.queue.dsn,
+                queue_dsn=None if rig.queue is None else rig.queue.dsn, ledger_dsn=rig.ledger_dsn,
             )
         )  # fmt: skip
         if number == signal.SIGKILL:

@@ -48,7 +48,7 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
     # With dice of its own: what else a seed says stays.
     consistency = random.Random(f"hunt consistency {seed}").choice(("channel", "channel", "epoch"))
     store = random.Random(f"hunt store {seed}").choice(("log", "channel_log", "memory"))
-    parameters = {**_parameters(dice), "consistency": consistency, "store": store}
+    parameters = {**parameters_of(dice), "consistency": consistency, "store": store}
     if consistency == "epoch":
         parameters["epoch_protocol"] = random.Random(f"hunt protocol {seed}").choice(("leader_merge", "two_phase"))
     tables = [KINDS[kind](dice, f"t{number}") for number, kind in enumerate(dice.sample(sorted(KINDS), 3))]
@@ -62,10 +62,10 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
     steps += _first(dice, tables, parameters, only)
     steps += [Step(do="source", sql=tuple(table.more)) for table in tables if table.more]
     for _ in range(dice.choice((1, 1, 1, 2, 2, 3))):
-        steps += _ordinary(dice, tables, dice.randint(0, 2))
+        steps += ordinary(dice, tables, dice.randint(0, 2))
         tool = next(tools, "")
         steps += _of_tool(dice, tool, tables, parameters) if tool else _exotic(dice, tables, parameters, only)
-        steps += _ordinary(dice, tables, dice.randint(0, 2))
+        steps += ordinary(dice, tables, dice.randint(0, 2))
         if dice.random() < 0.5:
             steps += [Step(do="run")]
     # A definition travels with the next row: without this the two sides may differ in columns that hold nothing yet.
@@ -73,7 +73,7 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
     return Trial(seed=seed, parameters=parameters, steps=(*steps, Step(do="run"), Step(do="run")))
 
 
-def _parameters(dice: random.Random) -> dict[str, Any]:
+def parameters_of(dice: random.Random) -> dict[str, Any]:
     return {
         "start": dice.choice(("copy", "copy", "copy", "empty")),
         "ddl": dice.choice(("refuse", "apply", "apply")),
@@ -87,7 +87,7 @@ def _parameters(dice: random.Random) -> dict[str, Any]:
     }
 
 
-def _ordinary(dice: random.Random, tables: list[Table], count: int) -> list[Step]:
+def ordinary(dice: random.Random, tables: list[Table], count: int) -> list[Step]:
     steps = []
     for _ in range(count):
         statements = tuple(dice.choice(tables).change(dice) for _ in range(dice.randint(1, 4)))
@@ -140,7 +140,7 @@ def _tools(dice: random.Random, tables: list[Table], only: Collection[str]) -> I
 def _of_tool(dice: random.Random, kind: str, tables: list[Table], parameters: dict[str, Any]) -> list[Step]:
     live = [table for table in tables if table.schema == "public"] or tables
     steps = (
-        _performed(dice, kind, TOOLS[kind](dice, live), live, parameters) if kind in TOOLS else BULK[kind](dice, live)
+        performed(dice, kind, TOOLS[kind](dice, live), live, parameters) if kind in TOOLS else BULK[kind](dice, live)
     )
     return meanwhile(dice, steps, live) if dice.random() < _MEANWHILE else steps
 
@@ -153,13 +153,13 @@ def _made(dice: random.Random, kind: str, tables: list[Table], parameters: dict[
         table = dice.choice(able)
         recipe = RECIPES[kind](dice, table)
         recipe.names = [name for name in recipe.names if name] and [*recipe.names, table.name]
-        return _performed(dice, kind, recipe, [table], parameters)
+        return performed(dice, kind, recipe, [table], parameters)
     if kind in WHOLE_TABLES:
-        return _performed(dice, kind, WHOLE_TABLES[kind](dice, tables), tables, parameters)
+        return performed(dice, kind, WHOLE_TABLES[kind](dice, tables), tables, parameters)
     return next(room[kind] for room in (EVENTS, SERVERS, RUNS) if kind in room)(dice, tables)
 
 
-def _performed(
+def performed(
     dice: random.Random, kind: str, recipe: Recipe, tables: list[Table], parameters: dict[str, Any]
 ) -> list[Step]:
     """In one transaction or one after the other; with messages or without."""

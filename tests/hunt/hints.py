@@ -119,6 +119,7 @@ class Follower:
             "--tables": list(config.tables.include), "--ddl": [config.ddl.value],
             "--channels": [str(config.channels)],
             **({} if player.rig.queue is None else {"--queue": [player.rig.queue.dsn]}),
+            **({} if player.rig.ledger_dsn is None else {"--ledger": [player.rig.ledger_dsn]}),
         }  # fmt: skip
         runner = typer.testing.CliRunner()
         usage = re.sub(r"\x1b\[[0-9;]*m", "", runner.invoke(app, [words[0], "--help"], env={"COLUMNS": "250"}).output)
@@ -252,7 +253,7 @@ class Follower:
 
     def _change(self, error: Exception, hint: str) -> str:
         """A person changes the target's table as the source's was: with the statements that he ran there."""
-        if not _BY_HAND.search(hint):
+        if not is_by_hand(hint):
             return ""
         steps = [step for step in self._player.past if step.by_hand][self._by_hand :]
         if not steps:
@@ -303,7 +304,7 @@ class Follower:
 
     def _again(self, error: Exception, hint: str) -> str:
         if re.search(r"(?i)tried again|by itself|clear |wait for|staged again|run it from", hint):
-            execute(self._player.rig_of_owner.target_dsn, LAPSE)
+            execute(self._player.ledger_dsn, LAPSE)
             return "again"
         return ""
 
@@ -311,6 +312,11 @@ class Follower:
 def named(name: str, told: str) -> bool:
     """True if a text has the name as a word."""
     return re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", told) is not None
+
+
+def is_by_hand(hint: str) -> bool:
+    """True if a hint asks a person to change the target himself."""
+    return _BY_HAND.search(hint) is not None
 
 
 def _routing(config: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.apply import capture_turn
+from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import (
     Consistency,
     DdlPolicy,
@@ -22,18 +23,23 @@ from airflow_parallel_apply.pipeline.config import (
     TablePatterns,
 )
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
+from airflow_parallel_apply.pipeline.model.finding import errors
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.queue.model import QueueError
 from tests.hunt.disturb import Disturbances
 from tests.hunt.hints import Follower, named
 from tests.hunt.oracle import differences, tell_definitions
 from tests.hunt.step import Step, Trial
+from tests.hunt.targets.hints import FollowerElsewhere
+from tests.hunt.targets.open import POSTGRES
 from tests.hunt.world import World
 from tests.support.rig import Rig, execute
 
 SCHEMAS: Final = ("public", "shop", "moved")
 RED: Final = (ParallelApplyError, QueueError)
 _TRIES: Final = 14
+_ROUNDS: Final = 4
+"""How often tables are looked at, each time behind what was proposed."""
 _LOCK_TIMEOUT: Final = "3s"
 
 
@@ -68,11 +74,19 @@ class Player:
         self._sessions: dict[str, psycopg.Connection[Any]] = {}
         self._number = 0
         self._log = 0
+        kind = str(trial.parameters.get("target", POSTGRES))
+        self.hunted = None if kind == POSTGRES else world.hunted(kind)
+        """The target, where it is of another kind: the server is the ledger's then."""
         self.rig = self._rig()
+        self.green_at = 0
+        """How many of the steps lay before the last green run."""
 
     def play(self) -> Tally:
         """Errors: `Caught`; whatever else is the hunt's own mistake."""
         self.world.fresh()
+        if self.hunted is not None:
+            self.hunted.fresh()
+            self.follow_target()
         preparing.FIRST_CAPTURE_CHANGES = self.trial.parameters.get("step_changes", 200_000)  # type: ignore[misc]
         capture_turn.STEP_CHANGES = preparing.FIRST_CAPTURE_CHANGES  # type: ignore[misc]
         disturbances = Disturbances(self)
@@ -82,7 +96,7 @@ class Player:
                 self.say(f"  {number}: {step}")
                 if step.do == "run":
                     self.judged_run(strict=number == len(self.trial.steps) - 1)
-                elif step.do in ("source", "touch", "transaction", "session", "both", "target"):
+                elif step.do in ("source", "touch", "transaction", "session", "both", "target", "tables"):
                     getattr(self, f"_{step.do}")(step)
                 else:
                     disturbances.perform(step)
@@ -96,7 +110,8 @@ class Player:
 
         A definition travels with the next row: where the two sides differ, a row of each table is written once more.
         """
-        follower, ddl = Follower(self), self.rig.config.ddl
+        follower = Follower(self) if self.hunted is None else FollowerElsewhere(self, self.hunted)
+        ddl = self.rig.config.ddl
         for _ in range(_TRIES):
             try:
                 self.run_once()
@@ -111,6 +126,7 @@ class Player:
             except Exception as error:
                 raise Caught("an error outside the tree", f"{type(error).__name__}: {error}") from error
             self.tally.green += 1
+            self.green_at = len(self.past)
             self.configure({"ddl": ddl})
             if not strict and not is_told and self._differences(strict=False):
                 self.say("    differs: a row of each table tells its definition")
@@ -131,6 +147,8 @@ class Player:
         if found:
             kind = "green and different" + (" after its hints were followed" if followed else "")
             raise Caught(kind, " | ".join([*found, *(f"followed: {one}" for one in followed)]))
+        if self.hunted is not None:
+            return
         comparison = self.rig_of_owner.comparison()
         # A table without rows need not be there, nor a column that no row has told of.
         unequal = [str(table) for table in comparison.tables if not table.equal and table.name in known]
@@ -138,6 +156,8 @@ class Player:
             raise Caught("compare sees a difference that is none", " | ".join(unequal))
 
     def _differences(self, *, strict: bool) -> list[str]:
+        if self.hunted is not None:
+            return self.hunted.differences(self.rig)
         known = self._touched if strict else set()
         return differences(self.rig_of_owner.source_dsn, self.rig_of_owner.target_dsn, SCHEMAS, known=known)
 
@@ -149,7 +169,38 @@ class Player:
     @property
     def rig_of_owner(self) -> Rig:
         """As a superuser at the target."""
-        return replace(self.rig, target_dsn=self.world.servers["target"].dsn("hunt"))
+        return self.rig if self.hunted is not None else replace(self.rig, target_dsn=self.ledger_dsn)
+
+    @property
+    def ledger_dsn(self) -> str:
+        """The database of the pipeline's ledger, as its owner: the target's, where that can hold one."""
+        return self.world.servers["target"].dsn("hunt")
+
+    def follow_target(self) -> None:
+        """The target has another address."""
+        if self.hunted is not None:
+            self.rig = replace(self.rig, target_dsn=self.hunted.url)
+
+    def crash(self, side: str) -> None:
+        """A server of one side."""
+        if side == "target" and self.hunted is not None:
+            self.hunted.crash()
+        else:
+            self.world.crash(side)
+
+    def keep(self, side: str) -> None:
+        """Copy what a side holds."""
+        if side == "target" and self.hunted is not None:
+            self.hunted.keep()
+        else:
+            self.world.keep(side)
+
+    def restore(self, side: str, *, promoted: bool) -> None:
+        """Put back what was kept of a side."""
+        if side == "target" and self.hunted is not None:
+            self.hunted.restore()
+        else:
+            self.world.restore(side, promoted=promoted)
 
     def configure(self, changes: dict[str, Any]) -> None:
         self.rig = self.rig.having(**changes)
@@ -181,7 +232,7 @@ class Player:
             lanes=2,
             **limits,
         )
-        target = self.world.servers["target"].dsn("hunt")
+        target = self.ledger_dsn
         if given.get("role") == "plain":
             target = psycopg.conninfo.make_conninfo(target, user="plain")
         queue = None
@@ -190,7 +241,9 @@ class Player:
         source = self.world.servers["source"].dsn("hunt")
         if given.get("source_role") == "reader":
             source = psycopg.conninfo.make_conninfo(source, user="reader")
-        return Rig(config=config, source_dsn=source, target_dsn=target, queue=queue)
+        ledger = None if self.hunted is None else self.ledger_dsn
+        target = target if self.hunted is None else self.hunted.url
+        return Rig(config=config, source_dsn=source, target_dsn=target, queue=queue, ledger_dsn=ledger)
 
     def end_sessions(self) -> str:
         """Roll back what the trial's own sessions hold open, commit what they prepared; says how many."""
@@ -220,6 +273,9 @@ class Player:
                 self._touched.add(str(step.options["table"]))
 
     def _target(self, step: Step) -> None:
+        if self.hunted is not None:
+            self.hunted.run(step.sql)
+            return
         run_each(self.rig_of_owner.target_dsn, step.sql)
 
     def _both(self, step: Step) -> None:
@@ -227,6 +283,27 @@ class Player:
         run_each(self.rig_of_owner.target_dsn, step.sql)
         grant = "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA public TO plain"
         execute(self.rig_of_owner.target_dsn, grant)
+
+    def _tables(self, step: Step) -> None:
+        self.make_tables(step.options["may_refuse"])
+
+    def make_tables(self, may_refuse: Collection[str]) -> None:
+        """Make what `check` proposes for the target, and leave out the tables that it refuses, which have to be among
+        `may_refuse`.
+        """
+        assert self.hunted is not None
+        for _ in range(_ROUNDS):
+            found = check_pipeline(self.rig.config, self.rig.source, self.rig.target, queue=self.rig.queue).findings
+            wrong = [finding for finding in errors(found) if finding.is_table]
+            if not wrong:
+                return
+            self.say(f"    made: {self.hunted.run([statement for finding in wrong for statement in finding.fix])}")
+            refused = {finding.where for finding in wrong if not finding.fix}
+            if not refused <= set(may_refuse):
+                raise Caught("refused without a cause", " | ".join(map(str, wrong)))
+            given = self.rig.config.tables
+            self.configure({"tables": replace(given, exclude=(*given.exclude, *sorted(refused)))})
+        raise Caught("a finding that its own commands do not mend", " | ".join(map(str, wrong)))
 
     def _transaction(self, step: Step, lock_timeout: str = _LOCK_TIMEOUT) -> None:
         """Run the statements; one that fails is undone alone, and the others go on."""

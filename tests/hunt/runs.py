@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
 from tests.hunt.step import Step
 from tests.hunt.tables import Table
-
-Place = tuple[str, Literal["before", "after"]]
+from tests.hunt.targets.places import PLACES as OF_OTHER_TARGETS
+from tests.hunt.targets.places import Place
 
 LANE: Final[dict[str, Place]] = {
     "between staging and commit": ("pipeline.target.postgres.target:PostgresTarget.commit", "before"),
@@ -54,7 +54,13 @@ RECOPY: Final[dict[str, Place]] = {
     "behind the log of a copy": ("pipeline.copy.postgres.recopy:pass_over", "after"),
     "before the copy is recorded": ("pipeline.copy.postgres.recopy:write_recopied", "before"),
 }
-PLACES: Final = LANE | CAPTURE | FIRST | RECOPY
+PLACES: Final = (
+    LANE
+    | CAPTURE
+    | FIRST
+    | RECOPY
+    | {name: place for places in OF_OTHER_TARGETS.values() for name, place in places.items()}
+)
 _TOLD: Final = ("source", "transaction")
 """Steps that can be taken while something else is under way."""
 

@@ -10,12 +10,12 @@ from typing import Final
 
 import pytest
 
-from tests.hunt.grammar import trial
 from tests.hunt.hunter import Hunter
 from tests.hunt.meanwhile import found
 from tests.hunt.runs import PLACES
 from tests.hunt.shrink import script, shrink
 from tests.hunt.step import Step, Trial
+from tests.hunt.trials import trial
 from tests.support.variants import variants
 
 FOLDER: Final = Path(__file__).parent / "scripts"

@@ -8,9 +8,10 @@ from typing import Final
 
 import pytest
 
-from tests.hunt.grammar import BULK, TOOLS, trial
+from tests.hunt.grammar import BULK, TOOLS
 from tests.hunt.hunter import Hunter
 from tests.hunt.state import kinds
+from tests.hunt.trials import trial
 
 KINDS: Final = sorted({**TOOLS, **BULK})
 SEEDS: Final = (Path(__file__).parent / "seeds.txt").read_text(encoding="utf-8").split()

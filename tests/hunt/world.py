@@ -13,6 +13,8 @@ from typing import Final, Self
 import psycopg
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from tests.hunt.targets.open import open_hunted
+from tests.hunt.targets.protocol import HuntedTarget
 from tests.support.clusters import CopiedServer
 from tests.support.ddl_messages import install
 from tests.support.memory_router import MemoryRouter, memory_router
@@ -34,6 +36,7 @@ class World:
         self.servers = {side: CopiedServer(directory / side, settings=_SETTINGS) for side in ("source", "target")}
         self._stack = ExitStack()
         self._router: MemoryRouter | None = None
+        self._hunted: dict[str, HuntedTarget] = {}
 
     def fresh(self) -> None:
         """Errors: psycopg's, when a server is out of order."""
@@ -67,6 +70,13 @@ class World:
             shutil.rmtree(old, ignore_errors=True)
         for side in self.servers:
             self._dumped(side).unlink(missing_ok=True)
+
+    def hunted(self, name: str) -> HuntedTarget:
+        """A target of another kind, made when it is first asked for."""
+        if name not in self._hunted:
+            self._hunted[name] = open_hunted(name, self.directory)
+            self._stack.callback(self._hunted[name].close)
+        return self._hunted[name]
 
     def keep(self, side: str) -> None:
         """Copy a server's directory while it is down."""

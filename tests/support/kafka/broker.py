@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import socketserver
 import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from tests.support.kafka.state import Broker, Code, Partition
@@ -29,28 +31,54 @@ class KafkaBroker:
 
     def __init__(self, *, default_partitions: int = 4) -> None:
         self.state = Broker(default_partitions=default_partitions)
-        self._server = _Server(self.state)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        self._server = self._start(0)
 
     @property
     def address(self) -> str:
         return "{}:{}".format(*self._server.server_address)
 
+    def restart(self) -> None:
+        """End all connections and serve anew: whatever was written is there, as on a disk."""
+        port = self._server.server_address[1]
+        self.close()
+        self._server.cut()
+        self._server = self._start(port)
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
 
+    def _start(self, port: int) -> _Server:
+        server = _Server(self.state, port)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
 
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
+    allow_reuse_address = True
 
-    def __init__(self, state: Broker) -> None:
+    def __init__(self, state: Broker, port: int) -> None:
         self.state = state
-        super().__init__(("127.0.0.1", 0), _Connection)
+        self.open: set[socket.socket] = set()
+        super().__init__(("127.0.0.1", port), _Connection)
+
+    def cut(self) -> None:
+        """End the connections that are open."""
+        for each in tuple(self.open):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
 
 class _Connection(socketserver.BaseRequestHandler):
+    def setup(self) -> None:
+        assert isinstance(self.server, _Server)
+        self.server.open.add(self.request)
+
+    def finish(self) -> None:
+        assert isinstance(self.server, _Server)
+        self.server.open.discard(self.request)
+
     def handle(self) -> None:
         assert isinstance(self.server, _Server)
         answers = _Answers(self.server.state, *self.server.server_address)

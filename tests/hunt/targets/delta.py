@@ -1,0 +1,85 @@
+"""A Delta lake in a hunt: its tables are the source's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_parallel_apply.pipeline.config import Start
+from airflow_parallel_apply.pipeline.target.delta.place import lake_of
+from tests.hunt.targets.alterations import Alteration
+from tests.hunt.targets.directory import KeptDirectory
+from tests.hunt.targets.judging import unequal_tables
+from tests.support.rig import Rig
+
+_TYPES: Final = {"text": pa.string(), "integer": pa.int32(), "bigint": pa.int64()}
+"""Of the columns that the grammar adds."""
+
+
+class HuntedDelta:
+    """Implements `HuntedTarget`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = KeptDirectory(directory / "lake")
+
+    @property
+    def url(self) -> str:
+        return f"delta://{self._directory.path}"
+
+    def fresh(self) -> None:
+        self._directory.fresh()
+
+    def crash(self) -> None:
+        """A disk does not crash."""
+
+    def keep(self) -> None:
+        self._directory.keep()
+
+    def restore(self) -> None:
+        self._directory.restore()
+
+    def differences(self, rig: Rig) -> list[str]:
+        return unequal_tables(rig)
+
+    def run(self, statements: Sequence[str]) -> str:
+        return ""
+
+    def alter(self, rig: Rig, alterations: Sequence[Alteration]) -> str:
+        done = []
+        for one in alterations:
+            uri = lake_of(self.url).table_uri(one.schema, one.table)
+            if not DeltaTable.is_deltatable(uri):
+                continue
+            before = DeltaTable(uri).to_pyarrow_table()
+            after = _altered(before, one)
+            if after is not None:
+                write_deltalake(uri, after, mode="overwrite", schema_mode="overwrite")
+                done.append(str(one))
+        return "; ".join(done)
+
+    def follow(self, told: str) -> str:
+        return ""
+
+    def begin_anew(self) -> Start:
+        self.fresh()
+        return Start.COPY
+
+    def close(self) -> None: ...
+
+
+def _altered(table: pa.Table, one: Alteration) -> pa.Table | None:
+    """None where it is so already."""
+    names = table.column_names
+    match one.action:
+        case "add" if one.column not in names and one.type_name in _TYPES:
+            values = pa.array([int(one.default)] * len(table)) if one.default else pa.nulls(len(table))
+            return table.append_column(one.column, values.cast(_TYPES[one.type_name]))
+        case "drop" if one.column in names:
+            return table.drop_columns([one.column])
+        case "rename" if one.column in names and one.new_name not in names:
+            return table.rename_columns([one.new_name if name == one.column else name for name in names])
+    return None

@@ -1,0 +1,86 @@
+"""Follows hints about a target of another kind: in its own words, by its own address, or by hand."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.model.finding import Side
+from tests.hunt.hints import Follower, is_by_hand, named
+from tests.hunt.targets.alterations import alterations
+from tests.hunt.targets.protocol import HuntedTarget
+
+if TYPE_CHECKING:
+    from tests.hunt.player import Player
+
+_TABLE: Final = re.compile(r"\btable (\w+\.\w+)")
+
+
+class FollowerElsewhere(Follower):
+    """As `Follower`."""
+
+    def __init__(self, player: Player, hunted: HuntedTarget) -> None:
+        super().__init__(player)
+        self._hunted = hunted
+        self._changed = player.green_at
+
+    def follow(self, error: Exception) -> str:
+        told = str(error)
+        hint = told.partition("Hint:")[2]
+        how = self._hunted.follow(told) or self._excluded(told, hint)
+        if how:
+            self._player.follow_target()
+        elif is_by_hand(hint):
+            how = self._change(error, hint)
+            if how and "ddl=skip" in hint:
+                self._player.configure({"ddl": DdlPolicy.SKIP})
+        if how:
+            self.done.append(how)
+            self._player.say(f"    followed: {how}")
+            return how
+        return super().follow(error)
+
+    def _excluded(self, told: str, hint: str) -> str:
+        """Leave a table out for good."""
+        found = _TABLE.search(told)
+        if found is None or "exclude the table" not in hint:
+            return ""
+        given = self._player.rig.config.tables
+        self._player.configure({"tables": replace(given, exclude=(*given.exclude, found.group(1)))})
+        return f"excluded {found.group(1)}"
+
+    def _execute(self, side: Side, statements: list[str]) -> str:
+        if side is Side.SOURCE:
+            return super()._execute(side, statements)
+        done = self._hunted.run(statements)
+        self.done.append(done)
+        return done
+
+    def _own(self, error: Exception, hint: str) -> str:
+        return ""
+
+    def _change(self, error: Exception, hint: str) -> str:
+        """What the source's tables went through since the last green run, in the target's words."""
+        if not is_by_hand(hint):
+            return ""
+        steps = [step for step in self._player.past[self._changed :] if step.by_hand]
+        self._changed = len(self._player.past)
+        told = str(error)
+        statements = [one for step in steps if any(named(name, told) for name in step.names) for one in step.by_hand]
+        return self._hunted.alter(self._player.rig, list(alterations(statements)))
+
+    def _anew(self, error: Exception, hint: str) -> str:
+        if not re.search(r"(?i)anew: |start (it |the pipeline )?anew|parallel-apply drop|start it anew", hint):
+            return ""
+        player = self._player
+        self.done.append("started anew")
+        dropped = self.command("parallel-apply drop --force --log")
+        for statement in re.findall(r"^ +source: (.+)$", dropped, re.MULTILINE):
+            self._execute(Side.SOURCE, [statement])
+        start = self._hunted.begin_anew()
+        player.follow_target()
+        player.new_log()
+        player.configure({"start": start})
+        return f"started anew: {dropped}"

@@ -1,0 +1,88 @@
+"""Topics in a hunt: a feed, which has every change once, and the source's rows when it is read whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from airflow_parallel_apply.pipeline.compare.open import ROWS
+from airflow_parallel_apply.pipeline.config import Start
+from tests.hunt.targets.alterations import Alteration
+from tests.hunt.targets.directory import KeptDirectory
+from tests.hunt.targets.judging import Place, redefined, unequal_tables, unlike_the_log
+from tests.support.kafka import KafkaBroker, committed
+from tests.support.kafka.feeds import place_of, require_order
+from tests.support.rig import Rig
+
+_UNFIT: Final = re.compile(r"table (\S+?), column (\w+)")
+
+
+class HuntedKafka:
+    """Implements `HuntedTarget`. What the broker holds is in this process: a disk that is never lost."""
+
+    def __init__(self, directory: Path) -> None:
+        self._staging = KeptDirectory(directory / "staging")
+        self._broker = KafkaBroker(default_partitions=3)
+        self._number = 0
+        self._texts: list[str] = []
+
+    @property
+    def url(self) -> str:
+        texts = f"&text_columns={','.join(self._texts)}" if self._texts else ""
+        return f"kafka://{self._broker.address}/feed{self._number}?staging={self._staging.path}{texts}"
+
+    def fresh(self) -> None:
+        self.close()
+        self._broker = KafkaBroker(default_partitions=3)
+        self._number, self._texts = 0, []
+        self._staging.fresh()
+
+    def crash(self) -> None:
+        self._broker.restart()
+
+    def keep(self) -> None:
+        """Nobody copies a broker."""
+
+    def restore(self) -> None:
+        """As `keep`."""
+
+    def differences(self, rig: Rig) -> list[str]:
+        found = unlike_the_log(rig, self._places())
+        is_whole = not self._number and "kafka" in ROWS.known()
+        return found or (unequal_tables(rig, but=redefined(rig)) if is_whole else [])
+
+    def run(self, statements: Sequence[str]) -> str:
+        return ""
+
+    def alter(self, rig: Rig, alterations: Sequence[Alteration]) -> str:
+        """Messages have the columns of their own definition."""
+        return ""
+
+    def follow(self, told: str) -> str:
+        found = _UNFIT.search(told)
+        if found is None or "text_columns=" not in told:
+            return ""
+        self._texts = list(dict.fromkeys((*self._texts, ".".join(found.groups()))))
+        return f"text_columns={','.join(self._texts)}"
+
+    def begin_anew(self) -> Start:
+        """Topics of its own: what the source has is elsewhere, its user says."""
+        self._number += 1
+        return Start.EQUAL
+
+    def close(self) -> None:
+        self._broker.close()
+
+    def _places(self) -> Iterator[Place]:
+        """Of each change once, whichever partitions have it."""
+        prefix = f"feed{self._number}."
+        for topic in sorted(self._broker.state.topics):
+            if not topic.startswith(prefix) or topic.startswith(f"{prefix}_positions."):
+                continue
+            messages = [read for read in committed(self._broker.address, topic) if read.value is not None]
+            require_order(messages)
+            truncates = {place_of(read) for read in messages if read.headers["operation"] == "truncate"}
+            yield from truncates
+            yield from (place_of(read) for read in messages if read.headers["operation"] != "truncate")
