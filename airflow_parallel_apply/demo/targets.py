@@ -10,13 +10,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import quote
 
+from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.demo.mariadb import MariaDbServer
 from airflow_parallel_apply.demo.postgres import PostgresServer
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.demo.settings import DemoSettings
+
+
+_TOPICS: Final = "shop"
+"""What the names of topics begin with."""
 
 
 class TargetName(StrEnum):
@@ -26,6 +32,7 @@ class TargetName(StrEnum):
     FILES = "files"
     DELTA = "delta"
     MARIADB = "mariadb"
+    KAFKA = "kafka"
 
 
 class DemoTarget(Protocol):
@@ -154,6 +161,37 @@ class DeltaTarget:
     def stop(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaTarget:
+    """Topics of a small broker in the demonstration's own process. `staging`: the directory of staged messages."""
+
+    broker: KafkaBroker
+    staging: Path
+    is_ledger: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"kafka://{self.broker.address}/{_TOPICS}?staging={quote(str(self.staging), safe='')}"
+
+    @property
+    def connection(self) -> str:
+        return json.dumps(
+            {
+                "conn_type": "parallel_apply_kafka",
+                "host": self.broker.address,
+                "schema": _TOPICS,
+                "extra": {"staging": str(self.staging)},
+            }
+        )
+
+    def start(self) -> str:
+        self.broker.start()
+        return f"the target is a small Kafka broker at {self.broker.address}, topics {_TOPICS}.public.…"
+
+    def stop(self) -> None:
+        self.broker.stop()
+
+
 def make_target(settings: DemoSettings, server: PostgresServer, database: str) -> DemoTarget:
     """The target that the settings name, beside a server that keeps the ledger."""
     match settings.target:
@@ -165,3 +203,5 @@ def make_target(settings: DemoSettings, server: PostgresServer, database: str) -
             return FilesTarget(directory=(settings.run / "lake").as_uri())
         case TargetName.MARIADB:
             return MariaDbTarget(server=MariaDbServer(settings.run / "mariadb"), database=database)
+        case TargetName.KAFKA:
+            return KafkaTarget(broker=KafkaBroker(), staging=settings.run / "staging")

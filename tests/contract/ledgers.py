@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from tests.support.in_memory.ledger import LedgerData, MemoryLedger
 from tests.support.in_memory.target import MemoryTarget
 from tests.support.in_memory.target_data import TargetData
-from tests.support.kafka import KafkaBroker
 
 Open = Callable[[], PipelineSession]
 
@@ -42,8 +42,8 @@ def _beside_files(request: pytest.FixtureRequest) -> Open:
 
 
 def _beside_kafka(request: pytest.FixtureRequest) -> Open:
-    broker = KafkaBroker()
-    request.addfinalizer(broker.close)
+    broker = KafkaBroker().start()
+    request.addfinalizer(broker.stop)
     ledger = Endpoint(conn_id="ledger", url=request.getfixturevalue("ledger_dsn"))
     url = f"kafka://{broker.address}/feed?staging={request.getfixturevalue('tmp_path')}"
     return lambda: open_pipeline(Endpoint(conn_id="target", url=url, ledger=ledger), "demo")

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.demo.mariadb import MariaDbServer
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
@@ -30,7 +31,7 @@ from tests.support.in_memory.ledger import LedgerData, MemoryLedger
 from tests.support.in_memory.rows import LogRow
 from tests.support.in_memory.target import MemoryTarget
 from tests.support.in_memory.target_data import TargetData
-from tests.support.kafka import KafkaBroker, committed
+from tests.support.kafka import committed
 from tests.support.log_rows import Row, clustered, in_order
 from tests.support.written_log import TABLE, T
 
@@ -210,8 +211,8 @@ class InKafka:
 
 
 def _in_kafka(request: pytest.FixtureRequest) -> InKafka:
-    broker = KafkaBroker()
-    request.addfinalizer(broker.close)
+    broker = KafkaBroker().start()
+    request.addfinalizer(broker.stop)
     return InKafka(broker.address, str(request.getfixturevalue("tmp_path") / "staging"))
 
 

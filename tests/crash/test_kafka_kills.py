@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.router.plan import plan
 from tests.crash.conftest import crash_config
 from tests.crash.scene import Scene
-from tests.support.kafka import KafkaBroker, committed
+from tests.support.kafka import committed
 from tests.support.kafka.feeds import replayed
 from tests.support.rig import Rig
 from tests.support.step_process import Fault
@@ -36,9 +37,8 @@ PLACES = {
 
 @pytest.fixture
 def broker() -> Iterator[KafkaBroker]:
-    found = KafkaBroker()
-    yield found
-    found.close()
+    with KafkaBroker() as found:
+        yield found
 
 
 @pytest.fixture

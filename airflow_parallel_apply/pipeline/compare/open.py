@@ -26,6 +26,7 @@ ROWS: Final = Schemes(
         "delta": "airflow_parallel_apply.pipeline.compare.delta.rows:open_delta_rows",
         "mariadb": "airflow_parallel_apply.pipeline.compare.mariadb.rows:open_mariadb_rows",
         "mysql": "airflow_parallel_apply.pipeline.compare.mariadb.rows:open_mariadb_rows",
+        "kafka": "airflow_parallel_apply.pipeline.compare.kafka.rows:open_kafka_rows",
         "files": "airflow_parallel_apply.pipeline.compare.files.rows:open_files_rows",
     },
 )

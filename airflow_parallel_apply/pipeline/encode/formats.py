@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+UNAVAILABLE: Final = "__debezium_unavailable_value"
+"""In Debezium's envelope in place of a value that the source did not send."""
 
 
 class Format(StrEnum):

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from tests.support.kafka import KafkaBroker
 from tests.support.kafka.registry import Registry
 from tests.support.rig import Rig, execute
 
 
 @pytest.fixture
 def broker() -> Iterator[KafkaBroker]:
-    found = KafkaBroker(default_partitions=3)
-    yield found
-    found.close()
+    with KafkaBroker(default_partitions=3) as found:
+        yield found
 
 
 @pytest.fixture

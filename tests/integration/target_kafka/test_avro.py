@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
+from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from tests.support.kafka import KafkaBroker
 from tests.support.kafka.feeds import changes
 from tests.support.kafka.registry import Registry
 from tests.support.rig import Rig

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from tests.support.kafka import KafkaBroker, committed
+from airflow_parallel_apply.demo.kafka import KafkaBroker
+from tests.support.kafka import committed
 from tests.support.kafka.feeds import replayed
 from tests.support.rig import Rig
 
@@ -53,10 +54,9 @@ def hides_aborted(address: str) -> bool:
     return committed(address, "other") == []
 
 
-def test_the_mock_neither_fences_nor_isolates_and_the_broker_of_these_tests_does(mock: str) -> None:
-    broker = KafkaBroker()
-    assert (is_fenced(broker.address), hides_aborted(broker.address)) == (True, True)
-    broker.close()
+def test_the_mock_neither_fences_nor_isolates_and_the_broker_of_the_tests_does(mock: str) -> None:
+    with KafkaBroker() as broker:
+        assert (is_fenced(broker.address), hides_aborted(broker.address)) == (True, True)
     assert (is_fenced(mock), hides_aborted(mock)) == (False, False)
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.finding import errors
-from tests.support.kafka import KafkaBroker, committed
+from tests.support.kafka import committed
 from tests.support.kafka.feeds import changes, place_of, replayed
 from tests.support.rig import Rig
 
@@ -57,6 +58,7 @@ def test_a_topic_has_every_change_once(
         change(rig)
         rig.run()
         assert replayed(broker.address, TOPIC) == of_source(rig)
+        assert rig.comparison().equal
         rig.write("DELETE FROM t")
     updates = [read for read in changes(broker.address, TOPIC) if read.headers["operation"] == "update"]
     assert len(updates) == 2 * (100 + 50), "each change of a key, and not the last alone"

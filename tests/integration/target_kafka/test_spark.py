@@ -13,11 +13,11 @@ from urllib.parse import quote
 
 import pytest
 
+from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import open_stage
 from tests.crash.scene import spark_processes
-from tests.support.kafka import KafkaBroker
 from tests.support.kafka.feeds import changes, replayed
 from tests.support.kafka.registry import Registry
 from tests.support.rig import Rig

@@ -1,6 +1,5 @@
-"""A Kafka broker of one node for tests, whose transactions fence and isolate; those of librdkafka's mock do not."""
+"""Reading topics as any consumer does, and a schema registry."""
 
-from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.reading import Read, committed
 
-__all__ = ["KafkaBroker", "Read", "committed"]
+__all__ = ["Read", "committed"]

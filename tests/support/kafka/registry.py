@@ -1,4 +1,4 @@
-"""A schema registry in memory: what of it registering needs."""
+"""A schema registry in memory: it registers schemas, and gives them back."""
 
 from __future__ import annotations
 
@@ -52,6 +52,11 @@ class _Answer(BaseHTTPRequestHandler):
             body = json.dumps({"id": registry.schemas.index(schema)}).encode()
         with suppress(ConnectionError):
             self._answer(body)
+
+    def do_GET(self) -> None:
+        registry = self.server
+        assert isinstance(registry, Registry)
+        self._answer(json.dumps({"schema": registry.schemas[int(self.path.rpartition("/")[2])]}).encode())
 
     def _answer(self, body: bytes) -> None:
         self.send_response(200)

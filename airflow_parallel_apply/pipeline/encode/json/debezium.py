@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping
+from airflow_parallel_apply.pipeline.encode.formats import UNAVAILABLE
 from airflow_parallel_apply.pipeline.encode.json.rows import members
 from airflow_parallel_apply.pipeline.encode.json.values import NULL, json_values
-
-UNAVAILABLE: Final = "__debezium_unavailable_value"
 
 _OPERATIONS: Final = {"insert": "c", "update": "u", "delete": "d", "truncate": "t"}
 

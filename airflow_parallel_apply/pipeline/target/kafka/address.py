@@ -104,21 +104,21 @@ class KafkaAddress:
         """The compacted topic of a pipeline's positions."""
         return self.positions_prefix + pipeline
 
-    def topic(self, relation: Relation) -> str:
-        """The topic of a table's changes."""
-        return f"{self.prefix}.{relation.name}"
+    def topic(self, table: str) -> str:
+        """The topic of the changes of `schema.table`."""
+        return f"{self.prefix}.{table}"
 
     def topic_trouble(self, relation: Relation) -> str | None:
         """Why a table can have no topic of its own, as the rest of a sentence; None if it can."""
         if not all(re.fullmatch(r"[a-zA-Z0-9_-]+", name) for name in (relation.schema, relation.table)):
             return "has a name that no topic can have: letters, digits, '_' and '-' are allowed"
-        if relation.schema == _POSITIONS or len(self.topic(relation)) > 249:
+        if relation.schema == _POSITIONS or len(self.topic(relation.name)) > 249:
             return "has a name that its topic cannot have"
         return None
 
-    def texts(self, relation: Relation) -> tuple[str, ...]:
-        """The columns of a table that keep the source's text."""
-        prefix = f"{relation.name}."
+    def texts(self, table: str) -> tuple[str, ...]:
+        """The columns of `schema.table` that keep the source's text."""
+        prefix = f"{table}."
         return tuple(name.removeprefix(prefix) for name in self.text_columns if name.startswith(prefix))
 
     def transactional_id(self, pipeline: str, channel: int | None) -> str:

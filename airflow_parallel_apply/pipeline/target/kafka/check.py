@@ -34,7 +34,7 @@ def findings(
     for relation in expected.tables:
         for trouble in _troubles(address, relation, expected.channels, counts):
             yield _table(relation, trouble)
-        topic = address.topic(relation)
+        topic = address.topic(relation.name)
         if topic not in counts:
             yield _finding(
                 topic,
@@ -66,7 +66,7 @@ def _troubles(address: KafkaAddress, relation: Relation, channels: int, counts: 
         yield "has no key, which a compacted topic (tombstones) needs"
     if relation.replica_identity is ReplicaIdentity.NONE and address.tombstones:
         yield "has no replica identity, so that its deletions are not sent"
-    count = counts.get(address.topic(relation), address.partitions)
+    count = counts.get(address.topic(relation.name), address.partitions)
     if address.partition_by is PartitionBy.CHANNEL and 0 < count < channels:
         yield f"has a topic of {count} partitions, and partition_by=channel needs one for each of {channels} channels"
     try:

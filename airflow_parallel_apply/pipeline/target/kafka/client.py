@@ -27,6 +27,8 @@ _TRANSACTION_MS: Final = 300_000
 
 _INITIALIZERS: Final = 16
 
+_AWAY: Final = "Check that the brokers run and can be reached from here. Then clear the task, or run again."
+
 
 def library() -> Any:
     """The driver. Errors: `ConfigurationError` where it is not installed."""
@@ -116,4 +118,4 @@ def _translated(codes: Any, error: Any, op: str, pipeline: str | None, channel: 
     )
     if error.code() in refused:
         return ConfigurationError(text, op=op, pipeline=pipeline, channel=channel, hint="Check the connection.")
-    return Unavailable(text, op=op, pipeline=pipeline, channel=channel)
+    return Unavailable(text, op=op, pipeline=pipeline, channel=channel, hint=_AWAY)

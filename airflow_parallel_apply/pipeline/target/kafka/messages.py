@@ -101,11 +101,11 @@ def table_messages(
     """The messages of a table. `schema_id`: of a registry's subject and a schema. Errors: `EncodeError` for what the
     format cannot write; `ConfigurationError`.
     """
-    typing = row_typing(relation, address.texts(relation))
+    typing = row_typing(relation, address.texts(relation.name))
     values: MessageEncoder
     keys: MessageEncoder
     if address.format is MessageFormat.AVRO:
-        topic = address.topic(relation)
+        topic = address.topic(relation.name)
         key_schema = pa.schema([typing.schema.field(index) for index in relation.key_indexes])
         values = open_confluent(typing.schema, typing.table, schema_id=partial(schema_id, f"{topic}-value"))
         keys = open_confluent(key_schema, f"{typing.table}_key", schema_id=partial(schema_id, f"{topic}-key"))

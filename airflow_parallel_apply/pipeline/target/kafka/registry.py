@@ -1,4 +1,6 @@
-"""Schema ids for Confluent's wire format: a schema registry gives one for each schema, the same one every time."""
+"""Schema ids for Confluent's wire format: a schema registry gives one for each schema, the same one every time, and the
+schema for each id.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +21,37 @@ def registered_schema_id(registry: str, subject: str, schema: dict[str, Any]) ->
     """Register a schema under a subject, where it is not there yet; its id. Errors: `TargetError` where the registry
     refuses it, as incompatible with the one before; `ConfigurationError`; `Unavailable`.
     """
+    body = json.dumps({"schema": json.dumps(schema)}).encode()
+    answer = _asked(registry, f"subjects/{quote(subject, safe='')}/versions", body, about=f"the schema of {subject}")
+    return int(answer["id"])
+
+
+def registered_schema(registry: str, schema_id: int) -> dict[str, Any]:
+    """The schema that an id stands for. Errors: as above."""
+    found: dict[str, Any] = json.loads(
+        _asked(registry, f"schemas/ids/{schema_id}", None, about=f"the schema id {schema_id}")["schema"]
+    )
+    return found
+
+
+def _asked(registry: str, path: str, body: bytes | None, *, about: str) -> dict[str, Any]:
+    """The registry's answer; with a body it is a POST."""
     parts = urlsplit(registry)
     login, _, host = parts.netloc.rpartition("@")
-    url = urlunsplit(
-        (parts.scheme, host, f"{parts.path.rstrip('/')}/subjects/{quote(subject, safe='')}/versions", "", "")
-    )
+    url = urlunsplit((parts.scheme, host, f"{parts.path.rstrip('/')}/{path}", "", ""))
     if parts.scheme not in ("http", "https"):
         raise ConfigurationError(f"the schema registry's URL has the scheme {parts.scheme!r}", hint="Use https://.")
     headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
     if login:
         headers["Authorization"] = "Basic " + base64.b64encode(unquote(login).encode()).decode()
-    body = json.dumps({"schema": json.dumps(schema)}).encode()
     try:
         with urlopen(Request(url, body, headers), timeout=_SECONDS) as answer:  # noqa: S310  # its scheme was looked at
-            return int(json.load(answer)["id"])
+            found: dict[str, Any] = json.load(answer)
+            return found
     except HTTPError as error:
         text = " ".join(error.read().decode(errors="replace").split())
         if error.code in _UNPROCESSABLE:
-            raise TargetError(f"the schema registry refuses the schema of {subject}: {text}", op="encode") from error
+            raise TargetError(f"the schema registry refuses {about}: {text}", op="encode") from error
         if error.code < 500:
             raise ConfigurationError(f"the schema registry answers {error.code}: {text}", op="encode") from error
         raise Unavailable(f"the schema registry answers {error.code}: {text}", op="encode") from error

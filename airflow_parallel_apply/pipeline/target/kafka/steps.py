@@ -34,7 +34,7 @@ class StepMessages:
         """
         found: list[Iterator[Message]] = []
         tables = [
-            (self._address.topic(self._relations(table.relation_id)), table)
+            (self._address.topic(self._relations(table.relation_id).name), table)
             for step in steps
             if isinstance(step, Merge)
             for table in step.staged.tables
@@ -93,7 +93,7 @@ class StepMessages:
 
     def _in_order(self, batch: pa.RecordBatch, times: CommitTimes) -> Iterator[Message]:
         parts = [
-            messages_of(self._address.topic(relation), [part])
+            messages_of(self._address.topic(relation.name), [part])
             for relation, part in self._messages.by_relation(batch, times)
         ]
         return heapq.merge(*parts, key=lambda message: message.order)

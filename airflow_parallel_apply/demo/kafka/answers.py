@@ -1,18 +1,15 @@
-"""The broker's server: one thread for each connection, on the loopback interface."""
+"""Answers to requests, by their keys and versions."""
 
 from __future__ import annotations
 
-import socket
-import socketserver
-import struct
-import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable
-from contextlib import suppress
+from itertools import islice
 from typing import Final
 
-from tests.support.kafka.state import Broker, Code, Partition
-from tests.support.kafka.wire import Request, array, content, numbers, text
+from airflow_parallel_apply.demo.kafka.state import Code, Partition, State
+from airflow_parallel_apply.demo.kafka.wire import Request, array, content, numbers, text
 
 _VERSIONS: Final = {0: (3, 7), 1: (4, 4), 2: (1, 2), 3: (1, 4), 10: (0, 1), 18: (0, 0), 19: (0, 4), 20: (0, 1)} | {
     22: (0, 1),
@@ -21,97 +18,18 @@ _VERSIONS: Final = {0: (3, 7), 1: (4, 4), 2: (1, 2), 3: (1, 4), 10: (0, 1), 18: 
 }
 """Lowest and highest version of each request that is answered."""
 
+_VERSIONS_REQUEST: Final = 18
 _UNSUPPORTED_VERSION: Final = 35
 _COMMITTED_ONLY: Final = 1
+_EARLIEST: Final = -2
 _NODE: Final = 1
+_CLUSTER: Final = "parallel_apply_demo"
 
 
-class KafkaBroker:
-    """Runs until `close`. `address` is for `bootstrap.servers`, of this process and of others."""
+class Answers:
+    """Answers one connection's requests. `host`, `port`: where clients find the node."""
 
-    def __init__(self, *, default_partitions: int = 4) -> None:
-        self.state = Broker(default_partitions=default_partitions)
-        self._server = self._start(0)
-
-    @property
-    def address(self) -> str:
-        return "{}:{}".format(*self._server.server_address)
-
-    def restart(self) -> None:
-        """End all connections and serve anew: whatever was written is there, as on a disk."""
-        port = self._server.server_address[1]
-        self.close()
-        self._server.cut()
-        self._server = self._start(port)
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _start(self, port: int) -> _Server:
-        server = _Server(self.state, port)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        return server
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-
-    def __init__(self, state: Broker, port: int) -> None:
-        self.state = state
-        self.open: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", port), _Connection)
-
-    def cut(self) -> None:
-        """End the connections that are open."""
-        for each in tuple(self.open):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-
-
-class _Connection(socketserver.BaseRequestHandler):
-    def setup(self) -> None:
-        assert isinstance(self.server, _Server)
-        self.server.open.add(self.request)
-
-    def finish(self) -> None:
-        assert isinstance(self.server, _Server)
-        self.server.open.discard(self.request)
-
-    def handle(self) -> None:
-        assert isinstance(self.server, _Server)
-        answers = _Answers(self.server.state, *self.server.server_address)
-        while (size := self._read(4)) is not None:
-            data = self._read(struct.unpack(">i", size)[0])
-            if data is None:
-                return
-            request = Request(data)
-            key, version, correlation = request.number("h"), request.number("h"), request.number("i")
-            request.text()
-            body = answers.of(key, version, request)
-            if body is not None:
-                answer = numbers("i", correlation) + body
-                try:
-                    self.request.sendall(numbers("i", len(answer)) + answer)
-                except ConnectionError:
-                    return
-
-    def _read(self, size: int) -> bytes | None:
-        found = b""
-        while len(found) < size:
-            try:
-                piece = self.request.recv(size - len(found))
-            except ConnectionError:
-                return None
-            if not piece:
-                return None
-            found += piece
-        return found
-
-
-class _Answers:
-    def __init__(self, state: Broker, host: str, port: int) -> None:
+    def __init__(self, state: State, host: str, port: int) -> None:
         self._state = state
         self._host, self._port = host, port
         self._by_key: dict[int, Callable[[int, Request], bytes | None]] = {
@@ -128,7 +46,8 @@ class _Answers:
         }
 
     def of(self, key: int, version: int, request: Request) -> bytes | None:
-        if key == 18:
+        """The body of an answer; None where none is asked for."""
+        if key == _VERSIONS_REQUEST:
             ranges = array(numbers("hhh", one, *found) for one, found in _VERSIONS.items())
             return numbers("h", _UNSUPPORTED_VERSION if version else 0) + ranges
         return self._by_key[key](version, request)
@@ -146,22 +65,24 @@ class _Answers:
         found = self._topics(request, partition)
         return found + numbers("i", 0) if acks else None
 
-    def _fetch(self, version: int, request: Request) -> bytes:
+    def _fetch(self, _version: int, request: Request) -> bytes:
         request.number("i")
         wait, smallest = request.number("i") / 1000, request.number("i")
         request.number("i")
         committed_only = request.number("b") == _COMMITTED_ONLY
-        wanted: list[tuple[str, int, int, int]] = []
+        wanted: list[tuple[str, tuple[int, int, int]]] = []
 
         def topic() -> None:
             name = request.text()
-            request.array(lambda: wanted.append((name, request.number("i"), request.number("q"), request.number("i"))))
+            request.array(
+                lambda: wanted.append((name, (request.number("i"), request.number("q"), request.number("i"))))
+            )
 
         request.array(topic)
         deadline = time.monotonic() + wait
         with self._state.changed:
             while True:
-                found = [(name, *self._records(name, *place, committed_only)) for name, *place in wanted]
+                found = [(name, *self._records(name, *at, committed_only)) for name, at in wanted]
                 if sum(size for _, size, _ in found) >= max(smallest, 1) or time.monotonic() >= deadline:
                     break
                 self._state.changed.wait(max(deadline - time.monotonic(), 0))
@@ -179,13 +100,13 @@ class _Answers:
         end = partition.stable_end if committed_only else partition.end
         given: list[bytes] = []
         size, reached = 0, offset
-        for batch in partition.log:
-            if batch.end > offset and batch.end <= end and (not given or size + len(batch.data) <= most):
-                given.append(batch.data)
-                size += len(batch.data)
-                reached = batch.end
-            elif given:
+        first = bisect_right(partition.log, offset, key=lambda batch: batch.end)
+        for batch in islice(partition.log, first, None):
+            if batch.end > end or (given and size + len(batch.data) > most):
                 break
+            given.append(batch.data)
+            size += len(batch.data)
+            reached = batch.end
         aborted = [
             numbers("qq", producer, first)
             for producer, first, last in partition.aborted
@@ -204,7 +125,7 @@ class _Answers:
             if found is None:
                 return numbers("ihqq", number, Code.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
             last = found.stable_end if committed_only else found.end
-            return numbers("ihqq", number, 0, -1, 0 if timestamp == -2 else last)
+            return numbers("ihqq", number, 0, -1, 0 if timestamp == _EARLIEST else last)
 
         found = self._topics(request, partition)
         return (numbers("i", 0) if version >= 2 else b"") + found
@@ -228,12 +149,12 @@ class _Answers:
         return (
             (numbers("i", 0) if version >= 3 else b"")
             + array([broker])
-            + (text("of the tests") if version >= 2 else b"")
+            + (text(_CLUSTER) if version >= 2 else b"")
             + numbers("i", _NODE)
             + array(topic(name) for name in names)
         )
 
-    def _find_coordinator(self, version: int, request: Request) -> bytes:
+    def _find_coordinator(self, version: int, _request: Request) -> bytes:
         where = numbers("i", _NODE) + text(self._host) + numbers("i", self._port)
         return numbers("ih", 0, 0) + text(None) + where if version else numbers("h", 0) + where
 
@@ -254,10 +175,10 @@ class _Answers:
         found = array(text(name) + numbers("h", self._state.delete(name)) for name in names)
         return (numbers("i", 0) if version else b"") + found
 
-    def _init_producer(self, version: int, request: Request) -> bytes:
+    def _init_producer(self, _version: int, request: Request) -> bytes:
         return numbers("ihqh", 0, 0, *self._state.begin_producer(request.text()))
 
-    def _add_partitions(self, version: int, request: Request) -> bytes:
+    def _add_partitions(self, _version: int, request: Request) -> bytes:
         transactional_id, producer, epoch = request.text(), request.number("q"), request.number("h")
         places: list[tuple[str, int]] = []
 
@@ -273,7 +194,7 @@ class _Answers:
             for name in names
         )
 
-    def _end_transaction(self, version: int, request: Request) -> bytes:
+    def _end_transaction(self, _version: int, request: Request) -> bytes:
         transactional_id, producer, epoch = request.text(), request.number("q"), request.number("h")
         code = self._state.end(transactional_id, producer, epoch, committed=bool(request.number("b")))
         return numbers("ih", 0, code)

@@ -43,10 +43,12 @@ class Request:
 
 
 def numbers(form: str, *values: int) -> bytes:
+    """Numbers, as `struct` packs them."""
     return struct.pack(f">{form}", *values)
 
 
 def text(value: str | None) -> bytes:
+    """A text, or a null."""
     if value is None:
         return numbers("h", -1)
     encoded = value.encode()
@@ -54,9 +56,11 @@ def text(value: str | None) -> bytes:
 
 
 def content(value: bytes) -> bytes:
+    """Bytes."""
     return numbers("i", len(value)) + value
 
 
 def array(items: Iterable[bytes]) -> bytes:
+    """An array of what is written already."""
     found = list(items)
     return numbers("i", len(found)) + b"".join(found)

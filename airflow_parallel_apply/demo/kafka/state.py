@@ -6,13 +6,15 @@ import threading
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from tests.support.kafka.record_batch import Batch, batches, marker, placed
+from airflow_parallel_apply.demo.kafka.record_batch import Batch, batches, marker, placed
 
 Place = tuple[str, int]
 """A topic, and the number of one of its partitions."""
 
 
 class Code(IntEnum):
+    """Kafka's own codes of errors."""
+
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
     UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -25,6 +27,8 @@ class Code(IntEnum):
 
 @dataclass(slots=True)
 class Partition:
+    """One partition: its batches, and what is known of their producers."""
+
     log: list[Batch] = field(default_factory=list)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     """Producer, first offset and marker's offset of each transaction that was aborted."""
@@ -35,6 +39,7 @@ class Partition:
 
     @property
     def end(self) -> int:
+        """The next offset."""
         return self.log[-1].end if self.log else 0
 
     @property
@@ -45,12 +50,14 @@ class Partition:
 
 @dataclass(slots=True)
 class Transaction:
+    """What a transactional id stands for. `places`: those of its transaction under way."""
+
     producer: int
     epoch: int = -1
     places: set[Place] = field(default_factory=set)
 
 
-class Broker:
+class State:
     """Thread-safe. `default_partitions`: of topics that come with their first use."""
 
     def __init__(self, *, default_partitions: int = 4) -> None:
@@ -61,6 +68,7 @@ class Broker:
         self._producers = 1000
 
     def create(self, topic: str, partitions: int) -> Code:
+        """Make a topic; of -1 partitions: as many as usual."""
         with self.changed:
             if topic in self.topics:
                 return Code.TOPIC_ALREADY_EXISTS
@@ -69,10 +77,12 @@ class Broker:
         return Code.NONE
 
     def delete(self, topic: str) -> Code:
+        """Forget a topic."""
         with self.changed:
             return Code.UNKNOWN_TOPIC_OR_PARTITION if self.topics.pop(topic, None) is None else Code.NONE
 
     def find(self, topic: str, partition: int) -> Partition | None:
+        """One partition; None where there is none."""
         found = self.topics.get(topic, [])
         return found[partition] if 0 <= partition < len(found) else None
 
@@ -91,6 +101,7 @@ class Broker:
             return found.producer, found.epoch
 
     def add(self, transactional_id: str, producer: int, epoch: int, places: list[Place]) -> Code:
+        """Add partitions to a producer's transaction."""
         with self.changed:
             found = self._by_id.get(transactional_id)
             if found is None or found.producer != producer:
@@ -101,6 +112,7 @@ class Broker:
         return Code.NONE
 
     def end(self, transactional_id: str, producer: int, epoch: int, *, committed: bool) -> Code:
+        """End a producer's transaction."""
         with self.changed:
             found = self._by_id.get(transactional_id)
             if found is None or found.producer != producer:

@@ -1,0 +1,1 @@
+"""A feed in topics as one side of a comparison."""
