@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _TOPICS: Final = "shop"
-"""What the names of topics begin with."""
+"""The prefix of topics."""
 
 
 class TargetName(StrEnum):

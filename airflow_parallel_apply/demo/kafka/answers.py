@@ -74,9 +74,8 @@ class Answers:
 
         def topic() -> None:
             name = request.text()
-            request.array(
-                lambda: wanted.append((name, (request.number("i"), request.number("q"), request.number("i"))))
-            )
+            places = request.array(lambda: (request.number("i"), request.number("q"), request.number("i")))
+            wanted.extend((name, place) for place in places or ())
 
         request.array(topic)
         deadline = time.monotonic() + wait

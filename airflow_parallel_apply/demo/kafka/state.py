@@ -50,7 +50,7 @@ class Partition:
 
 @dataclass(slots=True)
 class Transaction:
-    """What a transactional id stands for. `places`: those of its transaction under way."""
+    """The producer of a transactional id. `places`: those of its transaction under way."""
 
     producer: int
     epoch: int = -1

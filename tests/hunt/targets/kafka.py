@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.compare.open import ROWS
 from airflow_parallel_apply.pipeline.config import Start
 from tests.hunt.targets.alterations import Alteration
 from tests.hunt.targets.directory import KeptDirectory
 from tests.hunt.targets.judging import Place, redefined, unequal_tables, unlike_the_log
-from tests.support.kafka import KafkaBroker, committed
+from tests.support.kafka import committed
 from tests.support.kafka.feeds import place_of, require_order
 from tests.support.rig import Rig
 
@@ -24,7 +25,7 @@ class HuntedKafka:
 
     def __init__(self, directory: Path) -> None:
         self._staging = KeptDirectory(directory / "staging")
-        self._broker = KafkaBroker(default_partitions=3)
+        self._broker = KafkaBroker(default_partitions=3).start()
         self._number = 0
         self._texts: list[str] = []
 
@@ -35,12 +36,13 @@ class HuntedKafka:
 
     def fresh(self) -> None:
         self.close()
-        self._broker = KafkaBroker(default_partitions=3)
+        self._broker = KafkaBroker(default_partitions=3).start()
         self._number, self._texts = 0, []
         self._staging.fresh()
 
     def crash(self) -> None:
-        self._broker.restart()
+        self._broker.stop()
+        self._broker.start()
 
     def keep(self) -> None:
         """Nobody copies a broker."""
@@ -73,7 +75,7 @@ class HuntedKafka:
         return Start.EQUAL
 
     def close(self) -> None:
-        self._broker.close()
+        self._broker.stop()
 
     def _places(self) -> Iterator[Place]:
         """Of each change once, whichever partitions have it."""

@@ -58,7 +58,7 @@ _Row: TypeAlias = dict[int, tuple[Order, Any]]
 
 @dataclass(slots=True)
 class _State:
-    """What is known of a key. `values`: None where it was deleted. `taken`: places of values that an older change
+    """A key as far as it is known. `values`: None where it was deleted. `taken`: places of values that an older change
     brought, and that change.
     """
 

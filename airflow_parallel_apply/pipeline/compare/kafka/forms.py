@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, M
 from airflow_parallel_apply.pipeline.target.kafka.registry import registered_schema
 
 _UNSENT: Final = CHANGE.names.index("_unsent") - len(CHANGE)
-"""Of a flat row's members, counted from the end: the last ones say what became of the row."""
+"""A place among a flat row's members, from the end: the last ones say what became of the row."""
 _CONFLUENT: Final = 5
 """Bytes in front of an Avro record: a zero, and the schema's id."""
 

@@ -93,5 +93,5 @@ class KafkaRows:
 
 @contextmanager
 def open_kafka_rows(endpoint: Endpoint, name: str) -> Iterator[ComparedRows]:
-    """What is committed when a table is read. Errors: `ConfigurationError` for an address that is none."""
+    """Rows of what is committed when a table is read. Errors: `ConfigurationError` for an address that is none."""
     yield KafkaRows(name, KafkaAddress.parse(endpoint))

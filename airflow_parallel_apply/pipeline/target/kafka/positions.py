@@ -86,7 +86,8 @@ class Positions:
             try:
                 ends[place] = self._consumer.get_watermark_offsets(at, timeout=PATIENCE_SECONDS)
             except kafka.KafkaException as error:
-                if error.args[0].code() not in _unknown(kafka):
+                # A client that has lost its brokers knows no topics either, until it is told of them again.
+                if error.args[0].code() not in _unknown(kafka) or self._exists(place):
                     raise
         found: dict[int, Mapping[str, Any]] = {}
         back, wanted = _NEAR, {place for place, (low, high) in ends.items() if high > low}
@@ -96,6 +97,11 @@ class Positions:
             wanted = {place for place in wanted - found.keys() if starts[place] > ends[place][0]}
             back *= _FURTHER
         return found
+
+    def _exists(self, place: int) -> bool:
+        """Ask the brokers. Errors: librdkafka's own where they do not answer."""
+        found = self._consumer.list_topics(timeout=PATIENCE_SECONDS).topics.get(self.topic)
+        return found is not None and place in found.partitions
 
     def _scan(self, starts: Mapping[int, int]) -> dict[int, Mapping[str, Any]]:
         kafka = library()

@@ -1,4 +1,4 @@
-"""What a message of each form says of a row is the source's text of each value."""
+"""A message of each form gives back the source's text of each value."""
 
 from __future__ import annotations
 
