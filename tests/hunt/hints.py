@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.hunt.player import Player
 
 _SQL: Final = re.compile(
-    r"\b(?:ALTER|CREATE|DROP|GRANT|INSERT INTO|UPDATE|DELETE FROM|TRUNCATE)"
+    r"\b(?:ALTER|COMMENT ON|CREATE|DROP|GRANT|INSERT INTO|UPDATE|DELETE FROM|TRUNCATE)"
     r"\s+[A-Z\"a-z].*?(?=;|\), then| at the target\b| at the source\b|\. |\.$|, then|, or |$)"
 )
 _PLACEHOLDER: Final = re.compile(r"…|\.\.\.|<[a-z ]+>")

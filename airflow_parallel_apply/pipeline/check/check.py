@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.check.directory import log_findings
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target, unbegun_at_target
 from airflow_parallel_apply.pipeline.check.history import history_findings
 from airflow_parallel_apply.pipeline.check.loop import meeting_findings
-from airflow_parallel_apply.pipeline.check.open import type_findings
+from airflow_parallel_apply.pipeline.check.open import inheritance_findings, type_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.open import copy_findings, read_progress
@@ -154,6 +154,8 @@ def _target_findings(
                 ),
             ),
         )
+        if is_new:
+            findings += inheritance_findings(config, source, target, relations)
         if copies:
             findings += copy_findings(config, source, target, relations)
         # A log begins where its directory is.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from airflow_parallel_apply.pipeline.check.protocol import TypeCheck
+from airflow_parallel_apply.pipeline.check.protocol import InheritanceCheck, TypeCheck
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding
@@ -20,6 +20,16 @@ TYPE_CHECKS: Final = Schemes(
     group="airflow_parallel_apply.type_checks",
     ours={
         pair_of(POSTGRESQL, POSTGRESQL): "airflow_parallel_apply.pipeline.check.postgres.missing_types:type_findings"
+    },
+)
+
+INHERITANCE_CHECKS: Final = Schemes(
+    thing="check of inheritance",
+    group="airflow_parallel_apply.inheritance_checks",
+    ours={
+        pair_of(
+            POSTGRESQL, POSTGRESQL
+        ): "airflow_parallel_apply.pipeline.check.postgres.inheritance:inheritance_findings"
     },
 )
 
@@ -38,3 +48,14 @@ def type_findings(
         return ()
     check: TypeCheck = TYPE_CHECKS.load(pair)
     return check(config, source, target, relations, expected=expected)
+
+
+def inheritance_findings(
+    config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+) -> tuple[Finding, ...]:
+    """Find tables that inherit otherwise at the target: see `InheritanceCheck`. None for a pair without a check."""
+    pair = pair_of(source.scheme, target.scheme)
+    if pair not in INHERITANCE_CHECKS.known():
+        return ()
+    check: InheritanceCheck = INHERITANCE_CHECKS.load(pair)
+    return check(config, source, target, relations)

@@ -1,4 +1,4 @@
-"""The protocol of a check that needs both ends at once."""
+"""The protocols of the checks that need both ends at once."""
 
 from __future__ import annotations
 
@@ -26,4 +26,14 @@ class TypeCheck(Protocol):
         those that the target has to have as they are now; what the others need may come with DDL that is on its way.
         Reads only. Errors: the pipeline's.
         """
+        ...
+
+
+class InheritanceCheck(Protocol):
+    """Compares which tables inherit from which at both ends, where a pipeline begins."""
+
+    def __call__(
+        self, config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+    ) -> tuple[Finding, ...]:
+        """Find tables of these that inherit from another one at one side alone. Reads only. Errors: the pipeline's."""
         ...

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.check.history import require_history
 from airflow_parallel_apply.pipeline.check.loop import meeting_findings
+from airflow_parallel_apply.pipeline.check.open import inheritance_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.open import open_first_copy
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, FirstCopy
@@ -123,6 +124,8 @@ def _try_to_prepare(
         if first:
             found = beginning_findings(config, writing.target, reading.has_changes)
             refuse(found, place="the log", op="prepare", pipeline=config.pipeline)
+            unlike = inheritance_findings(config, source, target, relations)
+            tell(refuse(unlike, place=f"the target {target.place}", op="prepare", pipeline=config.pipeline))
         require_place_for_log(config)
         if copy is not None:
             warnings = copy.rehearse()

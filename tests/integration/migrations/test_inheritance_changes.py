@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
@@ -104,6 +105,40 @@ def test_a_table_between_that_nobody_follows_is_looked_through(rig: Rig) -> None
     told = stopped(rig)
     assert "public.grandchild does not inherit from public.parent any more" in told
     assert statements(told) == ['ALTER TABLE "public"."middle" NO INHERIT "public"."parent"']
+
+
+def test_one_side_alone_is_refused_where_a_pipeline_begins(rig: Rig) -> None:
+    """Nothing of it is written before."""
+    grandchild = "CREATE TABLE grandchild (PRIMARY KEY (id)) INHERITS (child)"
+    rig.both(*_TABLES, grandchild, "CREATE TABLE alone (PRIMARY KEY (id)) INHERITS (other)")
+    rig.write("ALTER TABLE child INHERIT other")
+    execute(rig.target_dsn, "ALTER TABLE child NO INHERIT parent")
+    rig.write("ALTER TABLE alone NO INHERIT other")
+    rig = rig.having(start=Start.EQUAL)
+    wanted = (
+        "public.child inherits from public.other at the source and not at the target",
+        "public.child inherits from public.parent at the source and not at the target",
+        "public.alone inherits from public.other at the target and not at the source",
+    )
+    checked = check_pipeline(rig.config, rig.source, rig.target)
+    told = [finding for finding in checked.findings if "inherits" in finding.what]
+    assert [finding.what.partition(":")[0] for finding in told] == [*wanted]
+    refused = stopped(rig)
+    assert all(text in refused for text in wanted)
+    assert rig.rows("SELECT FROM pg_replication_slots WHERE slot_name = 'parallel_apply_p'", side="source") == []
+    assert rig.rows("SELECT to_regnamespace('parallel_apply')::text") == [(None,)]
+    by_hand = rig.having(ddl=DdlPolicy.REFUSE)
+    assert check_pipeline(by_hand.config, rig.source, rig.target).is_good
+    execute(rig.target_dsn, *(command for finding in told for command in finding.fix))
+    rig.prepare()
+    rig.write("ALTER TABLE parent ADD e integer", "ALTER TABLE other ADD d integer DEFAULT 5", *_ROWS)
+    rig.write(
+        "INSERT INTO other (id) VALUES (1)",
+        "INSERT INTO alone (id) VALUES (1)",
+        "INSERT INTO grandchild (id) VALUES (1)",
+    )
+    rig.run()
+    assert_equal(rig)
 
 
 def statements(hint: str) -> list[str]:

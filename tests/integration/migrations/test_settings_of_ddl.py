@@ -1,11 +1,14 @@
-"""DDL messages make of older rows what the session made of them that sent them."""
+"""DDL messages mean at the target what they meant in the session that sent them."""
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy
-from tests.support.rig import Rig
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.errors import TargetError
+from tests.support.ddl_messages import ddl, install
+from tests.support.rig import Rig, execute
 
 STATEMENTS = {
     "a time zone": ("SET timezone = 'Asia/Tokyo'", "ALTER TABLE public.t ALTER a TYPE timestamptz", "2024-01-01 00:00"),
@@ -23,7 +26,6 @@ def test_what_a_statement_made_of_older_rows_under_the_session_s_settings_it_mak
     rig: Rig, case: str
 ) -> None:
     setting, statement, value = STATEMENTS[case]
-    rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, a timestamp)")
     rig.prepare()
     rig.write(f"INSERT INTO t VALUES (1, '{value}')")
@@ -33,3 +35,141 @@ def test_what_a_statement_made_of_older_rows_under_the_session_s_settings_it_mak
     rig.run()
     comparison = rig.comparison()
     assert comparison.equal, comparison
+
+
+_DOUBLED = "ALTER TABLE t ALTER a TYPE integer USING a * 2"
+_FORMER = """
+CREATE FUNCTION parallel_apply.send_ddl(statement text) RETURNS void
+LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT FROM parallel_apply.send_signed('parallel_apply.ddl', statement) $$
+"""
+"""As an earlier version installed it."""
+
+
+def with_two_schemas(rig: Rig) -> None:
+    """A table of one name in each, and rows that tell the two apart."""
+    tables = ("public.t", '"An app"."t"')
+    rig.both(
+        'CREATE SCHEMA "An app"', *(f"CREATE TABLE {table} (id integer PRIMARY KEY, a integer)" for table in tables)
+    )
+    install(rig.source_dsn)
+    rig.prepare()
+    rig.write(*(f"INSERT INTO {table} VALUES (1, {number})" for number, table in enumerate(tables, 10)))
+    rig.run()
+
+
+def follow_the_rest(rig: Rig) -> None:
+    """Rows behind the statement, of both tables."""
+    for table in ("public.t", '"An app".t'):
+        rig.write(
+            f"INSERT INTO {table} SELECT max(id) + 1, 5 FROM {table}", f"UPDATE {table} SET a = a + 1 WHERE id = 2"
+        )
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "'An app', public",
+        pytest.param("nowhere, 'An app'", marks=pytest.mark.long),
+        pytest.param("pg_catalog, 'An app'", marks=pytest.mark.long),
+    ],
+)
+def test_names_without_a_schema_mean_the_tables_that_they_meant_for_the_sender(rig: Rig, path: str) -> None:
+    with_two_schemas(rig)
+    rig.transaction(f"SET search_path = {path}", _DOUBLED, ddl(_DOUBLED))
+    follow_the_rest(rig)
+
+
+def test_the_target_s_own_search_path_is_of_no_account(rig: Rig) -> None:
+    with_two_schemas(rig)
+    with psycopg.connect(rig.target_dsn, autocommit=True) as connection:
+        connection.execute(f"""ALTER DATABASE "{connection.info.dbname}" SET search_path = 'An app'""")
+    rig.transaction(_DOUBLED, ddl(_DOUBLED), "SET LOCAL search_path = ''", ddl("SELECT 1"))
+    follow_the_rest(rig)
+
+
+def test_a_path_of_the_caller_s_user_and_of_a_function_goes_along(rig: Rig) -> None:
+    with_two_schemas(rig)
+    rig.write('CREATE ROLE "An app" SUPERUSER')
+    try:
+        rig.transaction(
+            """SET SESSION AUTHORIZATION 'An app'""", """SET search_path = "$user", public""", _DOUBLED, ddl(_DOUBLED)
+        )
+        rig.write(
+            f"""CREATE FUNCTION public.migrate() RETURNS void LANGUAGE plpgsql SET search_path = 'An app' AS
+            $f$ BEGIN EXECUTE '{_DOUBLED}'; PERFORM parallel_apply.send_ddl('{_DOUBLED}'); END $f$""",
+            "SELECT public.migrate()",
+        )
+        follow_the_rest(rig)
+    finally:
+        rig.write('DROP ROLE "An app"')
+
+
+@pytest.mark.parametrize(
+    "statement", ["CREATE TABLE t (id integer PRIMARY KEY, a integer)", "CREATE INDEX ON public.t (a)"]
+)
+def test_a_schema_of_the_path_that_the_target_lacks_stops_the_run_and_the_hint_leads_on(
+    rig: Rig, statement: str
+) -> None:
+    with_two_schemas(rig)
+    rig.write("CREATE SCHEMA more")
+    rig.transaction("SET search_path = more, public", statement, ddl(statement))
+    with pytest.raises(TargetError, match="more is not there, so its names may mean other tables: CREATE") as refused:
+        rig.run()
+    assert 'Run CREATE SCHEMA "more" at the target' in str(refused.value)
+    execute(rig.target_dsn, "CREATE SCHEMA more")
+    if "TABLE" in statement:
+        rig.write("INSERT INTO more.t VALUES (1, 1)")
+    follow_the_rest(rig)
+
+
+def test_a_schema_that_the_statement_makes_or_removes_may_be_in_the_path(rig: Rig) -> None:
+    with_two_schemas(rig)
+    make, remove = "CREATE SCHEMA more", "DROP SCHEMA more"
+    rig.transaction(
+        "SET search_path = more, public",
+        make,
+        ddl(make),
+        "CREATE TABLE u (id integer PRIMARY KEY)",
+        ddl("CREATE TABLE u (id integer PRIMARY KEY)"),
+    )
+    rig.run()
+    rig.write("INSERT INTO more.u VALUES (1)")
+    rig.run()
+    assert rig.rows("SELECT * FROM more.u") == [(1,)]
+    rig.transaction("SET search_path = more, public", ddl("DROP TABLE u"), "DROP TABLE u", ddl(remove), remove)
+    follow_the_rest(rig)
+
+
+def test_an_earlier_version_s_function_is_told_and_replaced_with_its_grants(rig: Rig) -> None:
+    with_two_schemas(rig)
+    role = f"sender_{rig.rows('SELECT current_database()', side='source')[0][0]}"
+    rig.write(
+        "DROP FUNCTION parallel_apply.send_ddl", _FORMER, "REVOKE ALL ON FUNCTION parallel_apply.send_ddl FROM PUBLIC"
+    )
+    rig.write(
+        f'CREATE ROLE "{role}"',
+        f'GRANT EXECUTE ON FUNCTION parallel_apply.send_ddl TO "{role}"',
+        f'GRANT USAGE ON SCHEMA "An app" TO "{role}"',
+    )
+    try:
+        statement = _DOUBLED.replace(" t ", " public.t ")
+        rig.transaction(statement, ddl(statement))
+        follow_the_rest(rig)
+        (told,) = [
+            finding
+            for finding in check_pipeline(rig.config, rig.source, rig.target).findings
+            if finding.where == "parallel_apply.send_ddl"
+        ]
+        assert "install-ddl-capture` again" in told.note
+        install(rig.source_dsn)
+        assert not [
+            one for one in check_pipeline(rig.config, rig.source, rig.target).findings if "send_ddl" in one.where
+        ]
+        rig.transaction("SET search_path = 'An app'", _DOUBLED, f'SET ROLE "{role}"', ddl(_DOUBLED))
+        follow_the_rest(rig)
+    finally:
+        rig.write(f'DROP OWNED BY "{role}"', f'DROP ROLE "{role}"')

@@ -232,7 +232,7 @@ def test_ddl_messages_truncates_and_redefinitions_are_marked(scene: Scene) -> No
     marks = scene.transactions().column("marks").to_pylist()
     assert marks == [[], [], ["message"], ["relation"], ["truncate"], []]
     assert scene.shown("operation", "values")[2:6] == [
-        ("M", ["parallel_apply.ddl", "ALTER TABLE t ADD v int"]),
+        ("M", ["parallel_apply.ddl", 'SET LOCAL search_path = "public"; ALTER TABLE t ADD v int']),
         ("I", ["2", "3"]),
         ("T", ["restart_identity"]),
         ("T", ["restart_identity"]),

@@ -82,10 +82,12 @@ def test_what_was_signed_counts_in_its_own_transaction_only(scene: Scene, strang
         f"'{scene.slot}', NULL, NULL, 'proto_version', '1', 'publication_names', '{scene.slot}', 'messages', 'true') "
         "WHERE get_byte(data, 0) = ascii('M')"
     )
-    assert content[32:] == b"ALTER TABLE t ADD v int"
+    assert content[32:] == b'SET LOCAL search_path = "public"; ALTER TABLE t ADD v int'
     send(stranger, content)
     scene.capture()
-    assert scene.shown("operation", "values") == [("M", ["parallel_apply.ddl", "ALTER TABLE t ADD v int"])]
+    assert scene.shown("operation", "values") == [
+        ("M", ["parallel_apply.ddl", 'SET LOCAL search_path = "public"; ALTER TABLE t ADD v int'])
+    ]
 
 
 def test_a_function_that_a_stranger_made_is_not_even_called(scene: Scene, stranger: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import psycopg
@@ -211,6 +212,33 @@ def test_a_dropped_publication_is_refused(scene: Scene) -> None:
     scene.execute(f"CREATE PUBLICATION {scene.slot} FOR ALL TABLES")
     with pytest.raises(SourceError, match="made or changed by somebody else"):
         scene.source().prepare()
+
+
+@pytest.mark.parametrize(
+    "also",
+    [
+        (),
+        ("ALTER PUBLICATION {slot} SET (publish = 'insert')",),
+        ("DROP PUBLICATION {slot}", "CREATE PUBLICATION {slot} FOR TABLE t"),
+    ],
+)
+def test_a_comment_that_was_overwritten_is_written_again_as_the_hint_says(scene: Scene, also: tuple[str, ...]) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    scene.source().prepare()
+    scene.execute("INSERT INTO t VALUES (1)", *(statement.format(slot=scene.slot) for statement in also))
+    scene.execute(f"COMMENT ON PUBLICATION {scene.slot} IS 'for the warehouse'")
+    with pytest.raises(SourceError, match="its comment does not name log") as refused:
+        scene.source().prepare()
+    found = re.search(r"Run (COMMENT ON PUBLICATION .*?) at the source", refused.value.hint or "")
+    assert found is not None
+    scene.execute(found[1])
+    if also:
+        with pytest.raises(SourceError, match="recopy"):
+            scene.source().prepare()
+        return
+    scene.source().prepare()
+    scene.capture()
+    assert scene.shown("operation", "key") == [("I", "1")]
 
 
 def test_a_slot_is_not_taken_from_the_log_it_feeds(scene: Scene, tmp_path: Path) -> None:

@@ -259,7 +259,7 @@ def test_refused_ddl_stops_there_and_goes_on_once_it_is_allowed(rig: Rig) -> Non
     rig.write("INSERT INTO t VALUES (1)")
     rig.transaction(rig.ddl("CREATE TABLE made ()"))
     rig.write("INSERT INTO t VALUES (2)")
-    with pytest.raises(FatalError, match="refuses: CREATE TABLE made"):
+    with pytest.raises(FatalError, match=r"refuses: .*CREATE TABLE made"):
         rig.run()
     assert rig.rows("SELECT id FROM t") == [(1,)]
     rig.having(ddl=DdlPolicy.APPLY).run()

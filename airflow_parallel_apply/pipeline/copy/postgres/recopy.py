@@ -36,6 +36,7 @@ from airflow_parallel_apply.pipeline.check.postgres.missing_types import type_fi
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
 from airflow_parallel_apply.pipeline.copy.postgres.computed import left_surplus, left_uncomputed
+from airflow_parallel_apply.pipeline.copy.postgres.former_names import left_renamed
 from airflow_parallel_apply.pipeline.copy.postgres.load import chunks, cut_off, look_exactly, see_snapshot, send
 from airflow_parallel_apply.pipeline.copy.postgres.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.postgres.progress import TableProgress
@@ -139,6 +140,12 @@ class Recopy:
         state = self._registered()
         relations = self._recopying.require_copyable()
         positions = self._holding.target.positions()
+        renamed = left_renamed(self._config.log_url, self._writing, relations, positions)
+        if renamed:
+            raise self._wrong(
+                "the target has tables under the names that they had at the source before",
+                f"Run {'; '.join(renamed)} at the target, then recopy again.",
+            )
         surplus = left_surplus(self._config.log_url, self._writing, relations, positions)
         if surplus:
             raise self._wrong(

@@ -15,6 +15,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 
 _NEEDED: Final = frozenset(
@@ -56,6 +57,24 @@ def captures_ddl(connection: psycopg.Connection[Any]) -> bool:
     return bool(found and found[0]) and can_verify(ddl_objects(connection))
 
 
+def capture_findings(connection: psycopg.Connection[Any], place: str) -> tuple[Finding, ...]:
+    """Find what an earlier version installed that tells less. Errors: psycopg's own."""
+    found = connection.execute(
+        "SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
+        "WHERE n.nspname = 'parallel_apply' AND p.proname = 'send_ddl' AND p.pronargs = 1"
+    ).fetchone()
+    if found is None:
+        return ()
+    what = (
+        "parallel_apply.send_ddl is an earlier version's: its messages do not tell the search_path that they were sent "
+        "under, so a name without a schema may mean another table at the target"
+    )
+    note = (
+        f"Run `parallel-apply install-ddl-capture` again for {place}; until then name schemas in full in what is sent."
+    )
+    return (new_finding(Side.SOURCE, "parallel_apply.send_ddl", what, severity=Severity.WARNING, note=note),)
+
+
 def install_ddl_capture(session: Session, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:
     """Make or renew it, and let roles send DDL; says what was done. Keys that are there stay.
 
@@ -79,7 +98,9 @@ def install_ddl_capture(session: Session, *, grant_to: Sequence[str] = ()) -> tu
             connection.execute(_trigger().encode())
         for role in grant_to:
             connection.execute(
-                sql.SQL("GRANT EXECUTE ON FUNCTION parallel_apply.send_ddl(text) TO {}").format(sql.Identifier(role))
+                sql.SQL("GRANT EXECUTE ON FUNCTION parallel_apply.send_ddl(text, name[]) TO {}").format(
+                    sql.Identifier(role)
+                )
             )
     return (
         f"Installed parallel_apply.send_ddl at {session.place}: what it sends counts as DDL of this database.",

@@ -54,12 +54,24 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION parallel_apply.send_signed(text, text) FROM PUBLIC;
 
--- What a statement makes of times, dates and intervals depends on the session's settings, so it takes them along: those
--- that are not the target's.
-CREATE OR REPLACE FUNCTION parallel_apply.send_ddl(statement text) RETURNS void
+-- What a statement says depends on the session: which tables its names mean, and what it makes of times, dates and
+-- intervals. So the schemas of the caller's search path go along, and those of its settings that are not the target's.
+-- The path is an argument's default, which is evaluated where the call is: in here our own is in force. Whoever names
+-- another one gains nothing, since a statement may set it as well.
+CREATE OR REPLACE FUNCTION parallel_apply.send_ddl(statement text, path name[] DEFAULT pg_catalog.current_schemas(false))
+RETURNS void
 LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT FROM parallel_apply.send_signed('parallel_apply.ddl', coalesce(
+    SELECT FROM parallel_apply.send_signed('parallel_apply.ddl', format('SET LOCAL search_path = %s; ', coalesce(
+        (
+            SELECT string_agg(
+                format('"%s"', replace(regexp_replace(p.schema, '^pg_temp_\d+$', 'pg_temp'), '"', '""')), ', '
+                ORDER BY p.number
+            )
+            FROM unnest(path) WITH ORDINALITY AS p (schema, number)
+        ),
+        '"pg_catalog"'
+    )) || coalesce(
         (
             SELECT string_agg(format('SET LOCAL %s = %L; ', name, current_setting(name)), '' ORDER BY name)
             FROM (VALUES ('datestyle', 'ISO, YMD'), ('intervalstyle', 'postgres'), ('timezone', 'UTC')) AS s (name, usual)
@@ -69,6 +81,25 @@ AS $$
         ''
     ) || statement)
 $$;
-REVOKE ALL ON FUNCTION parallel_apply.send_ddl(text) FROM PUBLIC;
-COMMENT ON FUNCTION parallel_apply.send_ddl(text) IS
+REVOKE ALL ON FUNCTION parallel_apply.send_ddl(text, name[]) FROM PUBLIC;
+COMMENT ON FUNCTION parallel_apply.send_ddl(text, name[]) IS
     'Sends SQL to the targets that follow this database, in the place of the calling transaction.';
+
+-- An earlier version's, which knew no path: whoever could call it may call this one.
+DO $$
+DECLARE
+    former CONSTANT regprocedure := pg_catalog.to_regprocedure('parallel_apply.send_ddl(text)');
+    may record;
+BEGIN
+    FOR may IN
+        SELECT
+            CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END AS role,
+            CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END AS granting
+        FROM pg_catalog.pg_proc p, pg_catalog.aclexplode(p.proacl) AS a
+        WHERE p.oid = former AND a.privilege_type = 'EXECUTE' AND a.grantee <> p.proowner
+    LOOP
+        EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION parallel_apply.send_ddl(text, name[]) TO %s%s', may.role, may.granting);
+    END LOOP;
+END
+$$;
+DROP FUNCTION IF EXISTS parallel_apply.send_ddl(text);

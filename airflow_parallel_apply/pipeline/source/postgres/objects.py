@@ -93,15 +93,12 @@ class PipelineObjects:
             return None
         match = _COMMENT.fullmatch(found)
         if match is None:
-            raise self.missing(f"publication {self.publication} was made or changed by somebody else")
+            raise self._not_ours(server)
         return Record(log_id=match[1], is_ready=match[2] is None)
 
     def set_record(self, record: Record) -> None:
         """Write it; with a transaction of the catalog session, in that."""
-        text = f"parallel_apply: log {record.log_id}{'' if record.is_ready else ', being prepared'}"
-        self._catalog().execute(
-            sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(sql.Identifier(self.publication), sql.Literal(text))
-        )
+        self._catalog().execute(self._recording(record))
 
     def ready_record(self) -> Record | None:
         """As `record`, of a server that may be another one than the log's. None, too, before the first run's end."""
@@ -142,6 +139,30 @@ class PipelineObjects:
             hint="Start the pipeline anew: drop the slot and the publication, empty the target's tables, choose a new "
             "log_url.",
         )
+
+    def _not_ours(self, server: Server) -> SourceError:
+        """The comment is somebody else's. Where the log is there, it says what the comment was, since a log is made
+        last; what else was done to the publication is found by who wrote it.
+        """
+        error = self.missing(f"publication {self.publication} was made or changed by somebody else")
+        log = self.log()
+        if log is None:
+            return error
+        self._require_log_of(log, server)
+        former = self._recording(Record(log_id=log.identity.log_id, is_ready=True)).as_string()
+        return SourceError(
+            f"publication {self.publication} was made or changed by somebody else: its comment does not name log "
+            f"{log.identity.log_id}",
+            op=error.op,
+            pipeline=self.pipeline,
+            hint=f"Run {former} at the source, then run again: if more than the comment was changed, "
+            "that run says what.",
+        )
+
+    def _recording(self, record: Record) -> sql.Composed:
+        """The statement that writes a record."""
+        text = f"parallel_apply: log {record.log_id}{'' if record.is_ready else ', being prepared'}"
+        return sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(sql.Identifier(self.publication), sql.Literal(text))
 
     def _commented(self) -> str | None:
         """The publication's comment; None without a publication."""

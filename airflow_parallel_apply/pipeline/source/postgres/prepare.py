@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.log.readers import read_readers
@@ -33,6 +33,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     with_rows,
 )
 from airflow_parallel_apply.pipeline.source.postgres.check import server_findings, table_findings
+from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import capture_findings
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED, FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.history import look_again
 from airflow_parallel_apply.pipeline.source.postgres.moment import LOCK_TIMEOUT
@@ -218,6 +219,7 @@ class Preparation:
             *self._pooler_findings(),
             *server_findings(connection, self.slot.name, is_first_run=mine.is_first_run()),
             *table_findings(connection, followed, self.config.tables, server.user),
+            *(capture_findings(connection, self.session.place) if self.config.ddl is DdlPolicy.APPLY else ()),
         )
 
     def _pooler_findings(self) -> tuple[Finding, ...]:

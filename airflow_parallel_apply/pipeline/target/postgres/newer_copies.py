@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.target.postgres.sent_paths import as_written
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.steps import Statement
-
-_SHOWN_LETTERS: Final = 200
 
 
 @contextmanager
@@ -34,7 +32,7 @@ def leaving_newer_copies(connection: Connection, session: Session, statement: St
     fresh = {oid for oid, _ in _locked(connection, session, oids) - locked}
     touched = [name for name, found in before.items() if after.get(name) != found or fresh.intersection(found)]
     if touched:
-        shown = " ".join(statement.text.split())[:_SHOWN_LETTERS]
+        shown = as_written(statement.text)
         raise PlanError(
             f"the source sent this DDL before {', '.join(touched)} was copied anew, and it would change the copy, "
             f"which is of a later moment: {shown}",

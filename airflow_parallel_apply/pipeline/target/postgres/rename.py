@@ -68,7 +68,7 @@ def rename(
     is_possible = {*old} <= there and not taken & there
     if ddl is not DdlPolicy.APPLY or not is_possible or (is_exchange and not renaming.is_certain and is_done is None):
         raise _left(connection, newer, renaming, in_the_way=taken & there, missing={*old} - there)
-    for statement in _statements(renaming):
+    for statement in renaming_statements(renaming):
         connection.execute(statement)
     return True
 
@@ -87,8 +87,8 @@ def _is_exchanged(connection: Connection, session: Session, older: Relation, new
     return None if under_new is under_old or None in (under_new, under_old) else under_new
 
 
-def _statements(renaming: Renaming) -> list[sql.Composed]:
-    """Through names that are free, where some are exchanged."""
+def renaming_statements(renaming: Renaming) -> list[sql.Composed]:
+    """The statements that rename tables: through names that are free, where some are exchanged."""
     names = {name for pair in renaming.pairs for name in pair}
     if len(names) == 2 * len(renaming.pairs):
         return [statement for old, new in renaming.pairs for statement in _rename(old, new)]
@@ -152,7 +152,7 @@ def _left(
         there = tuple(pair for pair in renaming.pairs if pair[0] not in missing)
         renaming = replace(renaming, pairs=there or renaming.pairs)
     aside = [_rename(name, _free_name(connection, name))[0] for name in sorted(in_the_way)]
-    text = "; ".join(statement.as_string(connection) for statement in (*aside, *_statements(renaming)))
+    text = "; ".join(statement.as_string(connection) for statement in (*aside, *renaming_statements(renaming)))
     others = ", ".join(".".join(name) for name in sorted(in_the_way))
     trouble = f", and the target lacks {', '.join('.'.join(name) for name in sorted(missing))}" if missing else ""
     names = {name for pair in renaming.pairs for name in pair}

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.redefine import follow
 from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replayer
+from airflow_parallel_apply.pipeline.target.postgres.sent_paths import as_written, under_sent_path
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
@@ -44,7 +45,6 @@ _LACKS_TABLE: Final = (
     "again."
 )
 _READY: Final = "Make the target ready for the statement, then run again."
-_SHOWN_LETTERS: Final = 200
 
 
 class Steps:
@@ -171,14 +171,15 @@ def _run_statement(connection: Connection, step: Statement) -> None:
     """
     block = sql.SQL("BEGIN EXECUTE {}; END").format(sql.Literal(step.text)).as_string(connection)
     try:
-        connection.execute(sql.SQL("DO {}").format(sql.Literal(block)))
+        with under_sent_path(connection, step):
+            connection.execute(sql.SQL("DO {}").format(sql.Literal(block)))
     except psycopg.Error as error:
         raise _refused(error, step) from error
     settle(lambda query: connection.execute(query).fetchall(), EXACT)
 
 
 def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
-    shown = " ".join(step.text.split())[:_SHOWN_LETTERS]
+    shown = as_written(step.text)
     if error.sqlstate in _NOT_IN_TRANSACTION:
         return PlanError(
             f"the target cannot run this in a transaction: {shown}: {wording(error)[0]}",
