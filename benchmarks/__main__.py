@@ -127,17 +127,43 @@ def lake(rows: int = 200_000, changes: int = 300_000, batch: int = 30_000, repea
 
 @app.command()
 def stores() -> None:
-    """The price of feeding channel_log, and of reading through each store into Spark. BENCH_TRANSACTIONS, …"""
+    """Feeding channel_log, reading through each store into Spark, whole runs. BENCH_TRANSACTIONS, _WORKLOAD_CHANGES."""
+    from benchmarks.by_store import measure_by_store, print_by_store
     from benchmarks.reading import measure_reading, print_reading
     from benchmarks.settings import BenchSettings
     from benchmarks.stores import measure_stores, print_stores
 
+    console = Console(width=200)
     settings = BenchSettings.from_environment(os.environ)
-    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
         found = measure_stores(Path(directory), settings.transactions, repeats=settings.repeats)
         read = measure_reading(Path(directory), settings.transactions, repeats=settings.repeats)
-    print_stores(Console(width=200), found)
-    print_reading(Console(width=200), read)
+        print_stores(console, found)
+        print_reading(console, read)
+        runs = measure_by_store(Path(directory), settings, lambda line: console.print(f"… {line}", highlight=False))
+    print_by_store(console, runs)
+
+
+@app.command()
+def mariadb(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Histories of `workloads`; uniform tpcb by default.")
+    ] = None,
+) -> None:
+    """Catching up into MariaDB: its own replica with 0 to 8 threads, and ours. BENCH_WORKLOAD_CHANGES, _REPEATS."""
+    from benchmarks.mariadb import measure_catch_ups, print_catch_ups
+    from benchmarks.settings import BenchSettings
+
+    console = Console(width=160)
+    settings = BenchSettings.from_environment(os.environ)
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
+        for found in measure_catch_ups(
+            Path(directory),
+            settings,
+            names or ["uniform", "tpcb"],
+            lambda line: console.print(f"… {line}", highlight=False),
+        ):
+            print_catch_ups(console, found)
 
 
 @app.command()
@@ -157,7 +183,7 @@ def encode(rows: Annotated[int, typer.Option(help="Rows of each table.")] = 1_00
 
 @app.command()
 def flight() -> None:
-    """A router's streams to 2, 8 and 64 channels, and Spark's price of its data source. BENCH_TRANSACTIONS, …"""
+    """A router's streams to 2, 4, 8 and 64 channels, and Spark's price of its data source. BENCH_TRANSACTIONS, …"""
     from benchmarks.flight import measure_flight, print_flight
     from benchmarks.settings import BenchSettings
 

@@ -1,4 +1,4 @@
-"""Measures a router that streams a log over Flight to 2, 8 and 64 channels, and Spark's price of its data source.
+"""Measures a router that streams a log over Flight to 2, 4, 8 and 64 channels, and Spark's price of its data source.
 
 One TPC-B-like log, a router in a process of its own, the clients in threads of this one. Megabytes are those of the
 Arrow batches that clients receive. The limit beside it is the same log read and split in this process, without Flight.
@@ -37,7 +37,7 @@ from benchmarks.stores import SHARD_BY
 from tests.support.routers import RouterCommand
 from tests.support.tpcb_log import make_tpcb_log
 
-CHANNELS: Final = (2, 8, 64)
+CHANNELS: Final = (2, 4, 8, 64)
 _SHARDED: Final = 8
 _NAME: Final = "bench"
 _PARTS: Final = 2

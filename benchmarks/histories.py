@@ -26,6 +26,9 @@ _TPCB_SCALE: Final = 10
 _LONG: Final = 10
 """So many times as long is a history that shows what is left beside a run's fixed costs."""
 
+_TENANTS: Final = 1000
+_OF_TRANSACTION: Final = 10
+
 _ITEMS: Final = "CREATE TABLE item (id bigint PRIMARY KEY, n bigint NOT NULL, note text NOT NULL)"
 _FILL: Final = "INSERT INTO item SELECT g, 0, md5(g::text) FROM generate_series(1, {rows}) g"
 
@@ -71,6 +74,38 @@ def tpcb(*, transactions: int, scale: int) -> History:
     return History(
         name=f"pgbench TPC-B, scale {scale}, {transactions:,} transactions",
         changes=transactions * TPCB_CHANGES,
+        prepare=prepare,
+        write=write,
+    )
+
+
+def tenants(changes: int) -> History:
+    """Updates of distinct keys, ten a transaction, each transaction of one of a thousand tenants."""
+    transactions = changes // _OF_TRANSACTION
+    most = -(-transactions // _TENANTS) * _OF_TRANSACTION
+
+    def prepare(server: PostgresServer, database: str) -> None:
+        _run(
+            server,
+            database,
+            "CREATE TABLE entry (tenant bigint, id bigint, n bigint NOT NULL, note text NOT NULL,"
+            " PRIMARY KEY (tenant, id))",
+            "INSERT INTO entry SELECT tenant, id, 0, md5(id::text)"
+            f" FROM generate_series(0, {_TENANTS - 1}) tenant, generate_series(0, {most - 1}) id",
+        )
+
+    def write(server: PostgresServer, database: str) -> None:
+        statement = (
+            f"UPDATE entry SET n = n + 1, note = md5(note) WHERE tenant = (number - 1) % {_TENANTS}"
+            f" AND id BETWEEN (number - 1) / {_TENANTS} * {_OF_TRANSACTION}"
+            f" AND (number - 1) / {_TENANTS} * {_OF_TRANSACTION} + {_OF_TRANSACTION - 1}"
+        )
+        _run(server, database, _LOOP.format(transactions=transactions, statement=statement))
+
+    return History(
+        name=f"updates of distinct keys, {_OF_TRANSACTION} a transaction and of one of {_TENANTS:,} tenants, "
+        f"{transactions:,} transactions",
+        changes=transactions * _OF_TRANSACTION,
         prepare=prepare,
         write=write,
     )

@@ -7,7 +7,7 @@ both sides hold the same rows then.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -49,15 +49,17 @@ _DATABASE: Final = "bench"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """One measurement's target."""
+    """One measurement's target. `ledger_dsn`: where its database cannot hold the ledger."""
 
     name: str
     dsn: str
+    ledger_dsn: str = ""
 
     @property
     def endpoint(self) -> Endpoint:
         """As the pipeline takes it."""
-        return Endpoint(conn_id="target", url=self.dsn)
+        ledger = Endpoint(conn_id="ledger", url=self.ledger_dsn) if self.ledger_dsn else None
+        return Endpoint(conn_id="target", url=self.dsn, ledger=ledger)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,9 +115,16 @@ class World:
 
 
 @contextmanager
-def build_world(directory: Path, history: History, *, repeats: int, captures: bool = True) -> Iterator[World]:
+def build_world(
+    directory: Path,
+    history: History,
+    *,
+    repeats: int,
+    captures: bool = True,
+    prepare: Callable[[World], None] | None = None,
+) -> Iterator[World]:
     """Start the servers, load both sides, write the history, capture it once. `captures`: with pipelines that have
-    captured nothing, too.
+    captured nothing, too. `prepare`: called before the history, for others that are to follow it.
     """
     with (
         PostgresServer(directory / "source", settings=SERVER_SETTINGS) as source,
@@ -141,6 +150,8 @@ def build_world(directory: Path, history: History, *, repeats: int, captures: bo
             _copy_database(target, _DATABASE, template.name)
             run.prepare(config, world.source, template.endpoint)
         _make_slots(world)
+        if prepare is not None:
+            prepare(world)
         history.write(source, _DATABASE)
         _capture(world)
         world.end_offset = _end_offset(world)

@@ -134,7 +134,9 @@ def serve(
     metrics_listen: MetricsListen = None,
     max_streams: Annotated[int, typer.Option(min=1, help="Streams at once; more wait, then are sent away.")] = 256,
     memory_mb: Annotated[int, typer.Option(min=1, help="Memory of rows on their way from the log, MB.")] = 512,
-    store_memory_mb: Annotated[int, typer.Option(min=1, help="Memory of rows that the store memory holds, MB.")] = 256,
+    store_memory_mb: Annotated[
+        int, typer.Option(min=0, help="Memory of rows that the store memory holds, MB; 0: it holds none.")
+    ] = 256,
     store_disk_mb: Annotated[int, typer.Option(min=0, help="Disk that they may spill to, MB.")] = 8192,
     spill: Annotated[
         Path | None, typer.Option(metavar="DIRECTORY", help="Where they spill.", show_default="that of the system")

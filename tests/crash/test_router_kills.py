@@ -1,4 +1,4 @@
-"""A router killed at random moments: the log serves what it held, and the run itself ends green and equal.
+"""A router killed at random moments while it streams: the log serves what it held, and runs end green and equal.
 
 `CRASH_SEED` repeats a sequence of delays; `CRASH_MOMENTS` says how many moments.
 """
@@ -7,118 +7,231 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.config import RouterEndpoint, StoreName
+from airflow_parallel_apply.pipeline.run import preparing
+from airflow_parallel_apply.pipeline.stream.client import StreamClient
+from airflow_parallel_apply.router.plan import plan
+from tests.crash.conftest import crash_config
 from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig, execute
-from tests.support.routers import RouterCommand
+from tests.support.routers import ForkedRouter
 
 SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
 MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 5)
 MANY_MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 20)
 TABLE = "CREATE TABLE t (tenant integer, id integer, v text, PRIMARY KEY (tenant, id))"
-LONGEST_DELAY_SECONDS = 1.5
-EARLY = 0.2
-"""The part of the moments that may strike before the lanes begin, while the router is fed."""
+TENANTS_PER_CHANNEL = 4
+ROWS = 25
+"""Of a transaction, all of one tenant."""
+EPOCH_CHANGES = 60
+"""Several epochs a moment, so that each channel has several units."""
+STEP_CHANGES = 200
+"""What is captured at once: segments are small, and a unit's stream has several batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """`served`: a router's URL is the pipelines' log, so it has to come back; else a dead one is left alone. `targets`:
+    pipelines that follow one history.
+    """
+
+    moments: int = MOMENTS
+    targets: int = 1
+    served: bool = False
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+BY_SHARD: dict[str, Any] = {"partitioner": "shard", "shard_by": (("*", "tenant"),)}
+IN_MEMORY: dict[str, Any] = {"store": StoreName.MEMORY, **BY_SHARD}
+WAYS = {
+    "by shard": Way(changes=IN_MEMORY),
+    "by key": Way(moments=MANY_MOMENTS, changes={"store": StoreName.MEMORY}),
+    "64 channels": Way(changes={**IN_MEMORY, "channels": 64}),
+    "two targets": Way(targets=2, changes=IN_MEMORY),
+    "served log": Way(served=True, changes={"store": StoreName.LOG}),
+    "served memory": Way(served=True, changes=IN_MEMORY),
+}
+
+
+@dataclass(slots=True)
+class Streaming:
+    """Sees what comes from the router, in whatever thread of this process."""
+
+    rows_came: threading.Event = field(default_factory=threading.Event)
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def wait_for_rows(self) -> None:
+        """Until the first rows of a stream are here, or the run is over."""
+        while not self.rows_came.wait(0.01) and not self.is_over.is_set():
+            continue
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        original = StreamClient.stream
+
+        def stream(client: StreamClient, ticket: Any) -> Iterator[pa.RecordBatch]:
+            for batch in original(client, ticket):
+                self.rows_came.set()
+                yield batch
+
+        with pytest.MonkeyPatch.context() as patching:
+            patching.setattr(StreamClient, "stream", stream)
+            yield
 
 
 @pytest.fixture
-def router(tmp_path: Path) -> Iterator[RouterCommand]:
+def router(tmp_path: Path) -> Iterator[ForkedRouter]:
     (tmp_path / "logs").mkdir()
-    running = RouterCommand(tmp_path / "logs", "--store-memory-mb", "1")
+    running = ForkedRouter(tmp_path / "logs", memory_bytes=2**18)
     yield running
-    if running.process.poll() is None:
-        running.end(signal.SIGKILL)
+    running.kill()
 
 
 @pytest.fixture
-def rig(source_dsn: str, target_dsn: str, tmp_path: Path, router: RouterCommand) -> Callable[..., Rig]:
-    def make(store: StoreName, **changes: Any) -> Rig:
-        from tests.crash.conftest import crash_config
+def rigs(
+    source_dsn: str, target_server: PostgresServer, target_dsn: str, tmp_path: Path, router: ForkedRouter
+) -> Iterator[Callable[[Way], list[Rig]]]:
+    others: list[str] = []
 
-        config = crash_config(tmp_path / "logs")
-        made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn).having(
-            log_url=str(tmp_path / "logs" / "p"),
-            store=store,
+    def make(way: Way) -> list[Rig]:
+        config = replace(
+            crash_config(tmp_path / "logs"),
+            log_url=f"{router.url}/p" if way.served else str(tmp_path / "logs" / "p"),
+            log_directory=str(tmp_path / "logs" / "p") if way.served else "",
+            slot="all",
+            epoch_max_changes=EPOCH_CHANGES,
+            unit_max_bytes=1000,
             router=RouterEndpoint(conn_id="router", url=router.url),
-            **changes,
+            **way.changes,
         )
         execute(source_dsn, TABLE)
-        execute(target_dsn, TABLE)
+        made = []
+        for number in range(way.targets):
+            dsn = target_dsn
+            if number:
+                others.append(f"{target_dsn.rpartition('/')[2].partition('?')[0]}_{number}")
+                dsn = target_server.create_database(others[-1])
+            execute(dsn, TABLE)
+            made.append(Rig(config=replace(config, pipeline=f"p{number}"), source_dsn=source_dsn, target_dsn=dsn))
         return made
 
-    return make
+    yield make
+    # Origins of a database that stays take the server's room for them.
+    execute(target_server.dsn(), *(f"DROP DATABASE {name} WITH (FORCE)" for name in others))
 
 
-@pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("moments", "routing"),
-    [
-        pytest.param(MOMENTS, {"partitioner": "shard", "shard_by": (("*", "tenant"),)}, id="by shard"),
-        pytest.param(MANY_MOMENTS, {}, id="by key"),
-    ],
+    "way",
+    [pytest.param(way, id=name, marks=[] if name == "by shard" else pytest.mark.long) for name, way in WAYS.items()],
 )
-def test_a_router_killed_at_random_moments_makes_a_run_slower_and_never_wrong(
-    rig: Callable[..., Rig],
-    router: RouterCommand,
-    moments: int,
-    routing: dict[str, Any],
+def test_a_router_killed_while_it_streams_makes_runs_slower_and_never_wrong(
+    rigs: Callable[[Way], list[Rig]],
+    router: ForkedRouter,
+    way: Way,
+    monkeypatch: pytest.MonkeyPatch,
     say: Callable[[str], None],
 ) -> None:
-    pipeline = rig(StoreName.MEMORY, **routing)
-    pipeline.prepare()
+    monkeypatch.setattr(capture_turn, "STEP_CHANGES", STEP_CHANGES)
+    monkeypatch.setattr(preparing, "FIRST_CAPTURE_CHANGES", STEP_CHANGES)
+    pipelines = rigs(way)
+    for pipeline in pipelines:
+        pipeline.prepare()
     dice = random.Random(SEED)
-    served = [play(pipeline, router, dice, number) for number in range(moments)]
-    say(f"\nCRASH_SEED={SEED}: by moment, units from the router and in all: {served}")
-    assert sum(streams for streams, _ in served) > 0, "no unit of any moment came from the router"
+    streamed_seconds, hits, served = 0.1, 0, []
+    for moment in range(way.moments):
+        write(pipelines[0], dice, moment)
+        found = play(pipelines, way, router, f"moment {moment}", dice.random() * streamed_seconds)
+        streamed_seconds = found.seconds
+        hits += found.is_hit
+        served.append((found.streams, found.units))
+        for pipeline in pipelines:
+            comparison = pipeline.comparison()
+            assert comparison.equal, comparison
+    say(f"\nCRASH_SEED={SEED}: {hits} of {way.moments} while units were streamed; streams and units: {served}")
+    assert hits, "no kill came while the router streamed"
 
 
-def play(pipeline: Rig, router: RouterCommand, dice: random.Random, moment: int) -> tuple[int, int]:
-    """One run, the router killed while it is under way; how many of its units were streams, of how many."""
-    for number in range(6):
-        tenants = f"(i + {dice.randrange(9)}) % 7"
-        pipeline.write(
-            f"INSERT INTO t SELECT {tenants}, i, 'm{moment}-{number}' FROM generate_series(1, 300) i "
-            f"ON CONFLICT (tenant, id) DO UPDATE SET v = excluded.v",
-            f"DELETE FROM t WHERE id % 5 = {dice.randrange(5)} AND tenant = {dice.randrange(7)}",
-        )
+def write(pipeline: Rig, dice: random.Random, moment: int) -> None:
+    """Transactions of one tenant each, so that by shard they are their channels'."""
+    tenants = pipeline.config.channels * TENANTS_PER_CHANNEL
+    statements = []
+    for number in dice.sample(range(tenants), tenants):
+        statements += [
+            f"INSERT INTO t SELECT {number}, i, 'm{moment}' FROM generate_series(1, {ROWS}) i "
+            "ON CONFLICT (tenant, id) DO UPDATE SET v = t.v || excluded.v",
+            f"DELETE FROM t WHERE tenant = {number} AND id % 5 = {dice.randrange(5)}",
+        ]
+    pipeline.write(*statements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """`is_hit`: the router was killed behind the first rows that it streamed, and before the last unit was applied.
+    `seconds`: between these two.
+    """
+
+    is_hit: bool
+    seconds: float
+    streams: int
+    units: int
+
+
+def play(pipelines: Sequence[Rig], way: Way, router: ForkedRouter, run_id: str, delay: float) -> Moment:
+    """A run of each pipeline, side by side, and the router killed meanwhile, `delay` seconds behind the first rows."""
+    streaming = Streaming()
     stages: list[LocalStage] = []
-    has_begun = threading.Event()
-    if dice.random() < EARLY:
-        has_begun.set()
+    hit: list[bool] = []
 
-    def stage(opened: object) -> LocalStage:
-        has_begun.set()
+    def strike() -> None:
+        streaming.wait_for_rows()
+        streaming.is_over.wait(delay)
+        hit.append(streaming.rows_came.is_set() and not streaming.is_over.is_set())
+        router.kill()
+        if way.served:
+            router.start()
+
+    def stage(pipeline: Rig) -> LocalStage:
         stages.append(LocalStage(pipeline.config.log_url, pipeline.target, config=pipeline.config))
         return stages[-1]
 
-    delay = dice.random() * LONGEST_DELAY_SECONDS
+    def applied(pipeline: Rig) -> Callable[[], object]:
+        staging = replace(pipeline, stage=lambda _: stage(pipeline))
+        staging.capture(run_id)
+        plan(pipeline.config, pipeline.target)
+        opened = staging.open(run_id)
+        reports = staging.apply(opened)
+        return lambda: pipeline.close(opened, reports)
 
-    def strike() -> None:
-        has_begun.wait()
-        time.sleep(delay)
-        router.end(signal.SIGKILL)
-
-    striking = threading.Thread(target=strike)
-    striking.start()
-    try:
-        Rig(config=pipeline.config, source_dsn=pipeline.source_dsn, target_dsn=pipeline.target_dsn, stage=stage).run(
-            f"moment {moment}"
-        )
-    finally:
-        has_begun.set()
-        striking.join()
-    comparison = pipeline.comparison()
-    assert comparison.equal, comparison
-    router.start()
-    found = [one for each in stages for one in each.served]
-    return sum(found), len(found)
+    with streaming.watching(), ThreadPoolExecutor(len(pipelines)) as pool:
+        striking = threading.Thread(target=strike)
+        striking.start()
+        try:
+            running = [pool.submit(applied, pipeline) for pipeline in pipelines]
+            streaming.wait_for_rows()
+            began = time.monotonic()
+            ending = [one.result() for one in running]
+            seconds = time.monotonic() - began
+        finally:
+            streaming.is_over.set()
+            striking.join()
+    for close in ending:
+        close()
+    if not way.served:
+        router.start()
+    served = [one for stage in stages for one in stage.served]
+    return Moment(is_hit=hit == [True], seconds=seconds, streams=sum(served), units=len(served))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
@@ -15,6 +17,9 @@ from airflow_parallel_apply.pipeline.stream.client import StreamClient
 from airflow_parallel_apply.router.feeding.feedings import FeedingLimits, Feedings
 from airflow_parallel_apply.router.service.logs import LogPaths
 from airflow_parallel_apply.router.service.process import RouterProcess, RouterServing
+
+_PATIENCE: Final = timedelta(seconds=2)
+"""As a task of Spark's has it."""
 
 
 class MemoryRouter:
@@ -51,7 +56,7 @@ def memory_router(directory: Path, limits: FeedingLimits | None = None) -> Itera
 
 def streamed(branch: StreamBranch) -> list[pa.RecordBatch]:
     """The rows of a branch, as Spark's tasks get them: one after the other for each ticket."""
-    client = StreamClient(router_address(branch.address))
+    client = StreamClient(router_address(branch.address), patience=_PATIENCE)
     try:
         return [batch for ticket in branch.tickets for batch in client.stream(ticket)]
     finally:

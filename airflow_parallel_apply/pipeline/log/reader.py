@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from airflow_parallel_apply.pipeline.log.directory import RESTORE, LogDirectory,
 from airflow_parallel_apply.pipeline.log.identity import read_identity
 from airflow_parallel_apply.pipeline.log.manifest_file import catch_up, load
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Segment
+from airflow_parallel_apply.pipeline.log.row_groups import Footer, Footers, Wanted
 from airflow_parallel_apply.pipeline.log.schema import ROWS, STORED, TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import read_transactions, verify_segment
 from airflow_parallel_apply.pipeline.log.verified import VerifiedFiles
@@ -27,6 +29,9 @@ _verified: Final[set[tuple[str, str]]] = set()
 """(path, checksum) of the segments that this process has verified; they are immutable."""
 
 _on_this_host: Final = VerifiedFiles()
+
+_footers: Final = Footers(most=32)
+"""Of this process."""
 
 
 class DirectoryLogReader:
@@ -101,13 +106,8 @@ class DirectoryLogReader:
     ) -> Iterator[pa.RecordBatch]:
         """Memory: the wanted columns of one segment with `in_order`, of one row group without."""
         names = list(ROWS.names if columns is None else columns)
-        read = {*names, "seqno", "fragno"}
-        wanted = (pc.field("seqno") > after_seqno) & (pc.field("seqno") <= last_seqno)
-        if after_fragno is not None:
-            wanted &= pc.field("fragno") > after_fragno
-        if buckets is not None:
-            wanted &= (pc.field("bucket") >= buckets[0]) & (pc.field("bucket") <= buckets[1])
-            read.add("bucket")
+        wanted = Wanted(after_seqno=after_seqno, last_seqno=last_seqno, after_fragno=after_fragno, buckets=buckets)
+        read = sorted({*names, *wanted.columns})
         pending = deque(self._segments(after_seqno, last_seqno))
         while pending:
             segment = pending.popleft()
@@ -115,19 +115,18 @@ class DirectoryLogReader:
                 continue
             try:
                 self.verify([segment])
-                file = self._open(segment)
+                footer = self._footer(segment)
+                if not wanted.groups(footer):
+                    continue
+                file = self._open(segment, footer)
             except LogError:
                 # Whoever takes the rows may take longer than the files of merged segments stay.
                 if segment in self.state().segments:
                     raise
                 pending = deque(self._segments(max(after_seqno, segment.first_seqno - 1), last_seqno))
-                wanted &= (pc.field("seqno") > segment.first_seqno) | (
-                    (pc.field("seqno") == segment.first_seqno) & (pc.field("fragno") >= segment.first_fragno)
-                )
+                wanted = replace(wanted, start=(segment.first_seqno, segment.first_fragno))
                 continue
-            ranges = {"seqno": (after_seqno + 1, last_seqno), **({"bucket": buckets} if buckets is not None else {})}
-            parts = self._row_groups(segment, file, sorted(read), ranges)
-            kept = (part.filter(wanted) for part in parts)
+            kept = self._row_groups(segment, file, footer, read, wanted)
             for table in _sorted(kept) if in_order else kept:
                 yield from table.select(names).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
@@ -144,31 +143,34 @@ class DirectoryLogReader:
             if segment.last_seqno > after_seqno and segment.first_seqno <= last_seqno
         ]
 
-    def _open(self, segment: Segment) -> pq.ParquetFile:
+    def _footer(self, segment: Segment) -> Footer:
+        path = self._directory.rows_path(segment.name)
+        kept = _footers.get(str(path), segment.checksum)
+        if kept is None:
+            with file_errors(path):
+                kept = Footer.of(pq.read_metadata(path))
+            _footers.keep(str(path), segment.checksum, kept)
+        return kept
+
+    def _open(self, segment: Segment, footer: Footer) -> pq.ParquetFile:
         path = self._directory.rows_path(segment.name)
         with file_errors(path):
-            return pq.ParquetFile(path)
+            return pq.ParquetFile(path, metadata=footer.metadata)
 
     def _row_groups(
-        self, segment: Segment, file: pq.ParquetFile, columns: list[str], ranges: Mapping[str, tuple[int, int]]
+        self, segment: Segment, file: pq.ParquetFile, footer: Footer, columns: list[str], wanted: Wanted
     ) -> Iterator[pa.Table]:
-        """The columns of the row groups that may hold rows in all of the ranges, by their statistics."""
+        """The wanted rows of each row group that may have some."""
         schema = pa.schema([STORED.field(name) for name in columns])
-        stored = [name for name in columns if name in file.schema_arrow.names]
+        stored = [name for name in columns if name in footer.names]
         with file_errors(self._directory.rows_path(segment.name)), file:
-            for number in range(file.num_row_groups):
-                group = file.metadata.row_group(number)
-                if all(_may_hold(group, name, *bounds) for name, bounds in ranges.items()):
-                    part = file.read_row_group(number, columns=stored)
-                    for name in columns:
-                        if name not in stored:
-                            part = part.append_column(name, pa.nulls(part.num_rows, STORED.field(name).type))
-                    yield part.select(columns).cast(schema)
-
-
-def _may_hold(group: pq.RowGroupMetaData, name: str, first: int, last: int) -> bool:
-    found = group.column(ROWS.get_field_index(name)).statistics
-    return bool(found is None or (found.max >= first and found.min <= last))
+            for number in wanted.groups(footer):
+                part = file.read_row_group(number, columns=stored)
+                for name in columns:
+                    if name not in footer.names:
+                        part = part.append_column(name, pa.nulls(part.num_rows, STORED.field(name).type))
+                part = part.select(columns).cast(schema)
+                yield part if wanted.has_all_of(footer.groups[number]) else part.filter(wanted.mask(part))
 
 
 def _sorted(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:

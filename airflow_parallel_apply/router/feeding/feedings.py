@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ from airflow_parallel_apply.router.feeding.feeding import Feeding
 from airflow_parallel_apply.router.feeding.guard import GuardLimits
 from airflow_parallel_apply.router.service.protocol import HeldPipeline
 
+_logger = logging.getLogger(__name__)
+
 Body: TypeAlias = dict[str, Any]
 _Key: TypeAlias = tuple[str, str, str]
 """Log, pipeline, digest of the routing."""
@@ -42,8 +45,8 @@ class Logs(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedingLimits:
-    """`memory_bytes`, `disk_bytes`: of all pipelines together. `idle`: how long a pipeline's rows stay when nobody asks
-    for any.
+    """`memory_bytes`, `disk_bytes`: of all pipelines together; without memory no rows are held. `idle`: how long a
+    pipeline's rows stay when nobody asks for any.
     """
 
     memory_bytes: int = 256 * 2**20
@@ -63,6 +66,13 @@ class Feedings:
         self._directory = directory
         self._clock = clock
         self._budget = Budget(memory_bytes=limits.memory_bytes, disk_bytes=limits.disk_bytes)
+        if limits.memory_bytes:
+            _logger.info(
+                "holding rows for pipelines with store=memory: up to %s MB in memory, %s MB below %s",
+                f"{limits.memory_bytes / 2**20:,.0f}",
+                f"{limits.disk_bytes / 2**20:,.0f}",
+                directory,
+            )
         self._lock = threading.Lock()
         self._feedings: dict[_Key, Feeding] = {}
         self._used: dict[_Key, float] = {}
@@ -151,7 +161,15 @@ class Feedings:
         }
 
     def _opened(self, subject: Subject) -> Feeding:
-        """The feeding of a subject. One that has failed, or of a log that has passed over tables since, is replaced."""
+        """The feeding of a subject. One that has failed, or of a log that has passed over tables since, is replaced.
+        Errors: `ConfigurationError` where this router holds no rows, or does not serve the log.
+        """
+        if not self._limits.memory_bytes:
+            raise ConfigurationError(
+                "this router holds no rows",
+                op="feed",
+                hint="It serves the log, from which each channel then reads. --store-memory-mb lets it hold rows.",
+            )
         name = self._logs.find(subject.log_id, subject.root)
         key = _key(subject)
         ended = self._idle()

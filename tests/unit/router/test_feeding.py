@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,7 +28,6 @@ from airflow_parallel_apply.pipeline.store.protocol import FileBranch, StreamBra
 from airflow_parallel_apply.pipeline.stream.address import router_address
 from airflow_parallel_apply.pipeline.stream.client import StreamClient
 from airflow_parallel_apply.router.feeding.feedings import FeedingLimits
-from airflow_parallel_apply.router.feeding.guard import GuardLimits, IntervalGuard
 from airflow_parallel_apply.router.feeding.stretches import ToldStretches
 from tests.support.memory_router import MemoryRouter, memory_router, streamed
 from tests.support.routed import until
@@ -281,6 +278,14 @@ def test_a_feeding_that_failed_is_told_and_begun_anew_by_the_next_feeder(log: Lo
         assert isinstance(branch_of(log, router, asked), FileBranch)
 
 
+def test_a_router_without_memory_for_rows_says_so_and_its_log_serves(log: LogReader, tmp_path: Path) -> None:
+    with memory_router(tmp_path, FeedingLimits(memory_bytes=0)) as router:
+        feeder = fed(log, router)
+        with pytest.raises(LogError, match=r"this router holds no rows.*--store-memory-mb"):
+            feeder.feed(Stretch(-1, LAST), lambda: iter(()))
+        assert isinstance(branch_of(log, router, unit(0, -1, LAST)), FileBranch)
+
+
 def test_tables_that_were_copied_anew_begin_a_feeding_anew(log: LogReader, router: MemoryRouter) -> None:
     fed(log, router, Stretch(-1, LAST))
     client = StreamClient(router_address(router.endpoint.url))
@@ -305,44 +310,3 @@ def test_stretches_are_read_once_and_in_order() -> None:
     assert [next(found) for _ in range(3)] == [Stretch(-1, 10), Stretch(10, 20), Stretch(30, 40)]
     stretches.close()
     assert list(found) == []
-
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def minutes(number: int) -> datetime:
-    return NOON + timedelta(minutes=number)
-
-
-def test_the_interval_guard_waits_for_the_slowest_channel_and_no_longer_than_it_may() -> None:
-    guard = IntervalGuard(GuardLimits(interval=timedelta(minutes=5), patience=timedelta(seconds=30)))
-    guard.wait(10, minutes(0))
-    guard.wait(20, minutes(4))
-    has_read = threading.Event()
-
-    def read() -> None:
-        guard.wait(30, minutes(9))
-        has_read.set()
-
-    reading = threading.Thread(target=read)
-    reading.start()
-    assert not has_read.wait(0.2)
-    guard.passed(10)
-    assert has_read.wait(10)
-    reading.join()
-    bounded = IntervalGuard(GuardLimits(interval=timedelta(minutes=5), patience=timedelta(milliseconds=50)))
-    bounded.wait(10, minutes(0))
-    bounded.wait(20, minutes(60))
-    assert bounded.waited_seconds >= 0.05
-
-
-def test_the_interval_guard_never_holds_up_who_waits_nor_follows_a_clock_that_goes_back() -> None:
-    guard = IntervalGuard(GuardLimits(interval=timedelta(minutes=5), patience=timedelta(hours=1)))
-    guard.wait(10, minutes(60))
-    guard.wait(20, minutes(60))
-    guard.reader(1)
-    guard.wait(30, minutes(120))
-    guard.reader(-1)
-    guard.close()
-    guard.wait(40, minutes(500))
-    assert guard.waited_seconds < 5
