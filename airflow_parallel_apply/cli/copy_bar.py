@@ -9,7 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
+from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 
 
 class CopyBar:

@@ -15,7 +15,8 @@ from airflow_parallel_apply.task import run_identity
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.capture.values import CaptureStep
-    from airflow_parallel_apply.pipeline.copy.protocol import Copier, CopyProgress
+    from airflow_parallel_apply.pipeline.copy.protocol import Copier
+    from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 
 
 _LINE_SECONDS: Final = 5.0

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_parallel_apply.pipeline.capture import first_run
+from airflow_parallel_apply.pipeline.capture import copying, first_run
+from airflow_parallel_apply.pipeline.capture.values import IntoLog
 from airflow_parallel_apply.pipeline.config import Start
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, SourceError
+from airflow_parallel_apply.pipeline.log.copy_note import read_copy_note
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.writing import open_writer
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot, SourceChanged
 from tests.contract.sources import SOURCES, Transactions, World, catch_up, require_complete
 from tests.support.mines import Bomb, Died, Mined
+from tests.support.written_log import Change
 
 
 @pytest.fixture(params=sorted(SOURCES))
@@ -81,6 +89,107 @@ def test_start_copy_without_who_copies_is_refused_before_anything_is_made(world:
     with pytest.raises(ConfigurationError, match="cannot copy"):
         world.capture(start=Start.COPY).prepare()
     assert world.released() is None
+
+
+def replayed(transactions: Transactions) -> dict[int, str | None]:
+    """The table's rows behind them. What is lost, or comes twice, contradicts what follows."""
+    rows: dict[int, str | None] = {}
+    for change in (change for changes in transactions for change in changes):
+        if change.operation == "T":
+            rows.clear()
+        elif change.operation == "D":
+            del rows[change.id]
+        else:
+            assert (change.id in rows) == (change.operation == "U"), change
+            rows[change.id] = change.v
+    return rows
+
+
+def into_log(*, cancelled: bool = False) -> IntoLog:
+    return IntoLog(report=lambda progress: None, cancelled=lambda: cancelled)
+
+
+def test_a_copy_into_the_log_is_the_logs_first_transactions(world: World) -> None:
+    world.config = replace(world.config, epoch_max_changes=2)
+    world.commit_many(5, first=1)
+    world.commit(Change("U", 3, "tab\t, newline\n and \\N"), Change("U", 4, None), Change("D", 1))
+    told: list[CopyProgress] = []
+    prepared = world.capture(start=Start.COPY).prepare(IntoLog(report=told.append, cancelled=lambda: False))
+    assert any("Copied 4 rows of 1 tables" in line for line in prepared.created)
+    assert (told[-1].phase, told[-1].rows, told[-1].fraction) == ("finished", 4, 1.0)
+    assert [len(changes) for changes in world.logged()] == [2, 2], "no transaction is larger than an epoch"
+    assert replayed(world.logged()) == replayed(world.committed)
+    assert [relation.first_seqno for relation in world.state().relations] == [NO_SEQNO]
+    before = [*world.committed]
+    world.commit(Change("D", 2), Change("U", 3, "later"))
+    catch_up(world)
+    assert world.logged()[2:] == world.committed[len(before) :]
+    log = open_reader(world.config.log_url)
+    marks = log.transactions(NO_SEQNO, log.state().last_seqno).column("marks").to_pylist()
+    assert marks == [["copy"], ["copy"], []]
+    assert log.identity.begins_empty, "who begins with no rows may begin with this log"
+    world.capture(start=Start.COPY).prepare(into_log())
+    assert len(world.logged()) == 3, "a run that is not the first copies nothing"
+
+
+def test_tables_without_rows_are_copied_as_such(world: World) -> None:
+    world.capture(start=Start.COPY).prepare(into_log())
+    world.commit_many(2, first=1)
+    require_complete(world)
+
+
+def test_a_copy_into_the_log_that_is_cancelled_leaves_no_stream_and_nothing_in_the_log(world: World) -> None:
+    world.commit_many(3, first=1)
+    with pytest.raises(OwnershipLost, match="cancelled"):
+        world.capture(start=Start.COPY).prepare(into_log(cancelled=True))
+    assert world.released() is None
+    assert world.logged() == []
+    assert read_copy_note(world.config.log_url)["phase"] == "failed"  # type: ignore[index]
+    world.capture(start=Start.COPY).prepare(into_log())
+    assert replayed(world.logged()) == replayed(world.committed)
+
+
+LINES = 12
+"""Where the writers of such a first run are called, and where they return."""
+
+
+@pytest.mark.parametrize(
+    ("world", "fuse"),
+    [
+        *(("memory", fuse) for fuse in range(1, LINES + 1)),
+        *(pytest.param("postgres", fuse, marks=pytest.mark.long) for fuse in (1, 5, 11)),
+        ("postgres", LINES),
+    ],
+    indirect=["world"],
+)
+def test_a_copy_into_the_log_that_died_at_any_line_is_whole_after_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch, fuse: int
+) -> None:
+    """Nothing is lost and nothing is twice, though the next one is of another snapshot."""
+    world.config = replace(world.config, epoch_max_changes=2)
+    world.commit_many(5, first=1)
+    bomb = Bomb(fuse)
+
+    def mined(*arguments: Any, **named: Any) -> Any:
+        return Mined(open_writer(*arguments, **named), bomb, "empty", "append", "commit")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(first_run, "open_writer", mined)
+        patch.setattr(copying, "open_writer", mined)
+        with pytest.raises(Died):
+            world.capture(start=Start.COPY).prepare(into_log())
+    world.commit(Change("U", 1, "between"), Change("D", 5), Change("I", 6, "new"))
+    world.capture(start=Start.COPY).prepare(into_log())
+    world.commit(Change("U", 6, "after"))
+    catch_up(world)
+    assert replayed(world.logged()) == replayed(world.committed)
+    assert world.logged()[-1] == world.committed[-1]
+    assert not world.capture().has_changes(world.state().place)
+    named = {
+        path.name.partition(".")[0] for path in (open_reader(world.config.log_url).root or Path()).glob("segments/*")
+    }
+    assert {segment.name for segment in world.state().segments} <= named
+    assert len(named) <= len(world.state().segments) + 1, "half of a copy stays on disk"
 
 
 def test_rows_that_nobody_copies_are_refused(world: World) -> None:

@@ -6,18 +6,23 @@ What captures, plans, coordinates and applies is the product's own.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from airflow_parallel_apply.pipeline.capture.capture import Capture
+from airflow_parallel_apply.pipeline.capture.values import IntoLog
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from tests.support.in_memory.history import CachedLog, History, make_history
 from tests.support.in_memory.pipeline import MemoryPipeline
+from tests.support.in_memory.rows import rows_of
 from tests.support.in_memory.source import MemorySource, SourceData
 from tests.support.in_memory.stepped import without_threads
 from tests.support.in_memory.turns import Actor
+from tests.support.written_log import Change
 
 _MANY_TURNS = 30_000
 
@@ -25,11 +30,18 @@ _MANY_TURNS = 30_000
 class Ends:
     """A source that commits what a history says, and the log that is captured from it."""
 
-    def __init__(self, directory: Path, history: History) -> None:
+    def __init__(self, directory: Path, history: History, *, copied: int = 0) -> None:
+        """`copied`: the transactions that come before the pipeline, whose rows are copied into its log."""
         self.source = SourceData()
-        self.config = PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(directory / "captured"))
+        start = Start.COPY if copied else Start.EMPTY
+        self.config = PipelineConfig(pipeline="p", start=start, log_url=str(directory / "captured"))
         self._history = history
-        Capture(MemorySource(self.source, self.config), self.config).prepare()
+        for changes in history.transactions[:copied]:
+            self.source.commit(*changes)
+        into_log = IntoLog(report=lambda progress: None, cancelled=lambda: False) if copied else None
+        Capture(MemorySource(self.source, self.config), self.config).prepare(into_log)
+        # What the log holds by now, as transactions of a history.
+        self._first, self._copied = copied, _transactions(self.config.log_url)
 
     def capture(self, first: int, end: int) -> History:
         """Commit these transactions; capture them in small steps. Returns what the log holds so far, as a history."""
@@ -41,7 +53,15 @@ class Ends:
             for step in capturing.capture(until, max_changes=7, step_changes=2, cancelled=lambda: False):
                 is_done = step.done
         log = CachedLog(open_reader(self.config.log_url))
-        return History(log, self._history.transactions[:end], self._history.is_unique)
+        return History(log, (*self._copied, *self._history.transactions[self._first : end]), self._history.is_unique)
+
+
+def _transactions(log_url: str) -> tuple[tuple[Change, ...], ...]:
+    log, found = open_reader(log_url), defaultdict[int, list[Change]](list)
+    for batch in log.rows(NO_SEQNO, log.state().last_seqno, in_order=True):
+        for row in rows_of(batch):
+            found[row.seqno].append(Change(row.operation, row.id, row.value))
+    return tuple(tuple(found[seqno]) for seqno in sorted(found))
 
 
 def run(pipeline: MemoryPipeline, owner: str, choose: random.Random) -> None:
@@ -84,3 +104,20 @@ def test_what_a_source_commits_is_in_the_target(
     assert set(pipeline.seqnos) == {written.last_seqno}
     assert pipeline.target.rows == ends.source.rows == written.states[written.last_seqno]
     assert pipeline.history.rows == written.rows
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_were_there_before_are_copied_through_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Into a target that is never asked whether it can copy; the laws hold at each of its commits."""
+    without_threads(monkeypatch)
+    written, choose = make_history(tmp_path, seed), random.Random(seed)
+    third = len(written.transactions) // 3
+    ends = Ends(tmp_path, written, copied=third)
+    pipeline = MemoryPipeline(ends.capture(third, 2 * third), channels=3, unit_bytes=40, in_one_database=True)
+    run(pipeline, "first", choose)
+    assert pipeline.target.rows == ends.source.rows == written.states[2 * third - 1]
+    pipeline.extend(ends.capture(2 * third, len(written.transactions)))
+    run(pipeline, "second", choose)
+    assert pipeline.target.rows == ends.source.rows == written.states[written.last_seqno]

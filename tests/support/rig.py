@@ -16,7 +16,8 @@ from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.capture.values import Prepared
 from airflow_parallel_apply.pipeline.compare import Comparison, compare
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
-from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying, CopyProgress
+from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying
+from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.router.plan import plan
 from tests.support.ddl_messages import ddl, install

@@ -66,6 +66,7 @@ class Committed:
     end_offset: int
     changes: Sequence[Change]
     time: datetime = _NOW
+    is_copied: bool = False
 
 
 def append(
@@ -138,4 +139,6 @@ def batches(
 
 
 def _marks(committed: Committed) -> list[Mark]:
+    if committed.is_copied:
+        return [Mark.COPY]
     return [Mark.TRUNCATE] if any(change.operation == "T" for change in committed.changes) else []

@@ -25,12 +25,12 @@ from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, Rout
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
 from airflow_parallel_apply.pipeline.copy.open import read_progress
-from airflow_parallel_apply.pipeline.copy.protocol import CopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.model.rework import ReworkCount
@@ -105,7 +105,7 @@ def read_status(
     """
     with closing(open_pipeline(target, pipeline)) as reading:
         state = reading.ledger.state()
-        copy = read_progress(target, pipeline)
+        copy = read_progress(target, pipeline, log_url)
         if state is None and copy is not None:
             return _copying(pipeline, copy)
         if state is None:

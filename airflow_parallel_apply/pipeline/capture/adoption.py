@@ -11,8 +11,8 @@ from airflow_parallel_apply.pipeline.capture.loop import note
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.log.open import reader_if_there
 from airflow_parallel_apply.pipeline.log.writing import open_writer
+from airflow_parallel_apply.pipeline.source.abilities import Adoption
 from airflow_parallel_apply.pipeline.source.open import open_adopting
-from airflow_parallel_apply.pipeline.source.protocol import Adoption
 
 
 def adopt_source(endpoint: Endpoint, config: PipelineConfig) -> Adoption:

@@ -8,7 +8,7 @@ from functools import partial
 from airflow_parallel_apply.pipeline.capture.loop import capture
 from airflow_parallel_apply.pipeline.capture.overtaken import unless_overtaken
 from airflow_parallel_apply.pipeline.capture.preparing import prepare
-from airflow_parallel_apply.pipeline.capture.values import CaptureStep, Prepared
+from airflow_parallel_apply.pipeline.capture.values import CaptureStep, IntoLog, Prepared
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.log.open import reader_if_there, sync_manifests
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace
@@ -26,12 +26,12 @@ class Capture:
         self._config = config
 
     def prepare(
-        self, copy: Callable[[Snapshot], None] | None = None, *, checked: Sequence[Relation] | None = None
+        self, copy: Callable[[Snapshot], None] | IntoLog | None = None, *, checked: Sequence[Relation] | None = None
     ) -> Prepared:
         """Check the source, begin stream and log on the first run; check that they still fit on others.
 
-        `copy` is called after the stream is there and before the log, so on a first run only; nothing is captured
-        unless it returns. When it raises the stream is gone, and the next call begins anew.
+        `copy` is called after the stream is there and before the log, so on a first run only; or the rows go into the
+        log. Nothing is captured unless that returns. When it raises the stream is gone, and the next call begins anew.
 
         `checked`: the definitions that the caller has compared with the target. A first run whose stream begins with
         others is a `SourceChanged`, before anything is copied.

@@ -4,6 +4,8 @@
 
     tables held ─▶ stream ─▶ listed, described, registered ─▶ copy ─▶ log, captured to the snapshot ─▶ recorded as begun
 
+A copy that goes into the log comes behind the log's beginning, and before the record.
+
 Nothing is captured before the log is there, and a stream that was not recorded as begun is made anew with whatever it
 holds: so a crash, or a copy that fails, leaves nothing that a later run would take for the beginning of a history.
 """
@@ -14,9 +16,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from airflow_parallel_apply.pipeline.capture.copying import copy_into_log
 from airflow_parallel_apply.pipeline.capture.loop import note
+from airflow_parallel_apply.pipeline.capture.values import IntoLog
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import LogError
+from airflow_parallel_apply.pipeline.log.beginning import holds_nothing_captured
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, ResumePoint
 from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
@@ -29,12 +34,12 @@ def begin(
     stream: Stream,
     config: PipelineConfig,
     *,
-    copy: Callable[[Snapshot], None] | None,
+    copy: Callable[[Snapshot], None] | IntoLog | None,
     checked: Sequence[Relation] | None,
 ) -> tuple[str, tuple[str, ...]]:
     """The log's id, and what was made, in sentences for the user. Errors: the source's, the log's, those of `copy`."""
     url = config.log_url
-    begins_empty = config.start is Start.EMPTY
+    begins_empty = config.start is Start.EMPTY or isinstance(copy, IntoLog)
     identity = open_reader(url).identity if log_exists(url) else _new_identity(stream, begins_empty=begins_empty)
     if identity.begins_empty not in (begins_empty, None):
         raise LogError(
@@ -46,17 +51,25 @@ def begin(
     with preparing.begin(identity.log_id) as snapshot:
         if checked is not None:
             _require_as_checked(snapshot, checked, stream, config)
-        if copy is not None:
+        made = [*snapshot.made, f"Created log {identity.log_id} at {url}."]
+        if copy is not None and not isinstance(copy, IntoLog):
             copy(snapshot)
         begin_log(url, identity, snapshot)
-    return identity.log_id, (*snapshot.made, f"Created log {identity.log_id} at {url}.")
+        if isinstance(copy, IntoLog):
+            made.append(copy_into_log(url, preparing, snapshot, copy))
+    return identity.log_id, tuple(made)
 
 
 def begin_log(url: str, identity: LogIdentity, snapshot: Snapshot) -> None:
-    """The log goes on from the snapshot, with its definitions. Errors: `LogError`."""
+    """The log goes on from the snapshot, with its definitions. What an attempt before copied into it goes. Errors:
+    `LogError`.
+    """
     if not log_exists(url):
         create_log(url, identity)
+    elif not holds_nothing_captured(open_reader(url)):
+        raise LogError(f"{url} holds changes of a stream that has not begun", op="prepare", hint="Use a new log_url.")
     writer = open_writer(url, expected=identity)
+    writer.empty()
     for relation in snapshot.relations:
         writer.relation_id(relation)
     note(writer, snapshot.look)

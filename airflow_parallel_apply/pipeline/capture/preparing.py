@@ -13,7 +13,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.capture.first_run import begin
 from airflow_parallel_apply.pipeline.capture.loop import note
-from airflow_parallel_apply.pipeline.capture.values import Prepared
+from airflow_parallel_apply.pipeline.capture.values import IntoLog, Prepared
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
@@ -28,7 +28,7 @@ _ATTEMPTS: Final = 20
 def prepare(
     source: Source,
     config: PipelineConfig,
-    copy: Callable[[Snapshot], None] | None = None,
+    copy: Callable[[Snapshot], None] | IntoLog | None = None,
     *,
     checked: Sequence[Relation] | None = None,
 ) -> Prepared:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.offset import Offset
 
@@ -21,6 +23,14 @@ class CaptureStep:
     transaction_count: int
     done: bool
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntoLog:
+    """A first run's copy that goes into the log, as its first transactions: who hears of it, and who stops it."""
+
+    report: Callable[[CopyProgress], None]
+    cancelled: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

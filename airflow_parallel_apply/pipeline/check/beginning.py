@@ -8,6 +8,7 @@ target was replaced, or an earlier try ended before its target knew of it, begin
 | empty | the beginning of a log that was made with start=empty, as long as nothing of it is purged |
 | equal | a log without a transaction, of a source without changes since |
 | copy | no log that others read, or that has a transaction: its copy would be of a later moment |
+| copy, into the log | as empty: all rows are in the log, from whatever first run |
 
 A try that ended tells nothing of the target: it may be another one by now, or `start` another word.
 """
@@ -29,10 +30,10 @@ from airflow_parallel_apply.pipeline.target.protocol import Target
 
 
 def beginning_findings(
-    config: PipelineConfig, target: Target, has_changes: Callable[[LogPlace], bool]
+    config: PipelineConfig, target: Target, has_changes: Callable[[LogPlace], bool], *, copies_into_log: bool
 ) -> tuple[Finding, ...]:
     """Check a pipeline that its target does not know yet. `has_changes`: whether the source has changes that the log
-    lacks. Errors: the log's, the target's, those of `has_changes`.
+    lacks. `copies_into_log`: where a copy's rows go. Errors: the log's, the target's, those of `has_changes`.
     """
     if not log_exists(config.log_url):
         return ()
@@ -40,7 +41,8 @@ def beginning_findings(
     identity = target.identity()
     own = config.pipeline, identity.server, identity.database
     is_shared = any(entry.key != own for entry in read_readers(config.log_url))
-    what = _trouble(config.start, log, has_changes, is_shared=is_shared)
+    needs_all = config.start is Start.EMPTY or (config.start is Start.COPY and copies_into_log)
+    what = _trouble(Start.EMPTY if needs_all else config.start, log, has_changes, is_shared=is_shared)
     if what is None:
         return ()
     return (
@@ -50,7 +52,7 @@ def beginning_findings(
             where=config.log_url,
             what=f"log {log.identity.log_id} is there already, and {what}",
             note="Give this pipeline a log_url and a slot of its own. Later than at its beginning a log is joined with "
-            "start=empty alone, if it was made so too and is not purged."
+            "start=empty alone, if all rows are in it: it was made so too, or begins with a copy, and is not purged."
             if is_shared
             else f"Start anew: parallel-apply drop --pipeline {config.pipeline}"
             f"{f' --slot {config.slot}' if config.slot else ''} --log-url {shlex.quote(config.log_url)} --log; then "

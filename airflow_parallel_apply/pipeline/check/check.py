@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.check.loop import meeting_findings
 from airflow_parallel_apply.pipeline.check.open import inheritance_findings, type_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
-from airflow_parallel_apply.pipeline.copy.open import copy_findings, read_progress
+from airflow_parallel_apply.pipeline.copy.open import copy_findings, goes_into_log, read_progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
@@ -128,7 +128,7 @@ def _target_findings(
         # What a copy that was cut off left is its own to remove.
         is_to_be_empty = is_new and config.start is not Start.EQUAL and read_progress(target, config.pipeline) is None
         expected = relations if is_new else expected_at_target(config, relations)
-        makes_tables = copies and config.create_tables
+        makes_tables = copies and config.create_tables and not goes_into_log(source, target)
         settled = tuple(relations) if is_new else ()
         unbegun: tuple[Relation, ...] = ()
         if state is not None:
@@ -162,7 +162,9 @@ def _target_findings(
         if is_new and relations and (config.log_directory or not config.is_served):
             beginning = config.at_directory()
             with closing(open_capture(source, beginning)) as looking:
-                findings += beginning_findings(beginning, writing, looking.has_changes)
+                findings += beginning_findings(
+                    beginning, writing, looking.has_changes, copies_into_log=goes_into_log(source, target)
+                )
         if state is None or not log_exists(config.log_url):
             return findings
         found = open_reader(config.log_url).identity.log_id

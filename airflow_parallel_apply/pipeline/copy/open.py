@@ -1,6 +1,7 @@
-"""Copying by the schemes of both ends: rows leave a source as they enter a target, so each pair has its own way.
+"""Copying by the schemes of both ends: a pair may have a way of its own, as rows leave the source and enter the target.
 
-A pair is named `<source>-to-<target>`; another package brings one as an entry point of that name (`schemes`).
+A pair is named `<source>-to-<target>`; another package brings one as an entry point of that name (`schemes`). Rows of a
+pair without one go into the log, as its first transactions (`capture/copying.py`), and are applied like any other.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from airflow_parallel_apply.pipeline.copy.protocol import (
     CopyConnector,
     Copying,
     CopyOrder,
-    CopyProgress,
     FirstCopy,
     RecopyProgress,
 )
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.log.copy_note import read_copy_note
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.open import POSTGRESQL
 from airflow_parallel_apply.pipeline.schemes import Schemes, is_pair_to, pair_of
@@ -29,6 +31,11 @@ COPIES: Final = Schemes(
     group="airflow_parallel_apply.copies",
     ours={pair_of(POSTGRESQL, POSTGRESQL): "airflow_parallel_apply.pipeline.copy.postgres.connector:PostgresCopies"},
 )
+
+
+def goes_into_log(source: Endpoint, target: Endpoint) -> bool:
+    """True if a first run's copy goes into the log, since the pair has no way of its own."""
+    return pair_of(source.scheme, target.scheme) not in COPIES.known()
 
 
 def open_first_copy(
@@ -59,19 +66,30 @@ def copy_findings(
     config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
 ) -> tuple[Finding, ...]:
     """Find what keeps a copy from being made. Reads only. Errors: the pipeline's."""
-    try:
-        connector = _connector(source, target)
-    except ConfigurationError as error:
-        return (new_finding(Side.TARGET, "start", error.message, note=error.hint or ""),)
-    return connector.findings(config, target, relations)
+    if not goes_into_log(source, target):
+        return _connector(source, target).findings(config, target, relations)
+    if not config.create_tables:
+        return ()
+    return (
+        new_finding(
+            Side.TARGET,
+            "create_tables",
+            f"create_tables makes no tables of {source.scheme}:// at {target.scheme}://",
+            note="Leave it out: files, topics and lakes are made by the first rows. For a table that has to be there, "
+            "parallel-apply check shows the command.",
+        ),
+    )
 
 
-def read_progress(target: Endpoint, pipeline: str) -> CopyProgress | None:
-    """The progress of the pipeline's last copy; None if there was no copy, or there is no pipeline. Errors: the
-    pipeline's.
+def read_progress(target: Endpoint, pipeline: str, log_url: str | None = None) -> CopyProgress | None:
+    """The progress of the pipeline's last copy, or of that into its log; None if there was no copy, or there is no
+    pipeline. Errors: the pipeline's.
     """
     found = (connector.progress(target, pipeline) for connector in _connectors_to(target))
-    return next((progress for progress in found if progress is not None), None)
+    progress = next((progress for progress in found if progress is not None), None)
+    if progress is None and log_url is not None and (note := read_copy_note(log_url)) is not None:
+        return CopyProgress.from_json(note)
+    return progress
 
 
 def is_copying(target: Endpoint, pipeline: str) -> bool:
@@ -83,10 +101,11 @@ def _connector(source: Endpoint, target: Endpoint) -> CopyConnector:
     pair = pair_of(source.scheme, target.scheme)
     if pair not in COPIES.known():
         raise ConfigurationError(
-            f"rows cannot be copied from {source.scheme}:// to {target.scheme}://",
+            f"tables cannot be copied anew from {source.scheme}:// to {target.scheme}://",
             op="copy",
-            hint="Use start=empty, or start=equal where both sides hold the same rows. A package may bring a copy: an "
-            f"entry point {pair} in the group {COPIES.group}.",
+            hint="Leave the table out with an exclude pattern; or begin anew, with all tables: parallel-apply drop, an "
+            "empty target, a new log_url, start=copy. A package may bring a copy of its own: an entry point "
+            f"{pair} in the group {COPIES.group}.",
         )
     return _opened(pair)
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
@@ -65,41 +66,6 @@ class CopyPart:
         }
         careful = plain.pop("careful", None)
         return cls(**plain, careful=Relation.from_json(careful) if careful is not None else None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyProgress:
-    """The progress of a copy. `rows`, `bytes`: of COPY text, parts under way included. `fraction`: of the source's
-    bytes.
-
-    `seconds`: since it began, up to the last row. `seconds_left`: None while there is nothing to tell it from.
-    """
-
-    phase: str
-    parts: int
-    parts_done: int
-    rows: int
-    bytes: int
-    seconds: float
-    fraction: float
-    seconds_left: float | None
-    failure: str | None
-
-    @property
-    def bytes_per_second(self) -> float:
-        """Since it began."""
-        return self.bytes / self.seconds if self.seconds > 0 else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """For `status --json`."""
-        return {**asdict(self), "bytes_per_second": round(self.bytes_per_second)}
-
-    def __str__(self) -> str:
-        left = "" if self.seconds_left is None else f", about {_duration(self.seconds_left)} left"
-        return (
-            f"{self.phase}: {self.parts_done} of {self.parts} parts, {self.rows:,} rows, {self.bytes / 1e6:,.1f} MB "
-            f"({self.fraction:.0%}) in {_duration(self.seconds)}, {self.bytes_per_second / 1e6:,.1f} MB/s{left}"
-        )
 
 
 class Copier(Protocol):
@@ -220,12 +186,3 @@ class CopyConnector(Protocol):
     def is_copying(self, target: Endpoint, pipeline: str) -> bool:
         """True if a live session copies for the pipeline."""
         ...
-
-
-def _duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, seconds_left = divmod(whole, 60)
-    hours, minutes_left = divmod(minutes, 60)
-    return f"{hours} h {minutes_left:02} min" if hours else f"{minutes} min {seconds_left:02} s"

@@ -7,6 +7,7 @@
     segments/<name>.rows.parquet           one immutable pair per segment; nobody reads it before a manifest names it
     segments/<name>.transactions.parquet
     readers/<pipeline>-<digest>.json       who reads the log, see `readers`
+    copy.json                              how far the initial copy came, see `copy_note`; can be removed at any time
     channels/<digest>/…                    what a store made from it; can be removed at any time
 
 The directory is a POSIX one that every worker sees: `os.link` must be atomic and must refuse an existing name.
@@ -84,6 +85,10 @@ class LogDirectory:
     @property
     def channels(self) -> Path:
         return self.root / "channels"
+
+    @property
+    def copy_note(self) -> Path:
+        return self.root / "copy.json"
 
     def manifest_path(self, version: int) -> Path:
         return self.manifests / f"{version:020d}.json"

@@ -51,7 +51,7 @@ class LogIdentity:
     created: datetime
     format: int = LOG_FORMAT
     begins_empty: bool | None = None
-    """True if the followed tables had no rows when the log began; None in a log of an older version."""
+    """True if all rows are in it: there were none when it began, or it begins with a copy. None in an older version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,6 +335,12 @@ class LogWriter(Protocol):
         time; says which. One manifest makes it so, and law 7's grace holds for their files. `WriterFenced` as `commit`.
 
         The caller has asked every reader, and knows that their positions are on disk.
+        """
+        ...
+
+    def empty(self) -> None:
+        """Make it a log without a transaction again, by one manifest: of a first run that did not come to its end, so
+        that nobody has read it. `WriterFenced` as `commit`.
         """
         ...
 

@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.log.manifest import LogView, Manifest, adva
 from airflow_parallel_apply.pipeline.log.manifest_file import load, manifest_bytes
 from airflow_parallel_apply.pipeline.log.options import WriterOptions
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver, ResumePoint, Segment, WriterFenced
-from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 
@@ -81,8 +81,11 @@ class Publication:
         passed_over: tuple[PassedOver, ...] | None = None,
         released: tuple[Offset, ...] = (),
         adopted_server: str | None = None,
+        is_empty: bool = False,
     ) -> bool:
-        """Make the next version; False when another writer has made it, and then nothing has changed."""
+        """Make the next version; False when another writer has made it, and then nothing has changed. `is_empty`: it
+        has no transaction, as if none had ever been.
+        """
         state = self.view.state
         now = self._clock()
         last = added[-1] if added and not removed else None
@@ -96,8 +99,8 @@ class Publication:
             retired=(),
             relations=relations,
             captured_offset=captured_offset,
-            last_seqno=last.last_seqno if last else state.last_seqno,
-            last_commit_time=last.last_commit_time if last else state.last_commit_time,
+            last_seqno=NO_SEQNO if is_empty else last.last_seqno if last else state.last_seqno,
+            last_commit_time=None if is_empty else last.last_commit_time if last else state.last_commit_time,
             purged_time=purged_time,
             registration=registration,
             registered_offset=registered_offset,

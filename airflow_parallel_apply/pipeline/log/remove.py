@@ -33,6 +33,7 @@ def remove_log(url: str, *, stream: str) -> bool:
     for folder in (directory.segments, directory.manifests, directory.readers):
         _empty(folder)
     with file_errors(directory.identity_path):
+        directory.copy_note.unlink(missing_ok=True)
         directory.identity_path.unlink(missing_ok=True)
         # Not ours to remove where somebody keeps other files in it.
         with contextlib.suppress(OSError):

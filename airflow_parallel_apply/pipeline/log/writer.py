@@ -34,7 +34,7 @@ from airflow_parallel_apply.pipeline.log.protocol import (
 from airflow_parallel_apply.pipeline.log.publication import Publication
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED, remove_segment
 from airflow_parallel_apply.pipeline.log.unpublished import UnpublishedSegments
-from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.sighting import Sighting, in_order, newer
 from airflow_parallel_apply.pipeline.versions import Versions
@@ -224,6 +224,22 @@ class DirectoryLogWriter:
             raise self._refuse()
         self._forget_known()
         return doomed
+
+    def empty(self) -> None:
+        self._check_alive()
+        if not self._unpublished.is_empty:
+            raise LogError("empty: there are rows that were appended and not committed", op="commit")
+        state = self.state()
+        if state.last_seqno == NO_SEQNO:
+            return
+        if not self._publication.publish(
+            added=(),
+            removed=tuple(segment.name for segment in state.segments),
+            captured_offset=state.captured_offset,
+            is_empty=True,
+        ):
+            raise self._refuse()
+        self._forget()
 
     def abandon(self) -> None:
         if not self._publication.is_outcome_unknown:

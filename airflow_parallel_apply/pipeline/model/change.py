@@ -54,6 +54,8 @@ class Mark(StrEnum):
     """The definition of a table that this log had seen before changed (columns, key, replica identity)."""
     KEY_UNSENT = "key_unsent"
     """An update changed a key and left a column unsent: only the target's old row has its value."""
+    COPY = "copy"
+    """Rows that were there when the log began, as the initial copy read them. No such transaction was at the source."""
 
 
 class ReplicaIdentity(StrEnum):

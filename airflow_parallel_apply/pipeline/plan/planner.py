@@ -36,7 +36,7 @@ _REASON_OF_MARK = {
     Mark.RELATION: Reason.RELATION,
     Mark.KEY_UNSENT: Reason.KEY_UNSENT,
 }
-"""In order of telling: a transaction with several marks names the first of them."""
+"""In order of telling: a transaction with several marks names the first of them. Other marks make none critical."""
 
 
 def plan_epochs(
@@ -129,10 +129,12 @@ def _image_counts(log: LogReader, seqnos: npt.NDArray[np.int64]) -> npt.NDArray[
 def _critical(marks: pa.ChunkedArray) -> dict[int, Reason]:
     """The reasons of critical transactions, by index of transaction."""
     marked = pc.indices_nonzero(pc.greater(pc.list_value_length(marks), 0))
-    return {
-        index: next(reason for mark, reason in _REASON_OF_MARK.items() if mark in names)
-        for index, names in zip(marked.to_pylist(), marks.take(marked).to_pylist(), strict=True)
-    }
+    found = {}
+    for index, names in zip(marked.to_pylist(), marks.take(marked).to_pylist(), strict=True):
+        reasons = [reason for mark, reason in _REASON_OF_MARK.items() if mark in names]
+        if reasons:
+            found[index] = reasons[0]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.capture.open import open_capture
-from airflow_parallel_apply.pipeline.capture.values import CaptureStep, Prepared
+from airflow_parallel_apply.pipeline.capture.values import CaptureStep, IntoLog, Prepared
 from airflow_parallel_apply.pipeline.check.beginning import beginning_findings
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target
@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.check.history import require_history
 from airflow_parallel_apply.pipeline.check.loop import meeting_findings
 from airflow_parallel_apply.pipeline.check.open import inheritance_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
-from airflow_parallel_apply.pipeline.copy.open import open_first_copy
+from airflow_parallel_apply.pipeline.copy.open import copy_findings, goes_into_log, open_first_copy
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, FirstCopy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
@@ -112,7 +112,8 @@ def _try_to_prepare(
             pipeline=config.pipeline,
         )
         copy = None
-        if state is None and config.start is Start.COPY:
+        into_log = _into_log(config, source, target, copying) if state is None else None
+        if state is None and config.start is Start.COPY and into_log is None:
             copying_now = stack.enter_context(_initial_copy(config, source, target, relations, copying))
             # Whoever copied until now may have come to the end just before.
             state = writing.state()
@@ -122,7 +123,9 @@ def _try_to_prepare(
             _require_log(config, state.log_id)
             require_history(config.log_url, writing)
         if first:
-            found = beginning_findings(config, writing.target, reading.has_changes)
+            found = beginning_findings(
+                config, writing.target, reading.has_changes, copies_into_log=into_log is not None
+            )
             refuse(found, place="the log", op="prepare", pipeline=config.pipeline)
             unlike = inheritance_findings(config, source, target, relations)
             tell(refuse(unlike, place=f"the target {target.place}", op="prepare", pipeline=config.pipeline))
@@ -130,7 +133,13 @@ def _try_to_prepare(
         if copy is not None:
             warnings = copy.rehearse()
         else:
-            require_empty = first and config.start is Start.EMPTY
+            refuse(
+                copy_findings(config, source, target, relations) if into_log is not None else (),
+                place="the target",
+                op="prepare",
+                pipeline=config.pipeline,
+            )
+            require_empty = first and config.start is not Start.EQUAL
             relations = relations if first else expected_at_target(config, relations)
             looked_for = Expectation(channels=config.channels, tables=tuple(relations), are_empty=require_empty)
             warnings = require_applicable(
@@ -140,7 +149,7 @@ def _try_to_prepare(
         check_routing(routing, relations)
         made_elsewhere = () if queue is None else tuple(f"queue: {line}" for line in prepare_queue(queue.dsn))
         created = (*writing.migrate(), *(prepare_queue(target.steering.url) if queue is None else ()))
-        prepared = reading.prepare(copy.run if copy is not None else None, checked=at_source)
+        prepared = reading.prepare(copy.run if copy is not None else into_log, checked=at_source)
         if copy is not None:
             copy.require_finished(prepared.log_id)
             created += tuple(copy.created)
@@ -218,6 +227,15 @@ def capture(
             done=bounds.until_seqno is not None,
             seconds=monotonic() - began,
         )
+
+
+def _into_log(config: PipelineConfig, source: Endpoint, target: Endpoint, copying: Copying | None) -> IntoLog | None:
+    """The copy of a first run whose rows go into the log; None where another way is gone."""
+    if config.start is not Start.COPY or not goes_into_log(source, target):
+        return None
+    if copying is None:
+        return IntoLog(report=lambda progress: None, cancelled=lambda: False)  # noqa: ARG005
+    return IntoLog(report=copying.report, cancelled=copying.cancelled)
 
 
 def _initial_copy(

@@ -10,14 +10,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.open import POSTGRESQL
 from airflow_parallel_apply.pipeline.schemes import Schemes
-from airflow_parallel_apply.pipeline.source.protocol import (
-    Adoptable,
-    Adopting,
-    OpenLog,
-    SendsDdl,
-    Source,
-    SourceConnector,
-)
+from airflow_parallel_apply.pipeline.source.abilities import Adoptable, Adopting, SendsDdl
+from airflow_parallel_apply.pipeline.source.protocol import OpenLog, Source, SourceConnector
 
 SOURCES: Final = Schemes(
     thing="source",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -96,6 +96,17 @@ class Part:
     transactions: pa.RecordBatch
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedPart(Part):
+    """Rows of one table as a first run's snapshot shows them: one transaction of insertions, with `Mark.COPY`.
+
+    `tables`: how many tables were read to their ends before it. `fraction`: of all tables' bytes, about, with it.
+    """
+
+    tables: int
+    fraction: float
+
+
 class SourceChanged(Unavailable):
     """The tables are not those any more that were checked: look at them again and begin anew."""
 
@@ -144,6 +155,17 @@ class Preparing(Protocol):
         has begun. When the block raises, the stream goes: it must hold nothing back for nobody.
 
         Errors: `ConfigurationError`, `SourceChanged`, `Unavailable`.
+        """
+        ...
+
+    def rows(
+        self, snapshot: Snapshot, relations: Sequence[Relation], *, first_seqno: int
+    ) -> Generator[CopiedPart, None, None]:
+        """Read what the snapshot shows of these tables, each row once, inside the block of `begin`: whole transactions
+        of bounded size, numbered from `first_seqno` on, which committed at the snapshot. `relations`: its own, with
+        their ids in the log. Memory is bounded. Closing it early ends it.
+
+        Errors: `Unavailable` where it was cut off, for good; `SourceError`, `ConfigurationError`.
         """
         ...
 
@@ -273,67 +295,4 @@ class SourceConnector(Protocol):
 
     def parse_offset(self, text: str) -> Offset:
         """Inverse of `show_offset`, of what a person typed. Errors: `ConfigurationError` that shows the form."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adoption:
-    """The server that is the log's source now. `former`: the one that the log had; equal to `server` where nothing
-    changed. `offset`: where the source's place in its stream is; `proof`: why nothing is lost, for people.
-    """
-
-    pipeline: str
-    former: str
-    server: str
-    offset: Offset
-    proof: str
-
-    @property
-    def is_new(self) -> bool:
-        """True if the log has another source now."""
-        return self.former != self.server
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted:
-    """An adoption, and what the log is to record of it. `released`: see `LogWriter.release`."""
-
-    adoption: Adoption
-    look: Look
-    released: tuple[Offset, ...]
-
-
-class Adopting(Protocol):
-    """Proves that a server may take the place of a log's source. Errors: `SourceError`, `ConfigurationError`,
-    `LogError`, `Unavailable`.
-    """
-
-    def adopt(self, log: LogState) -> Adopted:
-        """Prove that this server holds everything that the log lacks."""
-        ...
-
-    def release(self, log: LogState) -> Adopted:
-        """Prove that the log has everything, before this server is replaced. Changes nothing."""
-        ...
-
-    def let_go(self, adopted: Adopted) -> Adoption:
-        """Let go up to where `release` said, once the log has recorded it."""
-        ...
-
-
-@runtime_checkable
-class Adoptable(Protocol):
-    """A connector whose servers can take one another's place."""
-
-    def adopting(
-        self, endpoint: Endpoint, config: PipelineConfig, log: OpenLog
-    ) -> AbstractContextManager[Adopting]: ...
-
-
-@runtime_checkable
-class SendsDdl(Protocol):
-    """A connector whose databases can be taught to send their DDL."""
-
-    def install_ddl_capture(self, endpoint: Endpoint, *, grant_to: Sequence[str]) -> tuple[str, ...]:
-        """Let DDL messages of a database prove who sent them; says what was done. `grant_to`: who may send."""
         ...

@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.admin.watch import lease_view
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres import load, parts
-from airflow_parallel_apply.pipeline.copy.protocol import Copying, CopyOrder, CopyProgress
+from airflow_parallel_apply.pipeline.copy.protocol import Copying, CopyOrder
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
     LeaseBusy,
@@ -33,6 +33,7 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
+from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from tests.support.clusters import CopiedServer
 from tests.support.copying import AWKWARD, FILLED, copying_rig, left_at_source, require_equal
 from tests.support.local_copier import LocalCopier

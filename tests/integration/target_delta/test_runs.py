@@ -156,3 +156,19 @@ def test_duckdb_reads_the_lake_and_a_comparison_finds_what_differs(rig: Rig, lak
         connection.register("t", found)
         rows = connection.execute("SELECT count(*), sum(n), max(v) FROM t").fetchone()
     assert rows == rig.rows('SELECT count(*), sum(n), max(v COLLATE "C") FROM t', side="source")[0]
+
+
+def test_rows_that_were_there_are_copied_into_the_lake_before_what_changes(rig: Rig, lake: Path) -> None:
+    rig = rig.having(start=Start.COPY, epoch_max_changes=50)
+    change(rig)
+    rig.write("CREATE TABLE kept (id integer PRIMARY KEY)")
+    rig.run()
+    assert as_text(of_lake(lake)) == as_text(of_source(rig))
+    rig.write("UPDATE t SET v = 'later' WHERE id % 2 = 0", "DELETE FROM t WHERE id % 3 = 0")
+    rig.run()
+    assert as_text(of_lake(lake)) == as_text(of_source(rig))
+    assert rig.comparison().equal
+    anew = rig.having(pipeline="anew", log_url=f"{rig.config.log_url}2")
+    with pytest.raises(ParallelApplyError, match="public.t has rows in the lake"):
+        anew.prepare()
+    assert anew.rows("SELECT slot_name FROM pg_replication_slots WHERE slot_name ~ 'anew'", side="source") == []

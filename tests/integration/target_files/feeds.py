@@ -38,7 +38,7 @@ def replayed(lake: Path, table: str, key: str = "id") -> dict[Any, dict[str, Any
     for row in changes:
         values = {name: value for name, value in row.items() if not name.startswith("_")}
         match row["_operation"]:
-            case "insert":
+            case "insert" | "read":
                 assert row[key] not in found
                 found[row[key]] = values
             case "update":

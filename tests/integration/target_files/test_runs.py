@@ -86,8 +86,8 @@ def test_a_large_transaction_that_runs_alone_is_staged_in_sets(rig: Rig, lake: P
 
 def test_what_a_person_does_from_outside_works_as_with_a_database(rig: Rig, lake: Path) -> None:
     execute(rig.source_dsn, "CREATE TABLE odd (id integer PRIMARY KEY, span interval)")
-    copied = check_pipeline(rig.having(start=Start.COPY).config, rig.source, rig.target)
-    assert any("rows cannot be copied" in finding.what for finding in copied.findings)
+    made = check_pipeline(rig.having(start=Start.COPY, create_tables=True).config, rig.source, rig.target)
+    assert any("create_tables makes no tables" in finding.what for finding in made.findings)
     found = check_pipeline(rig.config, rig.source, rig.target)
     assert found.is_good, found.findings
     assert any("source's text: span" in finding.what and finding.where == "public.odd" for finding in found.findings)
@@ -106,3 +106,27 @@ def test_what_a_person_does_from_outside_works_as_with_a_database(rig: Rig, lake
     assert len(files_of(lake)) == named > 0
     again = check_pipeline(rig.config, rig.source, rig.target)
     assert any("has files of a pipeline already" in finding.what for finding in again.findings)
+
+
+def test_rows_that_were_there_come_first_as_reads(rig: Rig, lake: Path) -> None:
+    rig = rig.having(start=Start.COPY, channels=3, epoch_max_changes=50)
+    change(rig)
+    assert check_pipeline(rig.config, rig.source, rig.target).is_good
+    prepared = rig.prepare()
+    assert any("Copied 160 rows" in line for line in prepared.created)
+    assert files_of(lake) == [], "rows come with the first run"
+    copied = read_status(rig.target, "demo", rig.config.log_url).copy
+    assert copied is not None
+    assert (copied.phase, copied.rows) == ("finished", 160)
+    rig.write("DELETE FROM t WHERE id % 3 = 0", "INSERT INTO t VALUES (5000, 'new')")
+    rig.run()
+    assert replayed(lake, "public.t") == of_source(rig)
+    assert rig.comparison().equal
+    operations = [row["_operation"] for row in feed(lake, "public.t")]
+    assert operations[:160] == ["read"] * 160
+    assert "read" not in operations[160:]
+    assert operations[-1] == "insert"
+    rig.run()
+    assert len(feed(lake, "public.t")) == len(operations)
+    other = check_pipeline(rig.having(pipeline="other").config, rig.source, rig.target)
+    assert any("directory of pipeline demo" in finding.what for finding in other.findings)

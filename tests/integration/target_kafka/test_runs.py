@@ -11,7 +11,7 @@ import pytest
 
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.check import check_pipeline
-from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy
+from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.kafka import committed
@@ -187,3 +187,18 @@ def test_check_refuses_by_name_what_topics_cannot_hold(
     assert any(said in finding.what and finding.is_table for finding in found), found
     with pytest.raises(ParallelApplyError, match=said):
         rig.prepare()
+
+
+def test_rows_that_were_there_come_first_as_reads(make_rig: Make, broker: KafkaBroker) -> None:
+    rig = make_rig(TABLE).having(start=Start.COPY, epoch_max_changes=50)
+    change(rig)
+    rig.prepare()
+    rig.write("DELETE FROM t WHERE id % 3 = 0", "INSERT INTO t VALUES (5000, 'new')")
+    rig.run()
+    assert replayed(broker.address, TOPIC) == of_source(rig)
+    operations = [read.headers["operation"] for read in changes(broker.address, TOPIC)]
+    assert operations[:160] == ["read"] * 160
+    assert "read" not in operations[160:]
+    assert operations[-1] == "insert"
+    again = check_pipeline(rig.having(pipeline="anew", log_url=f"{rig.config.log_url}2").config, rig.source, rig.target)
+    assert any("has a topic feed.public.t that is not empty" in finding.what for finding in again.findings)

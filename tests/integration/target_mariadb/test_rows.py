@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Consistency
+from airflow_parallel_apply.pipeline.config import Consistency, Start
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from tests.support.mariadb_rig import MariaDbRig
 
 KEYED = ["CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE, v text)"]
@@ -152,3 +153,20 @@ def test_a_comparison_tells_equal_tables_from_others(maria: MariaDbRig) -> None:
         "(7) has other values in the target",
         "(9) is missing in the target",
     }
+
+
+def test_rows_that_were_there_are_copied_before_what_changes(maria: MariaDbRig) -> None:
+    rig = maria.rig.having(start=Start.COPY, epoch_max_changes=100)
+    maria.make(KEYED, KEYED_THERE)
+    rig.write(
+        "INSERT INTO t SELECT i, i, E'v \\t\\n\\\\ \\b' || i FROM generate_series(1, 300) i",
+        "UPDATE t SET v = NULL WHERE id = 7",
+    )
+    rig.run()
+    maria.require_equal("SELECT id, u, v FROM t")
+    rig.write("DELETE FROM t WHERE id % 3 = 0", "UPDATE t SET u = u + 1000", "INSERT INTO t VALUES (900, 1, 'new')")
+    rig.run()
+    maria.require_equal("SELECT id, u, v FROM t")
+    assert rig.comparison().equal
+    with pytest.raises(ParallelApplyError, match="has rows at the target"):
+        rig.having(pipeline="anew", log_url=f"{rig.config.log_url}2").prepare()

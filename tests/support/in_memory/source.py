@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,12 +16,14 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.log.beginning import holds_nothing_captured
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogState, ResumePoint
-from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.source.protocol import (
+    CopiedPart,
     Definitions,
     Look,
     OpenLog,
@@ -30,6 +32,7 @@ from airflow_parallel_apply.pipeline.source.protocol import (
     Snapshot,
     Stream,
 )
+from tests.support.mines import Died
 from tests.support.written_log import Change, Committed, T, batches
 
 SCHEME: Final = "memory"
@@ -38,6 +41,7 @@ _CHANGE_BYTES: Final = 40
 _PATIENCE_SECONDS: Final = 0.2
 _BATCH_CHANGES: Final = 3
 """A part of a read, so that a transaction may have several."""
+_COPIED_ROWS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -202,13 +206,15 @@ class MemoryPreparing:
     def __init__(self, data: SourceData, config: PipelineConfig) -> None:
         self._data = data
         self._config = config
+        self._shown: dict[str, dict[int, str | None]] = {}
+        """The rows that each snapshot shows."""
 
     def stream(self, log: OpenLog) -> Stream:
         place, found = self._data.places.get(self._config.stream), log()
         has_begun = place is not None and place.has_begun
         if place is not None and has_begun and (found is None or found.identity.log_id != place.log_id):
             raise SourceError(f"the stream feeds log {place.log_id}, which is not there", op="prepare")
-        if not has_begun and found is not None and found.state().last_seqno != NO_SEQNO:
+        if not has_begun and found is not None and not holds_nothing_captured(found):
             raise SourceError("the log has a history, and the stream is gone: changes are missing", op="prepare")
         return Stream(
             place="memory",
@@ -226,18 +232,40 @@ class MemoryPreparing:
         if self._config.start is Start.EMPTY and data.rows:
             raise ConfigurationError("the table has rows, and start=empty takes none", op="prepare")
         data.places[name] = Place(log_id=log_id, released=data.end)
+        shown = f"snapshot at {show(data.end)}"
+        self._shown[shown] = dict(data.rows)
         try:
             yield Snapshot(
-                name=f"snapshot at {show(data.end)}",
+                name=shown,
                 log_id=log_id,
                 offset=data.end,
                 relations=(replace(data.relation, relation_id=-1),),
                 made=(f"Began at {show(data.end)}.",),
             )
+        except Died:
+            raise
         except BaseException:
             data.places.pop(name, None)
             raise
         data.places[name].has_begun = True
+
+    def rows(
+        self, snapshot: Snapshot, relations: Sequence[Relation], *, first_seqno: int
+    ) -> Generator[CopiedPart, None, None]:
+        (relation,), rows = relations, list(self._shown[snapshot.name].items())
+        for number, first in enumerate(range(0, len(rows), _COPIED_ROWS)):
+            changes = tuple(Change("I", key, value) for key, value in rows[first : first + _COPIED_ROWS])
+            copied = Committed(
+                xid=0,
+                offset=snapshot.offset,
+                end_offset=snapshot.offset,
+                time=datetime.now(UTC),
+                changes=changes,
+                is_copied=True,
+            )
+            made, transactions = batches([copied], first_seqno=first_seqno + number, relation_id=relation.relation_id)
+            fraction = (first + len(changes)) / len(rows)
+            yield CopiedPart(rows=made, transactions=transactions, tables=0, fraction=fraction)
 
     def settle(self, log: LogState) -> Look:
         return Look(registration=self._data.relation.name)

@@ -48,7 +48,7 @@ def replayed(address: str, topic: str, key: str = "id") -> dict[Any, dict[str, A
         values = {name: value for name, value in row.items() if not name.startswith("_")}
         unsent = json.loads(row["_unsent"]) if isinstance(row["_unsent"], str) else row["_unsent"] or ()
         match row["_operation"]:
-            case "insert":
+            case "insert" | "read":
                 assert row[key] not in found
                 found[row[key]] = values
             case "update":

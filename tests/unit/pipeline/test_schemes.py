@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,14 @@ import pytest
 from airflow_parallel_apply.cli.addresses import database_at
 from airflow_parallel_apply.pipeline.capture.adoption import adopt_source
 from airflow_parallel_apply.pipeline.check.open import type_findings
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.copy.open import copy_findings, is_copying, read_progress, recopy_tables
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.copy.open import (
+    copy_findings,
+    goes_into_log,
+    is_copying,
+    read_progress,
+    recopy_tables,
+)
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.source.open import followed_at, install_ddl_capture_at, open_source
@@ -89,13 +96,15 @@ def test_another_package_compares_the_types_of_two_schemes(tmp_path: Path) -> No
         assert type_findings(CONFIG, MEMO, paper, (), expected=()) == ()
 
 
-def test_a_pair_that_nothing_copies_between_is_a_finding_and_no_copy() -> None:
-    (found,) = copy_findings(CONFIG, MEMO, MEMO, ())
-    assert found.what == "rows cannot be copied from memo:// to memo://"
-    assert "memo-to-memo in the group airflow_parallel_apply.copies" in found.note
+def test_a_pair_without_a_way_of_its_own_copies_into_the_log_and_copies_no_table_anew() -> None:
+    assert goes_into_log(MEMO, MEMO)
+    assert copy_findings(CONFIG, MEMO, MEMO, ()) == ()
+    (found,) = copy_findings(replace(CONFIG, start=Start.COPY, create_tables=True), MEMO, MEMO, ())
+    assert found.what == "create_tables makes no tables of memo:// at memo://"
     assert read_progress(MEMO, "demo") is None
-    with pytest.raises(ConfigurationError, match="rows cannot be copied"):
+    with pytest.raises(ConfigurationError, match="cannot be copied anew from memo:// to memo://") as refused:
         recopy_tables(CONFIG, MEMO, MEMO, (), report=lambda progress: None)
+    assert "memo-to-memo in the group airflow_parallel_apply.copies" in str(refused.value.hint)
 
 
 def test_a_database_that_can_be_no_source_publishes_nothing() -> None:

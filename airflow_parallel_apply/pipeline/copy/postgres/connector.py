@@ -8,11 +8,11 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.protocol import (
     Copying,
     CopyOrder,
-    CopyProgress,
     FirstCopy,
     RecopyProgress,
 )
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 

@@ -11,7 +11,8 @@ gets them with one more `_` in front:
 | `_unsent` | JSON list of the columns whose values were not sent: those of the old row stay; null where there is none |
 | `_old_key` | of the insert that is half of a key's change, the old key's texts, as the log has them; else null |
 
-A delete has the key's values (all, where rows are told apart by all their values), a truncate has none.
+A delete has the key's values (all, where rows are told apart by all their values), a truncate has none. A row that was
+there before the log, and that the initial copy brought in, is a `read` instead of an insert.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import pyarrow.compute as pc
 from airflow_parallel_apply.pipeline.encode.columns.parse import Unfit, parse
 from airflow_parallel_apply.pipeline.encode.columns.types import ColumnTyping, typings
 from airflow_parallel_apply.pipeline.errors import EncodeError, LogError
-from airflow_parallel_apply.pipeline.model.change import Operation, Relation
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import NULL, SEPARATOR, line_widths, lists
 
 _WORDS: Final = {
@@ -39,6 +40,9 @@ _WORDS: Final = {
     Operation.KEY_LEFT: "delete",
     Operation.TRUNCATE: "truncate",
 }
+READ: Final = "read"
+"""Instead of insert, for the rows of the initial copy."""
+
 _LETTERS: Final = pa.array([operation.value for operation in _WORDS])
 _NAMES: Final = pa.array(list(_WORDS.values()))
 
@@ -112,8 +116,11 @@ def row_typing(relation: Relation, kept_as_text: Collection[str] = ()) -> RowTyp
     )
 
 
-def typed_rows(rows: pa.RecordBatch, typing: RowTyping, commit_times: pa.Array) -> pa.RecordBatch:
-    """Rows of `log.schema.ROWS` of one relation, typed. `commit_times`: one for each row.
+def typed_rows(
+    rows: pa.RecordBatch, typing: RowTyping, commit_times: pa.Array, *, copied_through: int = NO_SEQNO
+) -> pa.RecordBatch:
+    """Rows of `log.schema.ROWS` of one relation, typed. `commit_times`: one for each row. `copied_through`: the last
+    seqno of the initial copy.
 
     Errors: `UnfitColumns`; `LogError` for a row that has not as many values as the relation has columns.
     """
@@ -127,7 +134,7 @@ def typed_rows(rows: pa.RecordBatch, typing: RowTyping, commit_times: pa.Array) 
     return pa.RecordBatch.from_arrays(
         [
             *columns,
-            _NAMES.take(pc.index_in(operations, _LETTERS)),
+            _words(operations, rows.column("seqno"), copied_through),
             rows.column("seqno"),
             rows.column("fragno"),
             commit_times,
@@ -152,6 +159,13 @@ def typed_values(
     if unfit:
         raise UnfitColumns(table, unfit)
     return found
+
+
+def _words(operations: pa.StringArray, seqnos: pa.Array, copied_through: int) -> pa.StringArray:
+    words = _NAMES.take(pc.index_in(operations, _LETTERS))
+    if copied_through == NO_SEQNO:
+        return words
+    return pc.if_else(pc.less_equal(seqnos, copied_through), READ, words)
 
 
 def _texts(lines: pa.StringArray, seqnos: pa.Array, width: int, table: str) -> list[pa.StringArray]:

@@ -97,7 +97,8 @@ class FileWriter:
                 for batch in opened():
                     seqno = batch.column("seqno")
                     seqnos.extend((seqno[0].as_py(), seqno[-1].as_py()))
-                    yield typed_rows(batch, table.typing, window.commit_times.of(seqno))
+                    times = window.commit_times
+                    yield typed_rows(batch, table.typing, times.of(seqno), copied_through=times.copied_through)
                     rows += batch.num_rows
                     count(batch.num_rows, 0)
 

@@ -1,8 +1,8 @@
 """Changes in Debezium's envelope, as a JSON converter without schemas writes it.
 
-`op` is c, u, d or t; `after` the new row, `before` of a delete the row as far as it was sent, else null. A value that
-was not sent is `__debezium_unavailable_value`. Values are as `values` has them: decimals as strings, bytes in Base64,
-times in ISO 8601. `transaction.id` is the seqno.
+`op` is c, u, d or t, or r for a row of the initial copy; `after` the new row, `before` of a delete the row as far as it
+was sent, else null. A value that was not sent is `__debezium_unavailable_value`. Values are as `values` has them:
+decimals as strings, bytes in Base64, times in ISO 8601. `transaction.id` is the seqno.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping
+from airflow_parallel_apply.pipeline.encode.columns.rows import READ, RowTyping
 from airflow_parallel_apply.pipeline.encode.formats import UNAVAILABLE
 from airflow_parallel_apply.pipeline.encode.json.rows import members
 from airflow_parallel_apply.pipeline.encode.json.values import NULL, json_values
 
-_OPERATIONS: Final = {"insert": "c", "update": "u", "delete": "d", "truncate": "t"}
+_OPERATIONS: Final = {"insert": "c", "update": "u", "delete": "d", "truncate": "t", READ: "r"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class DebeziumRows:
         if unsent.null_count < len(unsent):
             values = self._with_unsent(values, unsent)
         row = members(batch.schema.names[:width], values, batch.num_rows)
-        is_before, is_after = pc.equal(operation, "delete"), pc.is_in(operation, pa.array(["insert", "update"]))
+        is_before, is_after = pc.equal(operation, "delete"), pc.is_in(operation, pa.array(["insert", "update", READ]))
         millis = pc.divide(commit_time.cast(pa.int64()), 1000).cast(pa.string())
         coded = pa.array([json.dumps(code) for code in _OPERATIONS.values()]).take(
             pc.index_in(operation, pa.array(list(_OPERATIONS)))

@@ -21,6 +21,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogState
+from airflow_parallel_apply.pipeline.source.abilities import Adopted, Adoption
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation
@@ -28,7 +29,7 @@ from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
-from airflow_parallel_apply.pipeline.source.protocol import Adopted, Adoption, Look, OpenLog
+from airflow_parallel_apply.pipeline.source.protocol import Look, OpenLog
 
 _START_ANEW: Final = (
     "Start anew: parallel-apply drop, empty the target's tables, a new log_url, start=copy; or start=equal, if nobody "

@@ -150,7 +150,8 @@ class FirstRun:
         """
         with suppress(psycopg.Error):
             self.objects.slot.drop()
-            if isinstance(error, ConfigurationError):
+            # Beside a log the publication says whose it is.
+            if isinstance(error, ConfigurationError) and self.objects.log() is None:
                 publication = sql.Identifier(self.objects.publication)
                 self._catalog().execute(sql.SQL("DROP PUBLICATION {}").format(publication))
                 unwatch(self._catalog(), self.objects.publication)

@@ -18,8 +18,8 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.log.beginning import holds_nothing_captured
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.protocol import OpenLog
@@ -127,7 +127,7 @@ class PipelineObjects:
         if record is not None:
             self._require_same("log", log.identity.log_id, record.log_id)
         self._require_log_of(log, server)
-        if log.state().last_seqno != NO_SEQNO:
+        if not holds_nothing_captured(log):
             raise self.missing(f"slot {self.slot.name} of log {log.identity.log_id} was made anew")
 
     def missing(self, what: str) -> SourceError:

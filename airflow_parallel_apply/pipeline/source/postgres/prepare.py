@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.log.readers import read_readers
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import (
     Finding,
     Severity,
@@ -33,6 +34,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     with_rows,
 )
 from airflow_parallel_apply.pipeline.source.postgres.check import server_findings, table_findings
+from airflow_parallel_apply.pipeline.source.postgres.copied import copied_rows
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import capture_findings
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED, FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.history import look_again
@@ -46,7 +48,7 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
-from airflow_parallel_apply.pipeline.source.protocol import Look, OpenLog, Snapshot, Stream
+from airflow_parallel_apply.pipeline.source.protocol import CopiedPart, Look, OpenLog, Snapshot, Stream
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -102,6 +104,12 @@ class Preparation:
     def begin(self, log_id: str) -> Iterator[Snapshot]:
         with self._first_run(self._known).begin(log_id) as snapshot:
             yield snapshot
+
+    def rows(
+        self, snapshot: Snapshot, relations: Sequence[Relation], *, first_seqno: int
+    ) -> Generator[CopiedPart, None, None]:
+        tables = {table.oid: table for table in self._followed}
+        return copied_rows(self.session, self.config, snapshot, tables, relations, first_seqno=first_seqno)
 
     def settle(self, log: LogState) -> Look:
         registration = self._proof(log).require(self.config, "prepare")

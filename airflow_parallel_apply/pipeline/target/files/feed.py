@@ -131,7 +131,8 @@ class FeedWriter:
     def _typed(self, rows: pa.Table, typing: RowTyping) -> Iterator[pa.RecordBatch]:
         for batch in rows.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
             try:
-                yield typed_rows(batch, typing, self._commit_times.of(batch.column("seqno")))
+                times = self._commit_times
+                yield typed_rows(batch, typing, times.of(batch.column("seqno")), copied_through=times.copied_through)
             except UnfitColumns as error:
                 names = ",".join(f"{typing.table}.{column}" for column in error.columns)
                 raise TargetError(

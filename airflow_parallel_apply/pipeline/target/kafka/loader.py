@@ -59,7 +59,7 @@ def _staged(relation_id: int, path: str, parts: list[pa.RecordBatch]) -> StagedT
     return StagedTable(
         relation_id=relation_id,
         staging=path,
-        inserts=count("insert"),
+        inserts=count("insert") + count("read"),
         updates=count("update"),
         deletes=count("delete"),
         has_unsent=False,

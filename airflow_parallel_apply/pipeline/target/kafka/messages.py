@@ -51,7 +51,7 @@ class TableMessages:
         """`STAGED` rows of log rows, in their order. Errors: `TargetError` for values that the types cannot hold."""
         times = commit_times.of(rows.column("seqno"))
         try:
-            typed = typed_rows(rows, self.typing, times)
+            typed = typed_rows(rows, self.typing, times, copied_through=commit_times.copied_through)
         except UnfitColumns as error:
             raise TargetError(
                 error.message,

@@ -1,0 +1,98 @@
+"""Rows of PostgreSQL that are copied into the log: to the last letter those that the slot would have sent."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from airflow_parallel_apply.pipeline.capture.open import open_capture
+from airflow_parallel_apply.pipeline.capture.values import IntoLog
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+from tests.support.awkward_tables import BOTH, SOURCE
+from tests.support.awkward_writer import Writer
+from tests.support.rig import execute
+
+Found = dict[str, Counter[tuple[object, ...]]]
+_INTO_LOG = IntoLog(report=lambda progress: None, cancelled=lambda: False)
+_REWRITTEN = """
+DO $$
+DECLARE one record;
+BEGIN
+    SET LOCAL session_replication_role = replica;
+    FOR one IN
+        SELECT CASE WHEN c.relkind = 'p' THEN '' ELSE 'ONLY ' END || c.oid::regclass AS name,
+            (SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
+                WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '') AS columns
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+            AND n.nspname IN ('public', 'Odd Schema')
+    LOOP
+        EXECUTE format('CREATE TEMP TABLE kept ON COMMIT DROP AS SELECT %2$s FROM %1$s', one.name, one.columns);
+        EXECUTE format('DELETE FROM %s', one.name);
+        EXECUTE format('INSERT INTO %1$s (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM kept',
+            replace(one.name, 'ONLY ', ''), one.columns);
+        DROP TABLE kept;
+    END LOOP;
+END $$
+"""
+"""Each row is deleted, and inserted as it was."""
+
+
+def inserted(url: str, after_seqno: int) -> Found:
+    """The insertions behind a seqno, by table. A row without a key is in no bucket of its own."""
+    log = open_reader(url)
+    state = log.state()
+    found: Found = defaultdict(Counter)
+    for batch in log.rows(after_seqno, state.last_seqno):
+        for row in batch.filter(pa.compute.equal(batch.column("operation"), "I")).to_pylist():
+            relation = state.relation(row["relation_id"])
+            place = (row["bucket"], row["key"], row["key_order"]) if relation.key_indexes else ()
+            found[relation.name][place + (row["values"], row["unsent"], row["old_key"])] += 1
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_copied_rows_are_those_that_the_slot_sends(source_dsn: str, tmp_path: Path) -> None:
+    execute(source_dsn, *BOTH, *SOURCE)
+    source = Endpoint(conn_id="source", url=source_dsn)
+    config = PipelineConfig(
+        pipeline="sent", log_url=str(tmp_path / "sent"), start=Start.EMPTY, tables=TablePatterns(include=("*.*",))
+    )
+    with closing(open_capture(source, config)) as capturing:
+        capturing.prepare()
+    with psycopg.connect(source_dsn) as connection:
+        writer = Writer(connection, 5)
+        for _ in range(200):
+            writer.transaction()
+        connection.execute(
+            "INSERT INTO log_only VALUES (now(), E'\\b\\f\\n\\r\\t\\v\\\\ \\\\N \\\\.'), (NULL, E'\\\\N'), ('infinity', '')"
+        )
+        connection.execute("INSERT INTO log_only VALUES ('epoch', repeat('wide \\', 2000000)), (NULL, NULL)")
+    with closing(open_capture(source, config)) as capturing:
+        list(capturing.capture(capturing.source.offset(), max_changes=10**6, cancelled=lambda: False))
+        before = open_reader(config.log_url).state().last_seqno
+        execute(source_dsn, _REWRITTEN)
+        list(capturing.capture(capturing.source.offset(), max_changes=10**6, cancelled=lambda: False))
+    copying = replace(
+        config, pipeline="copied", log_url=str(tmp_path / "copied"), start=Start.COPY, epoch_max_changes=7
+    )
+    with closing(open_capture(source, copying)) as capturing:
+        capturing.prepare(_INTO_LOG)
+    sent, copied = inserted(config.log_url, before), inserted(copying.log_url, NO_SEQNO)
+    assert copied == sent
+    assert len(copied) >= 20, "nearly all tables have rows"
+    assert {name: relation.computed for name, relation in _relations(copying.log_url).items()} == {
+        name: relation.computed for name, relation in _relations(config.log_url).items()
+    }
+
+
+def _relations(url: str):
+    return {relation.name: relation for relation in open_reader(url).state().relations}
