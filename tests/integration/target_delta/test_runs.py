@@ -169,6 +169,6 @@ def test_rows_that_were_there_are_copied_into_the_lake_before_what_changes(rig: 
     assert as_text(of_lake(lake)) == as_text(of_source(rig))
     assert rig.comparison().equal
     anew = rig.having(pipeline="anew", log_url=f"{rig.config.log_url}2")
-    with pytest.raises(ParallelApplyError, match="public.t has rows in the lake"):
+    with pytest.raises(ParallelApplyError, match="has rows in the lake"):
         anew.prepare()
     assert anew.rows("SELECT slot_name FROM pg_replication_slots WHERE slot_name ~ 'anew'", side="source") == []

@@ -107,7 +107,7 @@ def _pieces(
     """COPY text of whole rows, and how many they are."""
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns)
     query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(columns, own_rows)
-    held: list[bytes | memoryview] = []
+    held: list[bytes | bytearray | memoryview] = []
     held_bytes = 0
     with connection.cursor() as cursor, cursor.copy(query) as copy:
         for row in copy:
