@@ -20,6 +20,9 @@ NULL: Final = r"\N"
 ESCAPES: Final = (("\\", r"\\"), ("\t", r"\t"), ("\n", r"\n"), ("\r", r"\r"))
 """Plain and escaped. The backslash first: the others bring backslashes in."""
 
+OF_A_SERVER: Final = (*ESCAPES, ("\b", r"\b"), ("\f", r"\f"), ("\v", r"\v"))
+"""What COPY of a server writes: it escapes more than a line of the log needs."""
+
 PLACEHOLDER: Final = "\0"
 """No text of PostgreSQL has it: it stands for a backslash until the other escapes are undone."""
 
@@ -47,7 +50,7 @@ def lists(texts: pa.StringArray) -> pa.ListArray:
     values = found.flatten()
     values = pc.if_else(pc.equal(values, NULL), pa.scalar(None, pa.string()), values)
     offsets = found.offsets
-    return pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), _plain(values), mask=texts.is_null())
+    return pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), plain(values), mask=texts.is_null())
 
 
 def line_widths(texts: pa.StringArray) -> pa.Array:
@@ -60,34 +63,35 @@ def _escaped(values: pa.StringArray) -> pa.StringArray:
     data = values.buffers()[2]
     if data is not None:
         content = data.to_pybytes()
-        for plain, escaped in ESCAPES:
-            if plain.encode() in content:
-                values = pc.replace_substring(values, plain, escaped)
+        for character, escaped in ESCAPES:
+            if character.encode() in content:
+                values = pc.replace_substring(values, character, escaped)
     return values
 
 
-def _plain(values: pa.StringArray) -> pa.StringArray:
+def plain(values: pa.StringArray) -> pa.StringArray:
+    """Undo the escapes of values, whether a server wrote them or the log. NULL is not known here."""
     data = values.buffers()[2]
     if data is None or b"\\" not in data.to_pybytes():
         return values
-    (backslash, escaped_backslash), *others = ESCAPES
+    (backslash, escaped_backslash), *others = OF_A_SERVER
     values = pc.replace_substring(values, escaped_backslash, PLACEHOLDER)
-    for plain, escaped in others:
-        values = pc.replace_substring(values, escaped, plain)
+    for character, escaped in others:
+        values = pc.replace_substring(values, escaped, character)
     return pc.replace_substring(values, PLACEHOLDER, backslash)
 
 
 def _escaped_text(value: str) -> str:
-    for plain, escaped in ESCAPES:
-        value = value.replace(plain, escaped)
+    for character, escaped in ESCAPES:
+        value = value.replace(character, escaped)
     return value
 
 
 def _plain_text(value: str) -> str:
     if "\\" not in value:
         return value
-    (backslash, escaped_backslash), *others = ESCAPES
+    (backslash, escaped_backslash), *others = OF_A_SERVER
     value = value.replace(escaped_backslash, PLACEHOLDER)
-    for plain, escaped in others:
-        value = value.replace(escaped, plain)
+    for character, escaped in others:
+        value = value.replace(escaped, character)
     return value.replace(PLACEHOLDER, backslash)

@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.directory import RESTORE
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.readers import register_reader
-from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.finding import refuse
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
@@ -150,6 +150,10 @@ def _try_to_prepare(
         made_elsewhere = () if queue is None else tuple(f"queue: {line}" for line in prepare_queue(queue.dsn))
         created = (*writing.migrate(), *(prepare_queue(target.steering.url) if queue is None else ()))
         prepared = reading.prepare(copy.run if copy is not None else into_log, checked=at_source)
+        if first and config.start is Start.EQUAL and open_reader(config.log_url).state().last_seqno != NO_SEQNO:
+            # Another first run, which this one waited for, filled the log meanwhile.
+            found = beginning_findings(config, writing.target, reading.has_changes, copies_into_log=False)
+            refuse(found, place="the log", op="prepare", pipeline=config.pipeline)
         if copy is not None:
             copy.require_finished(prepared.log_id)
             created += tuple(copy.created)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
@@ -168,7 +169,13 @@ def test_rows_that_were_there_are_copied_into_the_lake_before_what_changes(rig: 
     rig.run()
     assert as_text(of_lake(lake)) == as_text(of_source(rig))
     assert rig.comparison().equal
-    anew = rig.having(pipeline="anew", log_url=f"{rig.config.log_url}2")
+
+
+def test_a_copy_into_a_table_that_has_rows_is_refused_before_anything_is_made(rig: Rig, lake: Path) -> None:
+    rows = pa.table({"id": pa.array([1], pa.int32()), "v": ["x"], "n": pa.nulls(1, pa.decimal128(10, 2))})
+    write_deltalake(f"{lake}/public/t", rows.append_column("at", pa.nulls(1, pa.timestamp("us", "UTC"))))
+    rig = rig.having(start=Start.COPY)
+    rig.write("INSERT INTO t VALUES (1, 'a')")
     with pytest.raises(ParallelApplyError, match="has rows in the lake"):
-        anew.prepare()
-    assert anew.rows("SELECT slot_name FROM pg_replication_slots WHERE slot_name ~ 'anew'", side="source") == []
+        rig.prepare()
+    assert rig.rows("SELECT pubname FROM pg_publication", side="source") == []

@@ -6,16 +6,13 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.model.copy_text import PLACEHOLDER
+from airflow_parallel_apply.pipeline.model.copy_text import plain
 from airflow_parallel_apply.pipeline.source.cells import NULL, TEXT, Cells
 
 _TAB, _NEWLINE, _BACKSLASH, _N = (ord(letter) for letter in "\t\n\\N")
 _NULL_BYTES: Final = 2
-_ESCAPES: Final = ((r"\b", "\b"), (r"\f", "\f"), (r"\n", "\n"), (r"\r", "\r"), (r"\t", "\t"), (r"\v", "\v"))
-"""All that COPY writes, beside the backslash's own. More than a line of the log has."""
 
 
 def copy_cells(text: bytes, row_count: int, width: int) -> Cells:
@@ -36,14 +33,6 @@ def copy_cells(text: bytes, row_count: int, width: int) -> Cells:
     offsets[0:-1:2], offsets[1::2], offsets[-1] = starts, ends, len(data)
     texts = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
     if text.count(b"\\") > is_null.sum():
-        texts = _plain(texts)
+        texts = plain(texts)
     status = np.where(is_null, np.uint8(NULL), np.uint8(TEXT)).astype(np.uint8)
     return Cells(status, texts, 2 * np.arange(len(ends), dtype=np.int64))
-
-
-def _plain(texts: pa.StringArray) -> pa.StringArray:
-    """Undo the escapes: the backslash's first, or what follows it would be taken for one."""
-    texts = pc.replace_substring(texts, "\\\\", PLACEHOLDER)
-    for escaped, plain in _ESCAPES:
-        texts = pc.replace_substring(texts, escaped, plain)
-    return pc.replace_substring(texts, PLACEHOLDER, "\\")

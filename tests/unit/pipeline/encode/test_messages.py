@@ -31,8 +31,9 @@ TYPING = row_typing(T)
 MOMENT = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 
 
-def typed(*rows: Row) -> pa.RecordBatch:
-    return typed_rows(batch({1: T}, rows), TYPING, pa.array([MOMENT] * len(rows), pa.timestamp("us", tz="UTC")))
+def typed(*rows: Row, copied_through: int = -1) -> pa.RecordBatch:
+    times = pa.array([MOMENT] * len(rows), pa.timestamp("us", tz="UTC"))
+    return typed_rows(batch({1: T}, rows), TYPING, times, copied_through=copied_through)
 
 
 ROWS = (
@@ -59,6 +60,12 @@ def test_a_confluent_message_is_a_zero_the_schemas_id_and_the_record() -> None:
 def test_a_schema_id_that_does_not_fit_is_refused(schema_id: int) -> None:
     with pytest.raises(ConfigurationError, match="schema id"):
         open_confluent(TYPING.schema, TYPING.table, schema_id=lambda _: schema_id)
+
+
+def test_a_row_of_the_initial_copy_is_a_read_as_debeziums_snapshot_has_it() -> None:
+    made = DebeziumRows(typing=TYPING, server="7", database="shop")(typed(ROWS[0], copied_through=7))
+    envelope = json.loads(made[0].as_py())
+    assert (envelope["op"], envelope["before"], envelope["after"]["id"]) == ("r", None, 1)
 
 
 def test_each_change_is_an_envelope_as_debezium_has_it() -> None:

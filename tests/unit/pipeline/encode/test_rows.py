@@ -48,6 +48,13 @@ def test_each_change_has_its_typed_values_and_says_what_it_is() -> None:
     assert [(row["_seqno"], row["_fragno"]) for row in found] == [(1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (5, 0)]
 
 
+def test_rows_of_the_initial_copy_are_read_and_those_behind_it_are_inserted() -> None:
+    rows = [Row(seqno=seqno, operation="I", values=[str(seqno), "1.00", "x"]) for seqno in (0, 1, 2)]
+    moment = pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * 3, pa.timestamp("us", tz="UTC"))
+    found = typed_rows(batch({1: T}, rows), row_typing(T), moment, copied_through=1)
+    assert found.column("_operation").to_pylist() == ["read", "read", "insert"]
+
+
 def test_columns_with_values_that_do_not_fit_are_all_named_and_can_be_kept_as_text() -> None:
     rows = [
         Row(seqno=1, operation="I", values=["1", "1.00", "x"]),
