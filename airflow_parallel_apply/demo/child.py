@@ -77,10 +77,7 @@ class ChildServer(ABC):
 
     def _make_directory(self, command: Sequence[str]) -> None:
         """Run the program that fills the data directory, as the server's user. Errors: `Unavailable`."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        if self._user is not None and self._group is not None:
-            os.chown(self.directory, self._user, self._group)
-            let_through(self.directory)
+        self._own(self.directory)
         done = subprocess.run(
             command,
             capture_output=True,
@@ -95,6 +92,13 @@ class ChildServer(ABC):
             # Without a word where a signal ended it.
             said = done.stderr.strip()[-500:]
             raise Unavailable(f"{Path(command[0]).name} ended with {done.returncode}: {said}", op="server")
+
+    def _own(self, directory: Path) -> None:
+        """Make a directory of the server's user."""
+        directory.mkdir(parents=True, exist_ok=True)
+        if self._user is not None and self._group is not None:
+            os.chown(directory, self._user, self._group)
+            let_through(directory)
 
     def _launch(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:

@@ -64,6 +64,7 @@ class MariaDbServer(ChildServer):
         return f"mariadb://root@127.0.0.1:{self.port}/{database}"
 
     def make(self) -> None:
+        self._own(self._temporary)
         if not (self.directory / "mysql").exists():
             self._make_directory(
                 [*self._command(_INSTALL), "--auth-root-authentication-method=normal", "--skip-test-db"]
@@ -99,9 +100,19 @@ class MariaDbServer(ChildServer):
         # As they are: a line may end in a value's own carriage return.
         return done.stdout.decode()
 
+    @property
+    def _temporary(self) -> Path:
+        """A server that starts removes the temporary tables that it finds: in a shared directory those of others."""
+        return self.directory.parent / f"{self.directory.name}.tmp"
+
     def _command(self, program: str) -> list[str]:
         path = shutil.which(program, path=_PLACES) or program
         # A way to the socket has to be short, and nobody uses it.
-        places = [f"--datadir={self.directory}", f"--socket={self.directory}/s", f"--pid-file={self.directory}/pid"]
+        places = [
+            f"--datadir={self.directory}",
+            f"--tmpdir={self._temporary}",
+            f"--socket={self.directory}/s",
+            f"--pid-file={self.directory}/pid",
+        ]
         settings = [f"--{name.replace('_', '-')}={value}" for name, value in self._settings.items()]
         return [path, "--no-defaults", *places, *settings]

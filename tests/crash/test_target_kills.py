@@ -158,7 +158,7 @@ def test_a_history_that_is_killed_at_random_moments_is_there_once_and_whole(
             written = time.monotonic()
             told = _struck_run(struck, hunted, f"moment {moment}", victim, delay, dice)
             # Moments are spread over what a run takes here.
-            longest = max(time.monotonic() - written - delay, FIRST_DELAY_SECONDS)
+            longest = max(time.monotonic() - written - delay, 1.0)
             say(f"moment {moment}: {victim} after {delay:.1f} s, {told}; {time.monotonic() - began:.0f} s")
             assert beside.seen == []
         zombie = _zombie(struck, name, "with a zombie")

@@ -126,7 +126,6 @@ class Player:
             except Exception as error:
                 raise Caught("an error outside the tree", f"{type(error).__name__}: {error}") from error
             self.tally.green += 1
-            self.green_at = len(self.past)
             self.configure({"ddl": ddl})
             if not strict and not is_told and self._differences(strict=False):
                 self.say("    differs: a row of each table tells its definition")
@@ -134,6 +133,7 @@ class Player:
                 self.judged_run(strict=False, is_told=True)
                 return
             self.require_equal(strict=strict, followed=follower.done)
+            self.green_at = len(self.past)
             return
         raise Caught("hints lead nowhere", told)
 

@@ -40,6 +40,7 @@ _DATES: Final = {
 }
 _AWKWARD: Final = {"awkward key", "composite key", "full"}
 """Kinds of tables that a target may refuse by name, for a key without a common text, or for none."""
+_TIMES: Final = _DATES | {"time": ("'24:00:00'",)}
 _REFUSED: Final = "value refused"
 _MEANWHILE: Final = 0.2
 _DROPPED: Final = ("target", "both", "recopy", "dump", "load")
@@ -64,19 +65,19 @@ class Able:
 _LOST: Final = ("slot lost", "log lost")
 ABLE: Final[dict[str, Able]] = {
     "files": Able(
-        ddl=("refuse", "apply", "apply"), refused=_DATES, servers=(*_SERVERS, *_LOST),
+        ddl=("refuse", "apply", "apply"), refused=_TIMES, servers=(*_SERVERS, *_LOST),
         migrations=tuple(RECIPES),
     ),
     "kafka": Able(
-        ddl=("refuse",), refused=_DATES, is_lasting=False, crashes=True, servers=(*_SERVERS, *_LOST),
+        ddl=("refuse",), refused=_TIMES, is_lasting=False, crashes=True, servers=(*_SERVERS, *_LOST),
         migrations=tuple(RECIPES),
     ),
     "delta": Able(ddl=("refuse", "apply", "apply"), refused=_DATES),
     "mariadb": Able(
         ddl=("refuse",),
-        refused=_DATES | {
+        refused=_TIMES | {
             "double precision": ("'NaN'", "'Infinity'", "'-Infinity'"), "real": ("'NaN'",),
-            "text": ("repeat('y', 900)",), "time": ("'24:00:00'",),
+            "text": ("repeat('y', 900)",),
         },
         crashes=True,
         mended=("date",),

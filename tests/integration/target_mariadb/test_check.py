@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
@@ -131,3 +133,32 @@ def test_a_definition_that_changes_is_followed_by_hand_alone(maria: MariaDbRig) 
     maria.server.run("ALTER TABLE good ADD late int", database="test")
     skipping.run("first")
     maria.require_equal("SELECT id, v, late FROM good")
+
+
+@pytest.mark.parametrize(
+    ("change", "command", "column"),
+    [
+        ("RENAME v TO w", "RENAME COLUMN `v` TO `w`", "w"),
+        pytest.param("ADD late integer DEFAULT 5", "ADD COLUMN `late` int", "late", marks=pytest.mark.long),
+    ],
+)
+def test_a_hint_has_the_commands_for_a_definition_that_changed(
+    maria: MariaDbRig, change: str, command: str, column: str
+) -> None:
+    maria.make(SOURCE[:1], TARGET[:1])
+    rig = maria.rig.having(channels=1, lanes=1, ddl=DdlPolicy.SKIP)
+    rig.prepare()
+    rig.write("INSERT INTO good VALUES (1, 'a')", f"ALTER TABLE good {change}", "INSERT INTO good VALUES (2, 'b')")
+    with pytest.raises(TargetError) as refused:
+        rig.run("first")
+    (found,) = re.findall(r"At the target: (ALTER TABLE .*?)\. ", f"{refused.value} ")
+    assert found == f"ALTER TABLE `test`.`good` {command}"
+    assert ("in late at the source" in str(refused.value)) == ("DEFAULT" in change)
+    maria.server.run(found, database="test")
+    maria.server.run("UPDATE good SET late = 5" if "DEFAULT" in change else "DO 0", database="test")
+    rig.run("first")
+    maria.require_equal(f"SELECT id, {column} FROM good")
+
+
+def test_servers_of_our_own_share_no_directory_of_temporary_tables(maria: MariaDbRig) -> None:
+    assert maria.read("SELECT @@tmpdir") == [(f"{maria.server.directory}.tmp",)]

@@ -7,6 +7,9 @@ from typing import assert_never
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import sentence
+from airflow_parallel_apply.pipeline.target.mariadb import by_hand
 from airflow_parallel_apply.pipeline.target.mariadb.fit import misfits
 from airflow_parallel_apply.pipeline.target.mariadb.merge import Part, merge_parts
 from airflow_parallel_apply.pipeline.target.mariadb.replay import Replayer
@@ -52,12 +55,24 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
         raise PlanError(
             "the table's definition changed at the source, and the target cannot follow by itself",
             table=new.name,
-            hint="Change the target's table by hand, and run once with ddl=skip.",
+            hint=_sentences("Change the target's table by hand, and run once with ddl=skip", *_left(session, old, new)),
         )
     found = misfits(session, new)
     if found:
         raise PlanError(
             f"the table's definition changed at the source, and the target's does not fit: {found[0].what}",
             table=new.name,
-            hint="; ".join(found[0].fix) or found[0].note,
+            hint=_sentences(
+                *(_left(session, old, new) or (f"To fix it: {one}" for one in found[0].fix)), found[0].note
+            ),
         )
+
+
+def _left(session: Session, old: Relation, new: Relation) -> tuple[str, ...]:
+    """What is left for a person to do."""
+    found = by_hand.commands(session, old, new)
+    return (f"At the target: {'; '.join(found)}", *by_hand.notes(old, new)) if found else ()
+
+
+def _sentences(*parts: str) -> str:
+    return " ".join(sentence(part) for part in parts if part)

@@ -1,0 +1,46 @@
+"""The commands by which a person brings a table to a newer definition: a renamed column is never added anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.mariadb.mapping import proposed_type
+from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
+from airflow_parallel_apply.pipeline.target.mariadb.session import Session
+from airflow_parallel_apply.pipeline.target.mariadb.tables import find_table
+from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
+
+_NULLS = (None, "NULL")
+
+
+def commands(session: Session, older: Relation, newer: Relation) -> tuple[str, ...]:
+    """What is left to be done, as far as the definitions tell; nothing where they do not, or no table is there. Errors:
+    the driver's own.
+    """
+    table = find_table(session, newer)
+    found = compare_definitions(older, newer)
+    if table is None or found.uncertain or found.unclear:
+        return ()
+    name = shown(*session.address.place(newer))
+    return tuple(f"ALTER TABLE {name} {change}" for change in _changes(older, newer, set(table.columns)))
+
+
+def notes(older: Relation, newer: Relation) -> tuple[str, ...]:
+    """What rows that are older than a column have in it, where the source gave them something."""
+    return tuple(
+        f"older rows have {change.new.fill} in {change.new.name} at the source"
+        for change in compare_definitions(older, newer).changes
+        if change.old is None and change.new is not None and change.new.fill not in _NULLS
+    )
+
+
+def _changes(older: Relation, newer: Relation, there: set[str]) -> Iterator[str]:
+    for change in compare_definitions(older, newer).changes:
+        old, new = change.old, change.new
+        if new is None:
+            continue
+        if old is not None and old.name != new.name and old.name in there and new.name not in there:
+            yield f"RENAME COLUMN {shown(old.name)} TO {shown(new.name)}"
+        elif new.name not in there:
+            yield f"ADD COLUMN {shown(new.name)} {proposed_type(new)}"
