@@ -41,7 +41,12 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "operators": [
             _modules(
-                "operators.capture", "operators.router", "operators.coordinator", "operators.apply", "operators.encode"
+                "operators.capture",
+                "operators.router",
+                "operators.coordinator",
+                "operators.apply",
+                "operators.encode",
+                "operators.compact",
             )
         ],
         "sensors": [_modules("sensors.changes", "sensors.queue")],

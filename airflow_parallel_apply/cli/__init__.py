@@ -2,6 +2,7 @@
 
 from airflow_parallel_apply.cli import (
     adopting,
+    compacting,
     exporting,
     preparing,
     recopying,
@@ -15,6 +16,7 @@ from airflow_parallel_apply.cli.app import app
 __all__ = [
     "adopting",
     "app",
+    "compacting",
     "exporting",
     "main",
     "preparing",

@@ -151,7 +151,7 @@ def number(name: str, value: object) -> int:
     raise _wrong(name, value, "a whole number")
 
 
-def _flag(name: str, value: object) -> bool:
+def flag(name: str, value: object) -> bool:
     """Read a flag as JSON, Python or a rendered template writes it."""
     text = str(value).strip().lower()
     if text not in ("true", "false"):
@@ -188,7 +188,7 @@ _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
     "slot": lambda _name, value: str(value),
     "tables": _tables,
     "start": choice(Start),
-    "create_tables": _flag,
+    "create_tables": flag,
     "channels": number,
     "lanes": number,
     "partitioner": lambda _name, value: str(value),
@@ -199,6 +199,6 @@ _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
     "epoch_protocol": choice(EpochProtocol),
     "ddl": choice(DdlPolicy),
     "epoch_max_changes": number,
-    "error_values": _flag,
+    "error_values": flag,
     "lease_timeout": lambda _name, value: value,
 }

@@ -17,8 +17,8 @@ from tests.support.rig import Rig, execute
 
 DUCKDB = """
 SET VARIABLE files = (
-    SELECT list('{lake}/' || f.path)
-    FROM (SELECT unnest(body.files) AS f FROM read_json('{lake}/_manifests/*.json'))
+    SELECT list(DISTINCT '{lake}/' || f.path)
+    FROM (SELECT unnest(body.files) AS f FROM read_json('{lake}/_manifests/**/*.json'))
     WHERE f.table = 'public.t'
 );
 SELECT id, v, CAST(n AS text) FROM (

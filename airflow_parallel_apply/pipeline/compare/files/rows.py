@@ -1,4 +1,5 @@
-"""A feed's rows for a comparison: what each table has after all changes that its directory's manifests name.
+"""A feed's rows for a comparison: what each table has after all changes that its directory's manifests name, and those
+that its newest snapshot has.
 
 A table is found by its name; what it was called before its files say, and they are those of another table.
 """
@@ -21,25 +22,28 @@ from airflow_parallel_apply.pipeline.compare.protocol import ComparedRows, Sourc
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.columns.rows import CHANGE
 from airflow_parallel_apply.pipeline.encode.columns.texts import texts
-from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
+from airflow_parallel_apply.pipeline.target.files.snapshots import Contents
 
 _BATCH_ROWS: Final = 100_000
 _CHANGES: Final = tuple(CHANGE.names)
 
 
 class FilesRows:
-    """See `ComparedRows`. All changes of the table that is read are in memory."""
+    """See `ComparedRows`. All changes behind the snapshot of the table that is read are in memory, and its rows."""
 
-    def __init__(self, name: str, dataset: Dataset) -> None:
+    def __init__(self, name: str, address: FilesAddress) -> None:
         self.name = name
-        self._dataset = dataset
-        manifests = dataset.manifests()
-        self._files = [file for manifest in manifests for file in manifest.files]
+        self._place = address.place()
+        contents = Contents.of(address)
+        self._files = [
+            *((file, None) for file in contents.folded),
+            *((file, contents.seqno) for file in contents.behind()),
+        ]
         self._columns: dict[str, set[str]] = {}
-        for manifest in manifests:
+        for manifest in (*contents.feed, *([] if contents.snapshot is None else [contents.snapshot])):
             for schema in manifest.tables:
                 self._columns.setdefault(schema.table, set()).update(name for name, _ in schema.columns)
 
@@ -53,7 +57,7 @@ class FilesRows:
         return table.with_generated(generated)
 
     def batches(self, table: SourceTable) -> Iterator[pa.RecordBatch]:
-        found = [self._read(file, table) for file in self._files if file.table == table.name]
+        found = [self._read(file, table, behind) for file, behind in self._files if file.table == table.name]
         if not found:
             return
         changes = pa.concat_tables(found).sort_by([("_seqno", "ascending"), ("_fragno", "ascending")])
@@ -64,8 +68,8 @@ class FilesRows:
     def cancel(self) -> None:
         """A file is read in a moment."""
 
-    def _read(self, file: DataFile, table: SourceTable) -> pa.Table:
-        content = io.BytesIO(self._dataset.place.read(file.path))
+    def _read(self, file: DataFile, table: SourceTable, behind: int | None) -> pa.Table:
+        content = io.BytesIO(self._place.read(file.path))
         if file.path.endswith(".parquet"):
             read = pq.read_table(content)
         elif file.path.endswith(".arrow"):
@@ -75,7 +79,8 @@ class FilesRows:
         # A table that has a column of such a name itself has these with more underscores in front.
         marks = dict(zip(_CHANGES, read.column_names[-len(_CHANGES) :], strict=True))
         columns = {name: _texts_of(read, name) for name in table.columns}
-        return pa.table({**columns, **{name: read.column(mark) for name, mark in marks.items()}})
+        found = pa.table({**columns, **{name: read.column(mark) for name, mark in marks.items()}})
+        return found if behind is None else found.filter(pc.greater(found.column("_seqno"), behind))
 
 
 def _texts_of(read: pa.Table, name: str) -> pa.Array:
@@ -129,4 +134,4 @@ def _as_multiset(changes: pa.Table, table: SourceTable) -> pa.Table:
 @contextmanager
 def open_files_rows(endpoint: Endpoint, name: str) -> Iterator[ComparedRows]:
     """The rows that manifests name when it is opened. Errors: those of `FilePlace`."""
-    yield FilesRows(name, Dataset(FilesAddress.parse(endpoint.url).place()))
+    yield FilesRows(name, FilesAddress.parse(endpoint.url))

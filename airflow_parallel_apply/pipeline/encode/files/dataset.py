@@ -4,6 +4,8 @@
 
     <url>/<schema>.<table>/<relation_id>/<name>.<suffix>    data, by table and version of its definition
     <url>/_manifests/<20 digits>.json                       version n: what it adds to version n-1
+    <url>/_manifests/merged/…                               what many versions add, see `merged`
+    <url>/_snapshots/…                                      tables folded from the files above: a dataset of its own
 
 The exclusive create of a manifest is the commit; a data file that no manifest names means nothing.
 
@@ -12,6 +14,7 @@ The exclusive create of a manifest is the commit; a data file that no manifest n
 | while data is written | files that no manifest names | `sweep` removes them when they are old |
 | before the manifest | the same | |
 | after it | the commit | |
+| while manifests are merged | the commit | the next one merges them |
 """
 
 from __future__ import annotations
@@ -27,13 +30,16 @@ from airflow_parallel_apply.pipeline.encode.files.manifest import (
     FOLDER,
     FileManifest,
     manifest_path,
-    version_of,
 )
+from airflow_parallel_apply.pipeline.encode.files.merged import FAN_OUT, MergedManifests
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
-from airflow_parallel_apply.pipeline.errors import EncodeError
+from airflow_parallel_apply.pipeline.errors import EncodeError, Unavailable
 
 GRACE: Final = timedelta(days=1)
 """A writer that takes longer than this to commit what it wrote may find it swept, and is refused."""
+
+SNAPSHOTS: Final = "_snapshots"
+"""The folder of the snapshots, whose files are none of the feed's."""
 
 _FOLDER_CHARACTERS: Final = " "
 
@@ -43,26 +49,46 @@ class FilesLost(EncodeError):
 
 
 class Dataset:
-    """Reads and commits. Any number may do so side by side. Errors: those of `FilePlace`."""
+    """Reads and commits. Any number may do so side by side. `is_merged`: False where versions are few, and each is to
+    be read by itself. Errors: those of `FilePlace`.
+    """
 
-    def __init__(self, place: FilePlace, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self, place: FilePlace, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC), is_merged: bool = True
+    ) -> None:
         self.place = place
         self._clock = clock
+        self._is_merged = is_merged
+        self._merged = MergedManifests(place)
+        self._looked: datetime | None = None
+        """When the newest manifest was looked for the last time, before that."""
 
     def newest(self, known: FileManifest | None = None) -> FileManifest | None:
-        """The newest manifest; None before the first commit. `known`: one that is there: then only those behind it are
-        looked for.
+        """The newest manifest; None before the first commit. `known`: one that this dataset gave, or committed: then
+        only those behind it are looked for. Reads one manifest, whatever the number of commits.
         """
-        if known is not None:
-            while self.place.size(manifest_path(known.version + 1)) is not None:
-                known = self._read(known.version + 1)
-            return known
-        versions = self._versions()
-        return self._read(versions[-1]) if versions else None
+        now = self._clock()
+        if known is not None and not self._may_be_swept(now):
+            begin = known.version
+        else:
+            known = None
+            last = self._merged.last_version()
+            if last is None and self._size(0) is None:
+                self._looked = now
+                return None
+            begin = 0 if last is None else last
+        version = self._last_from(begin)
+        self._looked = now
+        return known if known is not None and known.version == version else self._read(version)
 
     def manifests(self) -> Sequence[FileManifest]:
-        """All of them, oldest first."""
-        return [self._read(version) for version in self._versions()]
+        """What all commits have added, oldest first; those of many commits merged."""
+        found = [self._merged.read(span) for span in self._merged.cover()]
+        version = found[-1].version + 1 if found else 0
+        while self._size(version) is not None:
+            found.append(self._read(version))
+            version += 1
+        return found
 
     def data_path(self, table: str, relation_id: int, name: str) -> str:
         """The path of a new file. A table's name is escaped as in URLs where a file system could not have it."""
@@ -97,28 +123,68 @@ class Dataset:
                     hint=f"Was it swept? A commit must not take longer than {GRACE}. Export again.",
                 )
         self.place.sync(file.path for file in manifest.files)
-        if self.place.publish(manifest_path(manifest.version), manifest.to_bytes()):
-            return True
+        looked = self._looked
         # A client that repeats a request whose answer was lost is told that the name exists: it may be our own.
-        return self._read(manifest.version).writer == manifest.writer
+        path = manifest_path(manifest.version)
+        if not self.place.publish(path, manifest.to_bytes()) and self._read(manifest.version).writer != manifest.writer:
+            return False
+        if self._may_be_swept(self._clock(), looked) and self._has_merged(manifest.version):
+            # Its name was free again: others have made this version, and it was merged and swept, long ago.
+            self.place.remove(path)
+            return False
+        if self._is_merged and (manifest.version + 1) % FAN_OUT == 0:
+            self.merge(manifest.version)
+        return True
+
+    def merge(self, last_version: int) -> None:
+        """Merge the manifests up to a version that is there, as far as they can be."""
+        try:
+            self._merged.merge(last_version, self._read)
+        except Unavailable:
+            # What is committed is committed: whoever makes one of the next versions merges these as well.
+            return
 
     def sweep(self, *, grace: timedelta = GRACE) -> tuple[str, ...]:
-        """Remove files that no manifest names and that are older than `grace`; their paths."""
+        """Remove files that no manifest names and that are older than `grace`; their paths. Manifests that merged ones
+        have had for a day are removed, too.
+        """
+        own = (f"{FOLDER}/", f"{SNAPSHOTS}/")
         old = [
             path
             for path in self.place.names("")
-            if not path.startswith(f"{FOLDER}/") and self._clock() - self.place.modified(path) >= grace
+            if not path.startswith(own) and self._clock() - self.place.modified(path) >= grace
         ]
         # Read after the files: what was committed meanwhile is named by now.
         named = {file.path for manifest in self.manifests() for file in manifest.files}
         orphans = tuple(path for path in old if path not in named)
         for path in orphans:
             self.place.remove(path)
+        self._merged.sweep(retention=GRACE, clock=self._clock)
         return orphans
 
-    def _versions(self) -> list[int]:
-        found = (version_of(path) for path in self.place.names(FOLDER))
-        return sorted(version for version in found if version is not None)
+    def _last_from(self, version: int) -> int:
+        """The last version, counted from one that was made: in steps that grow, and then shrink."""
+        step = 1
+        while self._size(version + step) is not None:
+            version += step
+            step *= 2
+        while step > 1:
+            step //= 2
+            if self._size(version + step) is not None:
+                version += step
+        return version
+
+    def _may_be_swept(self, now: datetime, looked: datetime | None = None) -> bool:
+        """True if versions that came after the last look may be gone already, so that their names are free."""
+        looked = looked or self._looked
+        return looked is None or now - looked >= GRACE / 2
+
+    def _has_merged(self, version: int) -> bool:
+        last = self._merged.last_version()
+        return last is not None and version <= last
+
+    def _size(self, version: int) -> int | None:
+        return self.place.size(manifest_path(version))
 
     def _read(self, version: int) -> FileManifest:
         path = manifest_path(version)

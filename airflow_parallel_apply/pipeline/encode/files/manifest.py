@@ -50,7 +50,8 @@ class FileManifest:
     """One commit. `positions`: how far the files come, up to and including this commit; what they are keyed by is
     their writer's. `kept_as_text`: columns, as schema.table.column, that keep the source's text from now on, though
     their type has a better one. `log_id`: whose changes they are. `writer`: a name that nobody else has. `state`: what
-    else its writer keeps, JSON that moves with the files.
+    else its writer keeps, JSON that moves with the files. `first_version`: of a merged manifest, which has the files of
+    all versions from there on; None: of this one alone.
     """
 
     version: int
@@ -63,10 +64,15 @@ class FileManifest:
     tables: tuple[TableSchema, ...]
     files: tuple[DataFile, ...]
     state: Mapping[str, Any] = field(default_factory=dict)
+    first_version: int | None = None
 
     def to_bytes(self) -> bytes:
         """The file's content, with a checksum of its own."""
-        return checked_bytes({**asdict(self), "created": self.created.isoformat(), "positions": dict(self.positions)})
+        body = {**asdict(self), "created": self.created.isoformat(), "positions": dict(self.positions)}
+        if self.first_version is None:
+            # As versions of this software have it that merge no manifests.
+            del body["first_version"]
+        return checked_bytes(body)
 
     @classmethod
     def from_bytes(cls, content: bytes, path: str) -> FileManifest:

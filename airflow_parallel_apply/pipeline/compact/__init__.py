@@ -1,0 +1,1 @@
+"""Tables folded from a feed of their changes."""

@@ -1,0 +1,186 @@
+"""Reading a feed's files as rows of the newest definition of their table, with what tells rows apart beside them.
+
+| column | |
+|---|---|
+| `0`, `1`, … | the values of the newest definition's columns, by their places |
+| `operation`, `seqno`, `fragno`, `commit_time` | as in the file |
+| `unknown` | a `1` for each column whose value this row does not tell, and `0` for the others; null: it tells all |
+| `key`, `old_key` | texts that are equal where keys are; null of a truncate |
+| `hash` | of the key |
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from airflow_parallel_apply.pipeline.compact.files.lineage import Identity, Origin, Stage
+from airflow_parallel_apply.pipeline.encode.columns.parse import Unfit, parse
+from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping
+from airflow_parallel_apply.pipeline.encode.columns.texts import texts
+from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile
+from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
+from airflow_parallel_apply.pipeline.errors import EncodeError
+from airflow_parallel_apply.pipeline.model.copy_text import values_of
+
+SUFFIXES: Final = (".parquet", ".arrow")
+"""Of the files that can be read back."""
+
+_SEPARATOR: Final = "\0"
+_NULL_LITERAL: Final = "NULL"
+_BATCH_ROWS: Final = 65_536
+
+
+def file_batches(place: FilePlace, file: DataFile) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, as they are there. Errors: `EncodeError` where it is not what its manifest says."""
+    content = place.read(file.path)
+    if xxhash.xxh3_128_hexdigest(content) != file.checksum:
+        raise EncodeError(
+            f"{place.url(file.path)} is not as it was written", op="compact", hint="Restore the file from a copy."
+        )
+    if file.path.endswith(".parquet"):
+        yield from pq.ParquetFile(io.BytesIO(content)).iter_batches(_BATCH_ROWS)
+    else:
+        yield from pa.ipc.open_file(content).read_all().to_batches(max_chunksize=_BATCH_ROWS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowReader:
+    """Reads the rows of one stage of a table. `typing`: of the newest definition."""
+
+    typing: RowTyping
+    stage: Stage
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See above."""
+        width = len(self.typing.columns)
+        return pa.schema(
+            [
+                *(pa.field(str(place), self.typing.schema.field(place).type) for place in range(width)),
+                pa.field("operation", pa.string()),
+                pa.field("seqno", pa.int64()),
+                pa.field("fragno", pa.int64()),
+                pa.field("commit_time", pa.timestamp("us", tz="UTC")),
+                pa.field("unknown", pa.string()),
+                pa.field("key", pa.string()),
+                pa.field("old_key", pa.string()),
+                pa.field("hash", pa.uint64()),
+            ]
+        )
+
+    def batch(self, read: pa.RecordBatch, relation_id: int) -> pa.RecordBatch:
+        """Rows of a definition's file. Errors: `EncodeError` for a value that the newest definition cannot hold."""
+        origin = self.stage.origins[relation_id]
+        values = [self._value(read, origin, place) for place in range(len(self.typing.columns))]
+        operation, seqno, fragno, commit_time, unsent, old_key = read.columns[len(origin.relation.columns) :]
+        return self.rows(values, [operation, seqno, fragno, commit_time], self._unknown(unsent, origin), old_key)
+
+    def rows(
+        self, values: Sequence[pa.Array], change: Sequence[pa.Array], unknown: pa.Array, old_key: pa.Array
+    ) -> pa.RecordBatch:
+        """With keys and hashes."""
+        keys = self._keys(values, change[0])
+        former = self._old_keys(old_key, keys)
+        hashes = [0 if key is None else hash_of(key) for key in keys.to_pylist()]
+        return pa.RecordBatch.from_arrays(
+            [*values, *change, unknown, keys, former, pa.array(hashes, pa.uint64())], schema=self.schema
+        )
+
+    def _value(self, read: pa.RecordBatch, origin: Origin, place: int) -> pa.Array:
+        wanted = self.typing.schema.field(place).type
+        column = self.typing.columns[place].column
+        at = origin.places[place]
+        if at is None:
+            fill = origin.fills[place]
+            text = pa.scalar(None if fill in (None, _NULL_LITERAL) else _unquoted(str(fill)), pa.string())
+            found: pa.Array = pa.array(np.full(read.num_rows, text.as_py()), pa.string())
+        else:
+            found = read.column(at)
+            if found.type == wanted:
+                return found
+            if not pa.types.is_string(found.type) and not pa.types.is_string(wanted):
+                return found.cast(wanted)
+            found = texts(found).cast(pa.string())
+        if self.typing.columns[place].is_text:
+            return found
+        try:
+            return parse(found, column.value).cast(wanted)
+        except Unfit as error:
+            raise EncodeError(
+                f"a value that {column.name} cannot hold as {wanted}",
+                op="compact",
+                table=self.typing.table,
+                column=column.name,
+                seqno=read.column(len(origin.relation.columns) + 1)[error.row].as_py(),
+                values=repr(error.text),
+                hint="Keep the source's text of it: the option text of the target's address.",
+            ) from error
+
+    def _unknown(self, unsent: pa.Array, origin: Origin) -> pa.Array:
+        """Values that were not sent, and those that this definition has no column for."""
+        never = [at is None and fill is None for at, fill in zip(origin.places, origin.fills, strict=True)]
+        names = [None if at is None else origin.relation.columns[at].name for at in origin.places]
+
+        def marks(mark: str | None) -> str | None:
+            not_sent = json.loads(mark) if mark else []
+            found = [lost or name in not_sent for lost, name in zip(never, names, strict=True)]
+            return "".join("1" if one else "0" for one in found) if any(found) else None
+
+        coded = unsent.dictionary_encode(null_encoding="encode")
+        return pa.array([marks(mark) for mark in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
+
+    def _keys(self, values: Sequence[pa.Array], operation: pa.Array) -> pa.Array:
+        match self.stage.identity:
+            case Identity.KEY:
+                found = _joined([texts(values[place]) for place in self.stage.key])
+            case Identity.IMAGE if values:
+                found = _joined([texts(value) for value in values])
+            case _:
+                found = pa.array([""] * len(operation), pa.string())
+        return pc.if_else(pc.equal(operation, "truncate"), pa.scalar(None, pa.string()), found)
+
+    def _old_keys(self, old_key: pa.Array, keys: pa.Array) -> pa.Array:
+        """An old key comes as the log has it: of floats the text may be another one than that of the typed value."""
+        if old_key.null_count == len(old_key) or self.stage.identity is not Identity.KEY:
+            return pa.nulls(len(keys), pa.string())
+        found: list[str | None] = []
+        for text in old_key.to_pylist():
+            if text is None:
+                found.append(None)
+                continue
+            parts = [
+                texts(parse(pa.array([value], pa.string()), self.typing.columns[place].column.value))
+                if not self.typing.columns[place].is_text
+                else pa.array([value], pa.string())
+                for value, place in zip(values_of(text), self.stage.key, strict=True)
+            ]
+            found.append(_joined(parts)[0].as_py())
+        return pa.array(found, pa.string())
+
+
+def hash_of(key: str) -> int:
+    """What the rows of a key are spread by."""
+    return xxhash.xxh3_64_intdigest(key.encode())
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    """`+` and a value, or `-` for none, behind one another."""
+    marked = (pc.fill_null(pc.binary_join_element_wise("+", part.cast(pa.string()), ""), "-") for part in parts)
+    return pc.binary_join_element_wise(*marked, _SEPARATOR)
+
+
+def _unquoted(literal: str) -> str:
+    """The text of an SQL literal as `quote_literal` writes it."""
+    if literal.startswith("E'"):
+        return literal[2:-1].replace("''", "'").replace("\\\\", "\\")
+    return literal[1:-1].replace("''", "'") if literal.startswith("'") else literal

@@ -1,0 +1,162 @@
+"""Snapshots beside a running pipeline: the source's rows as of a transaction, whole or not there."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from airflow_parallel_apply.cli.app import app
+from airflow_parallel_apply.pipeline.compact.open import compact
+from airflow_parallel_apply.pipeline.compact.protocol import CompactOptions, CompactReport
+from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
+from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, Unavailable
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from tests.integration.target_files.test_runs import TABLE, change
+from tests.support.rig import Rig, execute
+
+NOW = timedelta(0)
+DUCKDB = """
+SET VARIABLE lake = '{lake}';
+SET VARIABLE snapshot = (
+    SELECT max_by(body, body.version) FROM read_json(getvariable('lake') || '/_snapshots/_manifests/*.json')
+);
+SET VARIABLE folded = (
+    SELECT list(getvariable('lake') || '/_snapshots/' || f.path)
+    FROM (SELECT unnest(getvariable('snapshot').files) AS f) WHERE f.table = 'public.t'
+);
+SET VARIABLE behind = (
+    SELECT list(DISTINCT getvariable('lake') || '/' || f.path)
+    FROM (SELECT unnest(body.files) AS f FROM read_json(getvariable('lake') || '/_manifests/**/*.json'))
+    WHERE f.table = 'public.t' AND f.last_seqno > getvariable('snapshot').positions.snapshot
+);
+SELECT id, v, CAST(n AS text) FROM (
+    SELECT *, row_number() OVER (PARTITION BY id ORDER BY _seqno DESC, _fragno DESC) AS place FROM (
+        FROM read_parquet(getvariable('folded'), union_by_name = true)
+        UNION ALL BY NAME
+        FROM read_parquet(getvariable('behind'), union_by_name = true)
+        WHERE _seqno > getvariable('snapshot').positions.snapshot
+    )
+) WHERE place = 1 AND _operation <> 'delete' ORDER BY id
+"""
+
+
+@pytest.fixture
+def rig(source_dsn: str, ledger_dsn: str, tmp_path: Path) -> Rig:
+    execute(
+        source_dsn,
+        TABLE,
+        "CREATE TABLE wide (id integer PRIMARY KEY, a text, b text)",
+        "ALTER TABLE wide ALTER a SET STORAGE EXTERNAL",
+        "CREATE TABLE bag (a integer, b text)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+        "CREATE TABLE gone (id integer PRIMARY KEY)",
+    )
+    config = PipelineConfig(
+        pipeline="demo", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=4, ddl=DdlPolicy.SKIP
+    )
+    return Rig(config=config, source_dsn=source_dsn, target_dsn=f"files+file://{tmp_path}/lake", ledger_dsn=ledger_dsn)
+
+
+def compacted(rig: Rig, **options: Any) -> CompactReport:
+    return compact(rig.target, CompactOptions(**options), log=open_reader(rig.config.log_url))
+
+
+def change_all(rig: Rig) -> None:
+    rig.write("DELETE FROM t WHERE id < 5000")
+    change(rig)
+    rig.write(
+        "DELETE FROM wide WHERE id > 1000",
+        "INSERT INTO wide SELECT i, repeat(i::text, 3000), 'b' FROM generate_series(1, 30) i ON CONFLICT DO NOTHING",
+        "UPDATE wide SET b = b || '!' WHERE id % 2 = 0",
+        "UPDATE wide SET id = id + 1000 WHERE id % 3 = 0 AND id < 1000",
+        "UPDATE wide SET b = b || '?' WHERE id > 1000",
+        "INSERT INTO bag SELECT i % 4, 'x' FROM generate_series(1, 20) i",
+        "DELETE FROM bag WHERE ctid IN (SELECT ctid FROM bag WHERE a = 1 LIMIT 2)",
+        "UPDATE bag SET b = 'y' WHERE a = 2",
+        "INSERT INTO gone SELECT generate_series(1, 5) ON CONFLICT DO NOTHING",
+        "TRUNCATE gone",
+        "INSERT INTO gone VALUES (7)",
+    )
+
+
+@pytest.mark.parametrize("consistency", Consistency)
+@pytest.mark.timeout(240)
+def test_snapshots_and_the_feed_behind_them_are_the_source_s_rows(
+    rig: Rig, tmp_path: Path, consistency: Consistency
+) -> None:
+    rig = rig.having(consistency=consistency)
+    rig.prepare()
+    lake = tmp_path / "lake"
+    assert compacted(rig).seqno is None
+    for step in range(3):
+        change_all(rig)
+        rig.run(f"run {step}")
+        report = compacted(rig, memory_bytes=20_000 if step == 1 else 2**28)
+        assert report.made
+        assert report.rows["public.gone"] == 1
+        assert rig.comparison().equal
+        again = compacted(rig)
+        assert not again.made
+        assert again.seqno == report.seqno
+        rig.write("UPDATE t SET v = v || 'more', id = id + 5000", "DELETE FROM t WHERE id % 2 = 0")
+        if step == 1:
+            rig.write(
+                "ALTER TABLE t ADD COLUMN note text DEFAULT 'as ever'", "UPDATE t SET note = NULL WHERE id < 5100"
+            )
+        rig.run(f"behind {step}")
+        # Of a column that is added behind a snapshot nobody fills older rows before the next one.
+        assert rig.comparison().equal or step == 1, "the snapshot, and the feed behind it"
+        rows: list[tuple[Any, ...]] = []
+        session = duckdb.connect()
+        for statement in DUCKDB.format(lake=lake).split(";"):
+            rows = session.execute(statement).fetchall()
+        assert [(row[0], row[1]) for row in rows] == rig.rows("SELECT id, v FROM t ORDER BY id", side="source")
+    removed = compacted(rig, remove=True, grace=NOW).removed
+    assert any(path.startswith("_snapshots/") for path in removed)
+    assert not compacted(rig, remove=True, grace=NOW).removed
+    change_all(rig)
+    rig.run("last")
+    assert compacted(rig, remove=True, grace=NOW).made
+    assert rig.comparison().equal
+
+
+def test_a_snapshot_ends_at_a_transaction_and_refuses_what_it_cannot_read(rig: Rig, tmp_path: Path) -> None:
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a')", "UPDATE t SET v = 'b'", "DELETE FROM t")
+    rig.run()
+    assert compacted(rig, until_seqno=1).rows["public.t"] == 1
+    assert rig.comparison().equal
+    with pytest.raises(Unavailable, match="cancelled"):
+        compact(rig.target, CompactOptions(), log=open_reader(rig.config.log_url), cancelled=lambda: True)
+    assert not compacted(rig, until_seqno=1).made
+    place = rig.target.url.removeprefix("files+file://")
+    (file,) = [one for manifest in Dataset(FilePlace(place)).manifests() for one in manifest.files][:1]
+    shutil.copy(Path(place, file.path), tmp_path / "kept")
+    Path(place, file.path).write_bytes(b"other")
+    with pytest.raises(EncodeError, match="not as it was written"):
+        compacted(rig)
+    shutil.copy(tmp_path / "kept", Path(place, file.path))
+    assert compacted(rig).rows["public.t"] == 0
+    with pytest.raises(ConfigurationError, match="format csv"):
+        compacted(replace(rig, target_dsn=f"{rig.target_dsn}?format=csv"))
+
+
+def test_the_command_folds_and_removes(rig: Rig) -> None:
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a')", "UPDATE t SET v = 'b'")
+    rig.run()
+    asked = ["compact", "--target", rig.target_dsn, "--log-url", rig.config.log_url]
+    found = CliRunner().invoke(app, [*asked, "--remove", "--grace-hours", "0"])
+    assert found.exit_code == 0, found.output
+    assert "1 rows of 1 tables" in found.output
+    assert "removed" in found.output
+    assert '"made": false' in CliRunner().invoke(app, [*asked, "--json"]).output

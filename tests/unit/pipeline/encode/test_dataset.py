@@ -1,0 +1,145 @@
+"""Manifests of many commits: few are read, none is lost, and no version is made twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
+from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile, FileManifest, manifest_path
+from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
+from airflow_parallel_apply.pipeline.errors import EncodeError, Unavailable
+
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+
+
+def manifest(version: int, *, writer: str = "me") -> FileManifest:
+    return FileManifest(
+        version=version,
+        log_id="log",
+        format="parquet",
+        writer=writer,
+        created=NOW,
+        positions={"0": version},
+        kept_as_text=(),
+        tables=(),
+        files=(
+            DataFile(
+                path=f"t/{version}",
+                table="t",
+                relation_id=0,
+                rows=1,
+                bytes_=1,
+                first_seqno=version,
+                last_seqno=version,
+                checksum="",
+            ),
+        ),
+        state={"version": version},
+    )
+
+
+def place() -> FilePlace:
+    return FilePlace(f"memory://{uuid4().hex}")
+
+
+def commit(dataset: Dataset, versions: range) -> None:
+    dataset.newest()
+    for version in versions:
+        dataset.place.write(f"t/{version}", [b"x"])
+        assert dataset.commit(manifest(version))
+
+
+def versions_of(dataset: Dataset) -> list[int]:
+    return [file.first_seqno for manifest in dataset.manifests() for file in manifest.files]
+
+
+@contextmanager
+def counted_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    read: list[str] = []
+    plain = FilePlace.read
+    with monkeypatch.context() as patched:
+        patched.setattr(FilePlace, "read", lambda self, path: read.append(path) or plain(self, path))
+        yield read
+
+
+def test_a_directory_of_many_commits_is_opened_by_a_handful_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = Dataset(place())
+    commit(dataset, range(1234))
+    with counted_reads(monkeypatch) as read:
+        newest = Dataset(dataset.place).newest()
+        assert newest == manifest(1233)
+        assert len(read) == 1
+        read.clear()
+        assert versions_of(Dataset(dataset.place)) == list(range(1234))
+        assert len(read) == 1 + 2 + 3 + 4
+
+
+def test_manifests_that_are_merged_long_enough_go_and_nothing_changes() -> None:
+    found = place()
+    commit(Dataset(found), range(234))
+    early = Dataset(found, clock=lambda: NOW + timedelta(hours=1))
+    early.sweep()
+    assert found.size(manifest_path(0)) is not None
+    late = Dataset(found, clock=lambda: NOW + DAY + timedelta(hours=1))
+    late.sweep()
+    left = [path for path in found.names("_manifests") if "/merged/" not in path]
+    assert left == [manifest_path(version) for version in range(229, 234)]
+    assert len(found.names("_manifests/merged")) == 2 + 3
+    assert versions_of(late) == list(range(234))
+    assert late.newest() == manifest(233)
+    commit(late, range(234, 260))
+    assert versions_of(Dataset(found)) == list(range(260))
+
+
+def test_a_writer_that_slept_for_days_makes_no_version_that_others_have_made() -> None:
+    found = place()
+    moment = [NOW]
+    sleeper = Dataset(found, clock=lambda: moment[0])
+    commit(sleeper, range(5))
+    known = sleeper.newest()
+    commit(Dataset(found), range(5, 40))
+    Dataset(found, clock=lambda: NOW + 2 * DAY).sweep()
+    assert found.size(manifest_path(5)) is None, "its name is free again"
+    moment[0] = NOW + 2 * DAY
+    found.write("t/5", [b"x"])
+    assert not sleeper.commit(manifest(5, writer="sleeper"))
+    assert found.size(manifest_path(5)) is None
+    assert sleeper.newest(known) == manifest(39)
+
+
+def test_whoever_dies_or_is_refused_while_manifests_are_merged_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = place()
+    plain = FilePlace.publish
+
+    def refused(self: FilePlace, path: str, content: bytes) -> bool:
+        if "/merged/" in path:
+            raise Unavailable("not now")
+        return plain(self, path, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FilePlace, "publish", refused)
+        commit(Dataset(found), range(129))
+    assert Dataset(found).newest() == manifest(128)
+    assert not found.names("_manifests/merged")
+    commit(Dataset(found), range(129, 130))
+    assert len(found.names("_manifests/merged")) == 13 + 1
+    assert versions_of(Dataset(found)) == list(range(130))
+
+
+def test_a_directory_of_before_is_read_and_a_damaged_manifest_named(tmp_path: Path) -> None:
+    found = FilePlace(str(tmp_path))
+    for version in range(25):
+        found.publish(manifest_path(version), manifest(version).to_bytes())
+    dataset = Dataset(found)
+    assert dataset.newest() == manifest(24)
+    assert versions_of(dataset) == list(range(25))
+    (tmp_path / manifest_path(7)).write_bytes(b"{}")
+    with pytest.raises(EncodeError, match="00007"):
+        dataset.manifests()
