@@ -51,7 +51,7 @@ class Moves:
         return key
 
     def having(self, keys: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.bool_]:
-        """Which keys are among them."""
+        """A mask of the keys that are among them."""
         if not self._to:
             return np.zeros(len(keys), dtype=np.bool_)
         return np.asarray(pc.is_in(keys, pa.array(list(self._to), pa.string())))
@@ -168,7 +168,7 @@ class Folder:
         return self._known(rows.take(pa.array(live)), {place: source[live] for place, source in sources.items()}, rows)
 
     def _by_image(self, rows: pa.Table) -> pa.Table:
-        """Of equal rows as many as were inserted more often than deleted."""
+        """Keep as many of equal rows as were inserted more often than deleted."""
         keys = rows.column("key").to_pylist()
         deleted = np.asarray(pc.equal(rows.column("operation"), "delete").combine_chunks())
         counts: Counter[str] = Counter()
@@ -189,7 +189,7 @@ class Folder:
         return self._known(rows.take(pa.array(kept[::-1], pa.int64())), {})
 
     def _sources(self, rows: pa.Table, first: npt.NDArray[np.bool_]) -> dict[int, npt.NDArray[np.int64]]:
-        """Of each column that some row does not tell, the row that has its value; -1: none has."""
+        """The row that has the value of each row, by columns that some row does not tell; -1: none has it."""
         marks = rows.column("unknown").combine_chunks()
         if marks.null_count == len(marks):
             return {}

@@ -24,7 +24,7 @@ class Identity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where the columns of the newest definition are in an older one. `places`: of each its place there; None: it is
+    """An older definition, and the columns of the newest one in it. `places`: of each its place there; None: it is
     not there. `fills`: the literals of those that are not there, as far as they are known.
     """
 

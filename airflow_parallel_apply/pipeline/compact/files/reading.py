@@ -33,7 +33,7 @@ from airflow_parallel_apply.pipeline.errors import EncodeError
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 
 SUFFIXES: Final = (".parquet", ".arrow")
-"""Of the files that can be read back."""
+"""Endings of the files that can be read back."""
 
 _SEPARATOR: Final = "\0"
 _NULL_LITERAL: Final = "NULL"
@@ -169,7 +169,7 @@ class RowReader:
 
 
 def hash_of(key: str) -> int:
-    """What the rows of a key are spread by."""
+    """The number by which the rows of a key are spread."""
     return xxhash.xxh3_64_intdigest(key.encode())
 
 

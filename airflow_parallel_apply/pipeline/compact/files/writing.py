@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.encode.formats import Format
 from airflow_parallel_apply.pipeline.encode.open import open_encoder
 
 _FILE_BYTES: Final = 128 * 2**20
-"""Of rows in memory."""
+"""Size of a file's rows in memory."""
 
 
 class SnapshotWriter:

@@ -82,7 +82,7 @@ class Dataset:
         return known if known is not None and known.version == version else self._read(version)
 
     def manifests(self) -> Sequence[FileManifest]:
-        """What all commits have added, oldest first; those of many commits merged."""
+        """The manifests of all commits, oldest first; those of many commits merged."""
         found = [self._merged.read(span) for span in self._merged.cover()]
         version = found[-1].version + 1 if found else 0
         while self._size(version) is not None:
