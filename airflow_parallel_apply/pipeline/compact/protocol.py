@@ -34,7 +34,7 @@ class CompactOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport:
-    """The newest snapshot, and what was done for it. `seqno`: the last transaction that the newest snapshot has; None: there is no snapshot.
+    """The newest snapshot, and what was done for it. `seqno`: its last transaction; None: there is no snapshot.
     `made`: False where it was there before. `rows`: by table. `replaced`: former tables, whose names others have now.
     `removed`: paths of files that are gone.
     """

@@ -23,7 +23,9 @@ Opened = Callable[[DataFile], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInput:
-    """A table's files, and how they are read. `opened`: reads a file. `memory_bytes`, `directory`: as `Folder` has them."""
+    """A table's files, and how they are read. `opened`: reads a file. `memory_bytes`, `directory`: as `Folder` has
+    them.
+    """
 
     lineage: Lineage
     typing: RowTyping
