@@ -22,6 +22,7 @@ from airflow_parallel_apply.queue.model import Change as ChangeTask
 from airflow_parallel_apply.queue.model import Task
 from tests.support.generation import Generation
 from tests.support.local_stage import LocalStage
+from tests.support.variants import gated
 from tests.support.written_log import Change, append
 
 
@@ -186,6 +187,7 @@ def test_after_a_failure_nothing_that_starts_above_it_is_applied_and_a_mended_ta
     assert rows(target_dsn) == dict.fromkeys(range(1, 41), "b")
 
 
+@gated
 def test_lanes_that_are_cancelled_at_random_lose_and_repeat_nothing(
     make: Callable[..., Generation], target_dsn: str, log_url: str
 ) -> None:

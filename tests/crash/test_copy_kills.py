@@ -98,7 +98,7 @@ def require_whole(scene: Scene) -> None:
         pytest.param(Fault(at=f"{COPY}.record:CopyRecord.add_parts", when="before"), marks=pytest.mark.long),
         pytest.param(Fault(at=f"{COPY}.record:CopyRecord.mark", when="before"), marks=pytest.mark.long),
         pytest.param(Fault(at=f"{COPY}.record:CopyRecord.mark", when="after", call=2), marks=pytest.mark.long),
-        Fault(at=f"{COPY}.record:CopyRecord.loaded", when="after"),
+        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.loaded", when="after"), marks=pytest.mark.long),
         pytest.param(Fault(at=f"{COPY}.making:_add_all", when="after"), marks=pytest.mark.long),
         pytest.param(Fault(at=f"{COPY}.record:CopyRecord.finish", when="before"), marks=pytest.mark.long),
         pytest.param(Fault(at=f"{COPY}.record:CopyRecord.finish", when="after"), marks=pytest.mark.long),

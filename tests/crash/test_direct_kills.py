@@ -7,7 +7,7 @@ import pytest
 from tests.crash.scene import Scene
 from tests.crash.struck_lane import committed, finish_after_kill, finish_while_asleep, require_repeatable
 from tests.support.step_process import Fault
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 DIRECT = "airflow_parallel_apply.pipeline.target.postgres.committing"
 
@@ -45,6 +45,7 @@ def test_insertions_of_a_killed_lane_are_there_once(inserted: Scene, place: str)
     require_repeatable(inserted, finish_after_kill(inserted, PLACES[place]))
 
 
+@gated
 @pytest.mark.parametrize("place", variants(PLACES, seldom=[place for place in PLACES if place != "behind the commit"]))
 def test_a_lane_that_sleeps_with_its_insertions_past_its_lease_adds_nothing(inserted: Scene, place: str) -> None:
     finish_while_asleep(inserted, PLACES[place], committed)

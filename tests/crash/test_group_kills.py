@@ -18,7 +18,7 @@ from tests.crash.struck_lane import (
     require_repeatable,
 )
 from tests.support.step_process import Fault
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 GROUPS = "airflow_parallel_apply.pipeline.coordinate.groups:Groups"
 
@@ -72,6 +72,7 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
     require_repeatable(written, closed)
 
 
+@gated
 @pytest.mark.parametrize(
     "place",
     variants(

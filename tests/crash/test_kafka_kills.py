@@ -20,6 +20,7 @@ from tests.support.kafka.feeds import replayed
 from tests.support.rig import Rig
 from tests.support.step_process import Fault
 from tests.support.steps import Steps
+from tests.support.variants import GATED
 
 KAFKA = "airflow_parallel_apply.pipeline.target.kafka"
 TOPIC = "feed.public.t"
@@ -67,7 +68,8 @@ def require_equal(scene: Scene, broker: KafkaBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", [pytest.param(place, marks=[] if "transaction, behind" in place else pytest.mark.long) for place in PLACES]
+    "place",
+    [pytest.param(place, marks=GATED if "transaction, behind" in place else pytest.mark.long) for place in PLACES],
 )
 def test_a_killed_lane_leaves_nothing_half_and_nothing_twice(written: Scene, broker: KafkaBroker, place: str) -> None:
     opened = written.open("run")

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.target.postgres import positions
 from tests.crash.scene import Scene
 from tests.crash.struck_lane import finish_after_kill, finish_while_asleep
 from tests.support.step_process import Fault
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 MERGE_POINTS = "airflow_parallel_apply.pipeline.coordinate.merge_points:MergePoints"
 MERGES = "airflow_parallel_apply.pipeline.apply.merges:Merges"
@@ -80,6 +80,7 @@ def test_a_merge_point_is_carried_on_by_another_lane(handed_over: Scene, place: 
     assert merge_points(handed_over) == before
 
 
+@gated
 @pytest.mark.parametrize(
     "place",
     variants(

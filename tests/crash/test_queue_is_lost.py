@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.model.position import low_watermark
 from tests.crash.scene import Scene, wait_until
 from tests.support.queue_service import ServiceProcess
 from tests.support.step_process import Fault
+from tests.support.variants import gated
 
 SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
 LOSSES = int(os.environ.get("QUEUE_LOSSES") or 6)
@@ -136,6 +137,7 @@ def test_a_queue_that_is_lost_before_close_leaves_the_judgement_to_the_positions
     written.require_equal()
 
 
+@gated
 def test_a_queue_that_is_lost_in_the_middle_and_not_served_by_a_lane_again_is_no_clean_shutdown(
     written: Scene, service: FragileService
 ) -> None:

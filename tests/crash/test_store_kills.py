@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.config import StoreName
 from tests.crash.history import write_units
 from tests.crash.scene import Scene
 from tests.support.step_process import Fault
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 STORE = "airflow_parallel_apply.pipeline.store.channel_log"
 
@@ -53,6 +53,7 @@ def test_a_feeder_that_is_killed_leaves_a_run_that_ends_equal(written: Scene, pl
     written.require_equal()
 
 
+@gated
 @pytest.mark.parametrize("place", variants(TRIMMING, seldom=["before a stretch is forgotten"]))
 def test_a_trim_that_is_killed_leaves_a_run_that_ends_equal(written: Scene, place: str) -> None:
     written.rig.run("before")

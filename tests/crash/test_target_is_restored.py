@@ -26,10 +26,11 @@ from tests.crash.scene import wait_until
 from tests.support.clusters import CopiedServer
 from tests.support.queue_service import ServedQueue
 from tests.support.rig import Rig
+from tests.support.variants import GATED
 
 SEEDS: Final = [int(os.environ["CRASH_SEED"])] if os.environ.get("CRASH_SEED") else list(range(20))
-SHORT: Final = (1,)
-"""These are not `long`: one from before the run was opened, one in its middle."""
+MIDDLE: Final = 1
+"""The seed of a loss from before the run was opened."""
 
 
 class Restorable:
@@ -106,7 +107,7 @@ def rig(source_dsn: str, target: Restorable, queue: QueueEndpoint, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=pytest.mark.long if seed not in SHORT else ()) for seed in SEEDS]
+    "seed", [pytest.param(seed, marks=GATED if seed == MIDDLE else pytest.mark.long) for seed in SEEDS]
 )
 def test_a_run_outlives_what_its_target_loses(rig: Rig, target: Restorable, seed: int) -> None:
     chance = random.Random(seed)

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.errors import LeaseBusy, TargetError
 from airflow_parallel_apply.task import RunIdentity
 from tests.provider.conftest import REPOSITORY
 from tests.provider.fakes import FakePipeline
+from tests.support.variants import GATED, gated
 
 pytestmark = pytest.mark.usefixtures("airflow_home", "connections")
 
@@ -71,6 +72,7 @@ def test_a_run_goes_through_all_steps_and_is_green(run: Run, pipeline: FakePipel
     assert [report["lane"] for report in pipeline.asked["close"]["lane_reports"]] == [0, 1]
 
 
+@gated
 def test_the_lanes_share_a_spark_session_whose_id_no_xcom_tells(run: Run, pipeline: FakePipeline) -> None:
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
@@ -85,6 +87,7 @@ def test_the_lanes_share_a_spark_session_whose_id_no_xcom_tells(run: Run, pipeli
     assert not any(pipeline.session_id in value for value in told)
 
 
+@gated
 def test_lanes_are_named_after_their_number(run: Run, pipeline: FakePipeline) -> None:
     pipeline.lanes = 3
     done = run()
@@ -123,6 +126,7 @@ def test_nothing_to_do_skips_the_run_and_is_green(run: Run, pipeline: FakePipeli
     assert pipeline.calls == ["changes_available"]
 
 
+@gated
 def test_changes_that_come_while_the_sensor_waits_are_taken(run: Run, pipeline: FakePipeline) -> None:
     pipeline.later_changes = "changes were committed at the source"
     pipeline.changes = None
@@ -156,7 +160,7 @@ def test_a_failed_lane_that_nobody_covered_makes_the_run_red(run: Run, pipeline:
     assert done.state == "failed"
 
 
-@pytest.mark.parametrize("step", ["capture", "route", "open"])
+@pytest.mark.parametrize("step", [pytest.param("capture", marks=GATED), pytest.param("route", marks=GATED), "open"])
 def test_an_error_before_the_lanes_makes_close_red_and_is_named(run: Run, pipeline: FakePipeline, step: str) -> None:
     pipeline.fail[step] = [TargetError("table public.accounts is missing", hint="Create it.")]
     done = run()
@@ -193,6 +197,7 @@ def test_without_one_it_is_in_the_target(run: Run, pipeline: FakePipeline) -> No
     assert {pipeline.asked[step]["queue"] for step in ("capture", "open", "apply", "close")} == {None}
 
 
+@gated
 def test_a_queue_of_the_wrong_type_is_refused_by_the_first_task(run: Run, pipeline: FakePipeline, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_OUR_QUEUE", "http://queue.invalid")
     assert states(run(queue="our_queue"))["changes_available"] == "failed"
@@ -228,6 +233,7 @@ def test_a_triggerer_that_cannot_look_leaves_the_last_word_to_the_task(run: Run,
     assert "no route from the triggerer" in close_error(done)
 
 
+@gated
 def test_a_first_run_waits_deferred_while_another_one_copies(run: Run, pipeline: FakePipeline) -> None:
     pipeline.fail["capture"] = [LeaseBusy("another run of pipeline p is copying", generation=0)]
     done = run()
@@ -254,6 +260,7 @@ def test_a_deferral_holds_only_what_the_supervisors_wire_knows(pipeline: FakePip
     assert _RequestFrame(id=1, body=message.model_dump()).as_bytes()
 
 
+@gated
 def test_waiting_for_the_lease_is_bounded(run: Run, pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
     monkeypatch.setattr(dag.get_task("open"), "lease_timeout", timedelta(0))
     pipeline.fail["open"] = [LeaseBusy("owned by another run")]

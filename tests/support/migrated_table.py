@@ -9,6 +9,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from tests.support.rig import Rig, execute
+from tests.support.variants import GATED
 
 PLAIN: Final = ("CREATE TABLE t (id integer PRIMARY KEY, a text, b integer)",)
 PARTED: Final = (
@@ -19,12 +20,17 @@ PARTED: Final = (
 ROWS: Final = "INSERT INTO t (id, a, b) SELECT i, 'a' || i, i FROM generate_series(1, 60) i"
 
 
-def either_kind(recipes: Iterable[str], *, seldom: Collection[str] = ()) -> list[Any]:
+def either_kind(recipes: Iterable[str], *, seldom: Collection[str] = (), gated: Collection[str] = ()) -> list[Any]:
     """Pairs of a recipe and the statements that make the table, plain and partitioned; in `make test` every second one
-    of either kind, and none of `seldom`.
+    of either kind, and none of `seldom` and of `gated`, of which `.ci/run` plays it all the same.
     """
     return [
-        pytest.param(recipe, tables, id=f"{recipe}-{kind}", marks=pytest.mark.long if is_long else ())
+        pytest.param(
+            recipe,
+            tables,
+            id=f"{recipe}-{kind}",
+            marks=pytest.mark.long if is_long else GATED if recipe in gated else (),
+        )
         for number, recipe in enumerate(recipes)
         for kind, tables in (("plain", PLAIN), ("partitioned", PARTED))
         for is_long in ((number + (kind == "plain")) % 2 == 1 or recipe in seldom,)

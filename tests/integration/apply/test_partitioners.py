@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
 from airflow_parallel_apply.router.explain import Explanation, explain
 from tests.support.partitioners import by_letter_installed
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 ORDERS = "CREATE TABLE orders (tenant text, id int, total numeric, PRIMARY KEY (tenant, id))"
 EVENTS = "CREATE TABLE events (tenant text, note text)"
@@ -122,6 +123,7 @@ def test_explain_says_what_a_pipeline_would_refuse(rig: Rig) -> None:
     assert refused.startswith("public.orders has total outside of its key")
 
 
+@gated
 def test_a_table_without_an_expression_is_always_critical(rig: Rig) -> None:
     rig = by_shard(rig, (("public.orders", "tenant"),))
     rig.both(ORDERS, EVENTS)
@@ -172,6 +174,7 @@ def test_a_shard_may_lie_in_the_replica_identity(rig: Rig) -> None:
     assert rig.comparison().equal
 
 
+@gated
 def test_equal_keys_of_another_text_stay_in_their_shard(rig: Rig) -> None:
     rig = by_shard(rig)
     rig.both("CREATE TABLE t (tenant numeric PRIMARY KEY, v int)")
@@ -187,6 +190,7 @@ def test_equal_keys_of_another_text_stay_in_their_shard(rig: Rig) -> None:
     assert explained(rig).critical == {}
 
 
+@gated
 def test_a_list_gives_shards_their_channels(rig: Rig, tmp_path: Path) -> None:
     rig = by_list(rig, LIST, tmp_path)
     rig.both(ORDERS, EVENTS)
@@ -240,6 +244,7 @@ def test_another_list_is_another_routing_and_waits_for_equal_positions(rig: Rig,
         rig.prepare()
 
 
+@gated
 def test_round_robin_takes_transactions_in_turn(rig: Rig) -> None:
     rig = rig.having(partitioner="round_robin")
     rig.both(EVENTS)
@@ -258,6 +263,7 @@ def test_round_robin_refuses_a_table_whose_rows_change_by_name(rig: Rig, table: 
         rig.having(partitioner="round_robin").prepare()
 
 
+@gated
 def test_rows_told_apart_by_all_their_values_have_the_shard_of_any_column(rig: Rig) -> None:
     rig = by_shard(rig)
     rig.both(*WHOLE.split(";"))

@@ -22,7 +22,7 @@ from tests.integration.copy.recopying import again, require_green_and_equal, rig
 from tests.support.ddl_messages import ddl, install
 from tests.support.plain_rig import plain_rig
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 
 def change(rig: Rig, mark: str) -> None:
@@ -188,7 +188,11 @@ class Cut(BaseException):
 
 @pytest.mark.parametrize(
     "line",
-    variants(["pass_over", "write_recopied", "require_generation"], seldom=["pass_over", "require_generation"]),
+    variants(
+        ["pass_over", "write_recopied", "require_generation"],
+        seldom=["pass_over", "require_generation"],
+        gated=["write_recopied"],
+    ),
 )
 def test_cut_off_at_any_line_it_is_run_again(rig: Rig, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     require_green_and_equal(rig)
@@ -247,6 +251,7 @@ def test_the_command_tells_what_it_did(rig: Rig) -> None:
     require_green_and_equal(rig)
 
 
+@gated
 def test_a_type_that_the_target_lacks_is_made_as_the_hint_says(rig: Rig) -> None:
     require_green_and_equal(rig)
     rig.write("CREATE DOMAIN small AS integer CHECK (VALUE < 10)", "ALTER TABLE t ADD n small", "UPDATE t SET n = 5")
@@ -259,6 +264,7 @@ def test_a_type_that_the_target_lacks_is_made_as_the_hint_says(rig: Rig) -> None
     require_green_and_equal(rig)
 
 
+@gated
 def test_a_name_with_a_dot_or_a_space_is_copied_as_its_hint_says_it(rig: Rig) -> None:
     rig = rig.having(tables=TablePatterns(include=("*.*",), exclude=("parallel_apply.*",)))
     rig.both('CREATE SCHEMA "our.shop"', 'CREATE TABLE "our.shop"."odd table" (id integer PRIMARY KEY)')

@@ -37,7 +37,10 @@ def rig(rig: Rig) -> Rig:
     return rig.having(tables=TablePatterns(include=("public.*",)))
 
 
-@pytest.mark.parametrize(("recipe", "tables"), either_kind(FOLLOWED))
+@pytest.mark.parametrize(
+    ("recipe", "tables"),
+    either_kind(FOLLOWED, gated=["the time of the change", "a default in a table that was rewritten"]),
+)
 def test_a_value_that_the_catalog_has_forgotten_is_in_what_was_sent(
     rig: Rig, recipe: str, tables: tuple[str, ...]
 ) -> None:

@@ -9,7 +9,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 
 @pytest.fixture
@@ -59,6 +59,7 @@ def test_a_fill_is_given_before_the_first_row_and_never_to_later_ones(rig: Rig) 
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize(
     "default",
     variants(
@@ -131,6 +132,7 @@ def test_a_column_that_takes_the_name_that_another_gives_up_is_followed(rig: Rig
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("ddl", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long)])
 def test_a_column_whose_type_the_target_lacks_goes_on_with_what_check_prints(rig: Rig, ddl: DdlPolicy) -> None:
     rig = rig.having(ddl=ddl)

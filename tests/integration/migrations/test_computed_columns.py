@@ -9,7 +9,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import install
 from tests.support.migrated_table import PLAIN, ROWS, assert_equal, begin, recopied
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 _COMPUTED = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED)"
 
@@ -75,7 +75,7 @@ RECOMPUTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("recipe", variants(RECOMPUTED, seldom=["another expression"]))
+@pytest.mark.parametrize("recipe", variants(RECOMPUTED, seldom=["another expression"], gated=["under other names"]))
 def test_a_column_that_the_source_computes_otherwise_is_so_at_the_target(rig: Rig, recipe: str) -> None:
     begin(rig, _COMPUTED)
     install(rig.source_dsn)
@@ -105,6 +105,7 @@ def test_a_computed_column_of_another_type_is_left_to_a_person(rig: Rig) -> None
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
 def test_a_column_that_another_was_computed_of_is_dropped_with_it(rig: Rig, ddl: DdlPolicy) -> None:
     begin(rig, _COMPUTED)
@@ -119,6 +120,7 @@ def test_a_column_that_another_was_computed_of_is_dropped_with_it(rig: Rig, ddl:
     assert rig.rows(left) == [("id",), ("a",)]
 
 
+@gated
 def test_a_column_that_was_computed_of_one_that_passed_its_name_on_is_dropped_with_it(rig: Rig) -> None:
     install(rig.source_dsn)
     rig.both(_COMPUTED)

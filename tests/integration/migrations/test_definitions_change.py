@@ -11,7 +11,7 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import GATED, gated, variants
 
 _TABLE = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, c numeric(6,2))"
 
@@ -70,6 +70,7 @@ def assert_equal(rig: Rig) -> None:
             "added", "added with a default", "added with an array as default", "renamed", "the last one renamed",
             "dropped", "the last one dropped", "retyped",
         ],
+        gated=["dropped and another added", "the key renamed"],
     ),
 )  # fmt: skip
 def test_ddl_apply_follows_columns(rig: Rig, change: str) -> None:
@@ -152,6 +153,7 @@ def test_what_a_message_did_already_is_not_done_again(rig: Rig) -> None:
     assert_equal(rig)
 
 
+@gated
 def test_a_message_of_a_database_with_another_encoding_is_read_as_what_it_says(
     rig: Rig, source_server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -204,7 +206,7 @@ def test_a_change_in_the_middle_of_a_transaction_and_a_large_load_behind_it(rig:
     assert_equal(rig)
 
 
-@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("told", [False, pytest.param(True, marks=GATED)])
 def test_a_name_that_another_column_has_by_now_is_that_of_the_column_of_then(rig: Rig, told: bool) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.write("UPDATE t SET c = 1 WHERE id = 1")
@@ -227,6 +229,7 @@ def test_a_dropped_column_may_leave_with_its_type_before_it_is_captured(rig: Rig
     assert rig.rows("SELECT u FROM u ORDER BY id") == rig.rows("SELECT u FROM u ORDER BY id", side="source")
 
 
+@gated
 def test_tables_of_one_truncate_of_which_the_last_changed_before_are_truncated_together(rig: Rig) -> None:
     """One alone could not be: the other one refers to it."""
     rig.both("CREATE TABLE child (id integer PRIMARY KEY, t integer REFERENCES t)")

@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError, TargetError
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig, execute
+from tests.support.variants import GATED, gated
 
 _TABLES = (
     "CREATE TABLE parent (id integer PRIMARY KEY, a text, b integer)",
@@ -28,7 +29,7 @@ FIRST = {
 }
 
 
-_OFTEN = {("dropped", "child", "refuse"), ("renamed", "child", "apply")}
+_OFTEN = {("renamed", "child", "apply")}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,9 @@ def test_a_change_of_a_parent_is_followed_or_its_statement_is_named(
     assert comparison.equal, comparison
 
 
-@pytest.mark.parametrize(("rows", "doubted"), [("parent", ["parent", "child"]), ("child", ["child"])])
+@pytest.mark.parametrize(
+    ("rows", "doubted"), [("parent", ["parent", "child"]), pytest.param("child", ["child"], marks=GATED)]
+)
 def test_what_a_parents_retyping_rewrites_is_copied_as_the_hints_say(rig: Rig, rows: str, doubted: list[str]) -> None:
     rig.both("CREATE TABLE parent (id integer PRIMARY KEY, a jsonb)", _TABLES[1])
     rig.prepare()
@@ -98,6 +101,7 @@ def test_a_column_that_the_parent_alone_dropped_stays_in_the_child(rig: Rig) -> 
     assert rig.comparison().equal
 
 
+@gated
 def test_a_child_whose_column_the_parents_hint_retypes_is_copied_as_well(rig: Rig) -> None:
     rig.both("CREATE TABLE parent (id integer PRIMARY KEY, a timestamptz)", _TABLES[1])
     install(rig.source_dsn)

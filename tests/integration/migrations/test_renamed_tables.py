@@ -9,6 +9,7 @@ from airflow_parallel_apply.pipeline.copy.postgres.recopy import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 RENAMES = {
     "one": ["ALTER TABLE a RENAME TO z"],
@@ -187,6 +188,7 @@ def test_a_swapped_root_is_followed_where_its_partitions_are_described_already(r
     assert_equal(rig)
 
 
+@gated
 def test_tables_that_exchanged_names_before_one_of_them_had_a_row_stop_the_run(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     add_swapped(rig)
@@ -225,6 +227,7 @@ def test_tables_that_bore_each_other_s_names_for_some_rows_are_copied_anew(
     assert_equal(rig)
 
 
+@gated
 def test_an_exchange_that_messages_made_at_the_target_is_not_made_again(rig: Rig) -> None:
     """The names are the same before and after: the columns tell."""
     rig = rig.having(ddl=DdlPolicy.APPLY)
@@ -285,6 +288,7 @@ def test_names_that_messages_exchanged_are_not_exchanged_again_where_columns_do_
     assert_equal(rig)
 
 
+@gated
 def test_an_archive_that_was_made_by_hand_is_taken_as_done_where_the_hint_says_so(rig: Rig) -> None:
     rig.run()
     rig.both(*ARCHIVE)
@@ -299,6 +303,7 @@ def test_an_archive_that_was_made_by_hand_is_taken_as_done_where_the_hint_says_s
     assert_equal(rig)
 
 
+@gated
 def test_a_table_and_its_successor_that_are_both_empty_at_the_target_may_be_either(rig: Rig) -> None:
     rig.write("TRUNCATE a")
     rig.run()
@@ -308,6 +313,7 @@ def test_a_table_and_its_successor_that_are_both_empty_at_the_target_may_be_eith
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("key", ["", pytest.param(", PRIMARY KEY (id)", marks=pytest.mark.long)])
 def test_an_archived_table_whose_successor_is_followed_in_the_same_run_keeps_its_rows(rig: Rig, key: str) -> None:
     """Following the new table writes the publication's comment once more, by which a message of ours counts."""

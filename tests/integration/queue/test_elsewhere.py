@@ -27,6 +27,7 @@ from airflow_parallel_apply.queue import QueueStats, QueueUnavailable, open_queu
 from tests.support.eight_channels import UNIQUE, conflicts, make_rig, require_equal
 from tests.support.queue_service import ServedQueue
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 AWAY = QueueEndpoint(conn_id="queue", dsn="grpc://:hush@127.0.0.1:1")
 
@@ -74,6 +75,7 @@ def look(rig: Rig, queue: QueueEndpoint | None) -> PipelineStatus:
     return read_status(rig.target, rig.config.pipeline, queue=queue)
 
 
+@gated
 @pytest.mark.parametrize("lanes", [8, pytest.param(1, marks=pytest.mark.long)])
 def test_eight_channels_with_barriers_and_merge_points_are_steered_from_elsewhere(
     rig: Rig, elsewhere: QueueEndpoint, lanes: int

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, St
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import Rig, execute
+from tests.support.variants import GATED, gated
 
 OTHER = "CREATE TABLE other (id int PRIMARY KEY)"
 REPLAYED = "TRUNCATE other"
@@ -60,7 +61,7 @@ CHANGES = {
 }
 
 
-IN_SHORT = {("no key", "INSERT", "merge"), ("a key", "DELETE", "replay")}
+IN_SHORT = {("no key", "INSERT", "merge")}
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ AFTERWARDS = """CREATE FUNCTION rewrite() RETURNS trigger LANGUAGE plpgsql AS
         ("a key", "merge", "BEFORE"),
         pytest.param("a key", "merge", "AFTER", marks=pytest.mark.long),
         pytest.param("a key", "replay", "BEFORE", marks=pytest.mark.long),
-        ("no key", "merge", "BEFORE"),
+        pytest.param("no key", "merge", "BEFORE", marks=GATED),
         pytest.param("no key", "merge", "AFTER", marks=pytest.mark.long),
         pytest.param("no key", "replay", "BEFORE", marks=pytest.mark.long),
     ],
@@ -204,6 +205,7 @@ def test_a_trigger_that_changes_what_was_not_sent_is_named(rig: Rig, way: str) -
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("way", ["merge", pytest.param("replay", marks=pytest.mark.long)])
 def test_blanks_at_the_end_are_never_cut_to_the_targets_narrower_type(rig: Rig, way: str) -> None:
     execute(rig.source_dsn, "CREATE TABLE t (id int PRIMARY KEY, v text)")
@@ -241,6 +243,7 @@ def test_a_trigger_that_truncates_a_followed_table_is_named(rig: Rig, way: str) 
     assert rig.comparison().equal
 
 
+@gated
 def test_a_rule_that_adds_rows_elsewhere_is_none_of_ours(rig: Rig) -> None:
     rig.both(TABLES["no key"], "ALTER TABLE t REPLICA IDENTITY FULL")
     rig.prepare()

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 _ADD = 'ALTER TABLE child ADD CONSTRAINT "To parent" FOREIGN KEY (parent) REFERENCES parent {}'
 _FILL = "INSERT INTO child SELECT i, i FROM generate_series(1, 5) i"
@@ -96,6 +96,7 @@ def test_rows_that_the_targets_own_key_deletes_alone_are_counted(rig: PlainRig, 
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize(
     ("what", "way"),
     [

@@ -63,10 +63,7 @@ ACTS = {
         changes=("TRUNCATE t",),
     ),
 }  # fmt: skip
-ACTS_IN_SHORT = {
-    ("its row", "replay"),
-    ("another followed table", "merge"),
-}
+ACTS_IN_SHORT = {("another followed table", "merge")}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tests.contract.test_staging import Side
 from tests.support.mariadb_rig import MariaDbRig
 from tests.support.step_process import Fault, Order
 from tests.support.steps import StepProcess, Steps
+from tests.support.variants import GATED
 
 ROOM = "airflow_parallel_apply.pipeline.target.mariadb"
 PLACES = {
@@ -86,7 +87,7 @@ def require_equal(maria: MariaDbRig) -> None:
 
 @pytest.mark.parametrize(
     "place",
-    [place if place == "inside the transaction" else pytest.param(place, marks=pytest.mark.long) for place in PLACES],
+    [pytest.param(place, marks=GATED if place == "inside the transaction" else pytest.mark.long) for place in PLACES],
 )
 def test_what_a_killed_lane_held_is_carried_on_by_another(written: MariaDbRig, steps: Steps, place: str) -> None:
     opened = written.rig.open("run")
