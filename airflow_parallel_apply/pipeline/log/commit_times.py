@@ -1,4 +1,4 @@
-"""What a range of a log says of its transactions to those who tell it on: `CommitTimes`."""
+"""When the transactions of a range of a log committed, and which of them are the initial copy's: `CommitTimes`."""
 
 from __future__ import annotations
 

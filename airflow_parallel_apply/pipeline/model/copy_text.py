@@ -21,7 +21,7 @@ ESCAPES: Final = (("\\", r"\\"), ("\t", r"\t"), ("\n", r"\n"), ("\r", r"\r"))
 """Plain and escaped. The backslash first: the others bring backslashes in."""
 
 OF_A_SERVER: Final = (*ESCAPES, ("\b", r"\b"), ("\f", r"\f"), ("\v", r"\v"))
-"""What COPY of a server writes: it escapes more than a line of the log needs."""
+"""Those that COPY of a server writes: more than a line of the log needs."""
 
 PLACEHOLDER: Final = "\0"
 """No text of PostgreSQL has it: it stands for a backslash until the other escapes are undone."""

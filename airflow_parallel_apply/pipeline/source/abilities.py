@@ -1,4 +1,4 @@
-"""What a source's connector may do beside `SourceConnector`: who asks looks whether it can."""
+"""Abilities that a source's connector may have beside those of `SourceConnector`; who asks looks whether it has."""
 
 from __future__ import annotations
 

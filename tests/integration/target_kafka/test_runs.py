@@ -196,6 +196,8 @@ def test_rows_that_were_there_come_first_as_reads(make_rig: Make, broker: KafkaB
     rig.write("DELETE FROM t WHERE id % 3 = 0", "INSERT INTO t VALUES (5000, 'new')")
     rig.run()
     assert replayed(broker.address, TOPIC) == of_source(rig)
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
     operations = [read.headers["operation"] for read in changes(broker.address, TOPIC)]
     assert operations[:160] == ["read"] * 160
     assert "read" not in operations[160:]

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.compare.kafka.forms import Sent, form_of
 from airflow_parallel_apply.pipeline.compare.kafka.reading import Received, TopicReader
 from airflow_parallel_apply.pipeline.compare.protocol import ComparedRows, SourceTable, TableRefused
 from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.encode.columns.rows import READ
 from airflow_parallel_apply.pipeline.model.value_type import OPAQUE
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 
@@ -61,7 +62,7 @@ class KafkaRows:
     def _change(self, received: Received, columns: list[str]) -> FeedChange:
         values: list[Any] | None = None
         unsent: frozenset[int] = frozenset()
-        is_row = received.operation in ("insert", "update") or received.key is None
+        is_row = received.operation in ("insert", "update", READ) or received.key is None
         if is_row and received.operation != "truncate" and received.value is not None:
             sent = self._sent(received, received.value)
             # A column that came later is in no older message.

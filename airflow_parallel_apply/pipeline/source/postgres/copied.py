@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.source.protocol import CopiedPart, Snapshot
 
 _MOST_ROWS: Final = 16_384
 _MOST_BYTES: Final = 4 * 2**20
-"""Of a transaction, or one row: some make an epoch."""
+"""The most that a transaction has, but for a larger row: some of them make an epoch."""
 _TEXT_PER_BYTE: Final = 0.8
 """COPY text for a byte on disk, about."""
 
