@@ -167,7 +167,10 @@ def mariadb(
 
 
 @app.command()
-def encode(rows: Annotated[int, typer.Option(help="Rows of each table.")] = 1_000_000) -> None:
+def encode(
+    rows: Annotated[int, typer.Option(help="Rows of each table.")] = 1_000_000,
+    spark: Annotated[bool, typer.Option(help="Measure Spark's own writers, too.")] = True,
+) -> None:
     """Each format of an export with 1 and 2 workers, against fastavro, orjson, Spark. BENCH_REPEATS."""
     from benchmarks.encoding import measure_encoding, measure_spark, print_encoding
     from benchmarks.settings import BenchSettings
@@ -176,6 +179,8 @@ def encode(rows: Annotated[int, typer.Option(help="Rows of each table.")] = 1_00
     settings = BenchSettings.from_environment(os.environ)
     tell = partial(console.print, highlight=False)
     print_encoding(console, measure_encoding(rows, repeats=settings.repeats, tell=tell))
+    if not spark:
+        return
     with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
         for line in measure_spark(Path(directory), rows, repeats=settings.repeats):
             tell(line)

@@ -103,13 +103,27 @@ def print_encoding(console: Console, found: Sequence[Encoding]) -> None:
                 f"{line.byte_count / 2**20:,.0f}",
             )
         console.print(table)
-        cpu = {line.what: line.cpu_seconds for line in one.lines}
-        for ours, peer in (("avro, not compressed", "fastavro"), ("json", "orjson")):
-            console.print(
-                f"{ours}: {cpu[peer] / cpu[ours]:.1f} × {peer}, {cpu[f'{peer}, with its rows'] / cpu[ours]:.1f} × with "
-                "the making of its rows (processor seconds, one worker)",
-                highlight=False,
-            )
+        for line_ in summary(one):
+            console.print(line_, highlight=False)
+
+
+def summary(found: Encoding) -> list[str]:
+    """The ratios of one table: what a second worker gains, and ours beside encoders by rows."""
+    cpu = {line.what: line.cpu_seconds for line in found.lines}
+    alone = {line.what: line.seconds[1] for line in found.lines}
+    gains = sorted((line.seconds[1] / line.seconds[2], line.what) for line in found.lines if 2 in line.seconds)
+    lines = [
+        f"2 workers, {found.table} rows: at least {gains[0][0]:.2f} × ({gains[0][1]}), "
+        f"median {median(gain for gain, _ in gains):.2f} ×, threads without a lock {found.ideal:.2f} ×"
+    ]
+    for ours, peer in (("avro, not compressed", "fastavro"), ("json", "orjson")):
+        fed = f"{peer}, with its rows"
+        lines.append(
+            f"{ours}, {found.table} rows, 1 worker: {alone[peer] / alone[ours]:.1f} × {peer}, "
+            f"{alone[fed] / alone[ours]:.1f} × with the making of its rows; "
+            f"in processor seconds {cpu[peer] / cpu[ours]:.1f} × and {cpu[fed] / cpu[ours]:.1f} ×"
+        )
+    return lines
 
 
 def _measure(name: str, rows: int, repeats: int, tell: Callable[[str], None]) -> Encoding:

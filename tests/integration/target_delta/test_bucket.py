@@ -13,6 +13,8 @@ from pyarrow import fs
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.delta import tables
 from airflow_parallel_apply.pipeline.target.delta.connector import DeltaConnector
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.support.lake import LakeRig
@@ -103,3 +105,24 @@ def test_the_bucket_is_probed_and_tells_whose_log_it_has(rig: LakeRig, bucket: s
     nowhere = Endpoint(conn_id="target", url=rig.url.replace("s3://key:secret@lake", "s3://key:secret@no-such-bucket"))
     with pytest.raises(Unavailable):
         connector.probe(nowhere)
+
+
+@pytest.mark.timeout(120)
+def test_many_lanes_at_one_positions_table_all_move_it(rig: LakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each claim is a compare and swap of one table: who loses waits, and nobody starves."""
+    lanes, claims = 8, 4
+    rig.open().lay_out(log_id="log", routing=Routing(channels=lanes), generation=1)
+    lost: list[float] = []
+    wait = tables._PAUSE.__call__
+    monkeypatch.setattr(type(tables._PAUSE), "__call__", lambda self, state: lost.append(wait(state)) or lost[-1])
+
+    def claim(channel: int) -> None:
+        target = rig.open()
+        for number in range(claims):
+            target.take(channel, generation=1, token=f"{channel} {number}")
+
+    with ThreadPoolExecutor(lanes) as pool:
+        list(pool.map(claim, range(lanes)))
+    assert [at.claim for at in rig.open().positions()] == [f"{channel} {claims - 1}" for channel in range(lanes)]
+    assert lost, "they met"
+    assert all(pause <= 1 for pause in lost)

@@ -15,7 +15,8 @@ class ArrowEncoder:
 
     def __init__(self, schema: pa.Schema, *, codec: str | None = "lz4") -> None:
         self._schema = schema
-        self._options = pa.ipc.IpcWriteOptions(compression=codec)
+        # Work side by side is the pool's: Arrow's own threads would take the cores of its other workers.
+        self._options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
 
     def head(self) -> bytes:
         return b""

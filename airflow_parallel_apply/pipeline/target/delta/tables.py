@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
+import tenacity
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
 
@@ -26,6 +27,9 @@ from airflow_parallel_apply.pipeline.target.delta.place import Lake
 
 _TRIES: Final = 100
 """So many commits of others may come before one of ours."""
+
+_PAUSE: Final = tenacity.wait_random_exponential(multiplier=0.01, max=1)
+"""Whoever lost waits longer each time, for a random while, so that many lanes at one table do not meet again."""
 
 T = TypeVar("T")
 
@@ -55,12 +59,15 @@ def conditionally(transactions: Mapping[str, int] | None = None) -> CommitProper
 
 def from_newest(attempt: Callable[[], T], *, what: str) -> T:
     """Call until no other commit took the version that the attempt had read. Errors: `Unavailable` after many."""
-    for _ in range(_TRIES):
-        try:
-            return attempt()
-        except Outrun:
-            continue
-    raise Unavailable(f"others commit to {what} all the time", hint="Let the other writers of this table pause.")
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(Outrun), stop=tenacity.stop_after_attempt(_TRIES), wait=_PAUSE
+    )
+    try:
+        return retrying(attempt)
+    except tenacity.RetryError as error:
+        raise Unavailable(
+            f"others commit to {what} all the time", hint="Let the other writers of this table pause."
+        ) from error
 
 
 @contextmanager

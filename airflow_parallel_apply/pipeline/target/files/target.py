@@ -15,6 +15,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+import tenacity
+
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.encode.columns.rows import row_typing
 from airflow_parallel_apply.pipeline.encode.files.dataset import GRACE, Dataset, FilesLost
@@ -44,6 +46,9 @@ from airflow_parallel_apply.pipeline.target.steps import Capability, Step
 
 _TRIES: Final = 1000
 """Each lost race is another writer's commit, so some writer goes on."""
+
+_PAUSE: Final = tenacity.wait_random_exponential(multiplier=0.005, max=1)
+"""Whoever lost waits longer each time, for a random while: many lanes write the manifests of one directory."""
 
 
 class FilesTarget:
@@ -250,16 +255,28 @@ class FilesTarget:
         """Make the next manifest with the head that `change` makes of the newest one; none where it makes none. Errors:
         those of `change`; `FilesLost`.
         """
-        for _ in range(_TRIES):
+
+        def attempt() -> Head | None:
             head = self._head()
             wanted = change(head)
             if wanted is None:
                 return head
             manifest = self._manifest(wanted, files)
-            if self._dataset.commit(manifest):
-                self._known = manifest
-                return wanted
-        raise Unavailable(f"other writers were faster {_TRIES} times", op=op, pipeline=self._pipeline)
+            if not self._dataset.commit(manifest):
+                return None
+            self._known = manifest
+            return wanted
+
+        retrying: tenacity.Retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_result(lambda head: head is None),
+            stop=tenacity.stop_after_attempt(_TRIES),
+            wait=_PAUSE,
+            retry_error_callback=lambda _: None,
+        )
+        found: Head | None = retrying(attempt)
+        if found is None:
+            raise Unavailable(f"other writers were faster {_TRIES} times", op=op, pipeline=self._pipeline)
+        return found
 
     def _manifest(self, head: Head, files: Sequence[DataFile]) -> FileManifest:
         schemas = []
