@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.config import Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, SourceError
 from airflow_parallel_apply.pipeline.log.copy_note import read_copy_note
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
@@ -130,6 +131,8 @@ def test_a_copy_into_the_log_is_the_logs_first_transactions(world: World) -> Non
     assert log.identity.begins_empty, "who begins with no rows may begin with this log"
     world.capture(start=Start.COPY).prepare(into_log())
     assert len(world.logged()) == 3, "a run that is not the first copies nothing"
+    assert remove_log(world.config.log_url, stream=world.config.stream)
+    assert not Path(world.config.log_url).exists()
 
 
 def test_tables_without_rows_are_copied_as_such(world: World) -> None:

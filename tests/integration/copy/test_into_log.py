@@ -13,13 +13,18 @@ import pytest
 
 from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.capture.values import IntoLog
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
+from airflow_parallel_apply.spark.server import ServerLease
+from airflow_parallel_apply.spark.session import ConnectAccess
+from airflow_parallel_apply.spark.stage import open_stage
 from tests.support.awkward_tables import BOTH, SOURCE
 from tests.support.awkward_writer import Writer
 from tests.support.ddl_messages import install
-from tests.support.rig import execute
+from tests.support.rig import Rig, execute
 
 Found = dict[str, Counter[tuple[object, ...]]]
 _INTO_LOG = IntoLog(report=lambda progress: None, cancelled=lambda: False)
@@ -96,5 +101,73 @@ def test_copied_rows_are_those_that_the_slot_sends(source_dsn: str, tmp_path: Pa
     }
 
 
-def _relations(url: str):
+@pytest.fixture
+def fed(source_dsn: str, ledger_dsn: str, tmp_path: Path) -> Rig:
+    """A pipeline whose log begins with a copy, and which has applied some changes behind it."""
+    execute(source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE plain (v text)")
+    execute(source_dsn, "INSERT INTO t SELECT i, 'there' FROM generate_series(1, 500) i")
+    execute(source_dsn, "INSERT INTO plain VALUES (1), (1)")
+    config = PipelineConfig(pipeline="fed", log_url=str(tmp_path / "log"), slot="one", epoch_max_changes=100)
+    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=f"files+file://{tmp_path}/lake", ledger_dsn=ledger_dsn)
+    rig.run()
+    rig.write("UPDATE t SET v = 'later' WHERE id % 2 = 0", "DELETE FROM t WHERE id % 3 = 0")
+    rig.run()
+    return rig
+
+
+def test_other_pipelines_begin_where_a_log_begins_with_a_copy(fed: Rig, target_dsn: str, tmp_path: Path) -> None:
+    execute(target_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE plain (v text)")
+    tables = replace(fed.having(pipeline="tables", start=Start.EMPTY), target_dsn=target_dsn, ledger_dsn=None)
+    with pytest.raises(ConfigurationError, match="of a later moment"):
+        tables.having(start=Start.COPY).prepare()
+    tables.run()
+    assert tables.comparison().equal
+    other = replace(fed.having(pipeline="other"), target_dsn=f"files+file://{tmp_path}/other")
+    other.run()
+    assert other.comparison().equal
+    fed.write("INSERT INTO t VALUES (1000, 'new')")
+    for rig in (fed, tables, other):
+        rig.run()
+        assert rig.comparison().equal
+
+
+def test_a_table_is_not_copied_anew_into_a_feed_and_what_to_do_instead_is_said(fed: Rig) -> None:
+    fed.write("CREATE TABLE late (id integer PRIMARY KEY)", "INSERT INTO late VALUES (1)")
+    with pytest.raises(ConfigurationError, match="new tables with rows"):
+        fed.prepare()
+    with pytest.raises(ConfigurationError, match="cannot be copied anew") as refused:
+        recopy_tables(fed.config, fed.source, fed.target, [("public", "late")], report=lambda progress: None)
+    assert "exclude pattern" in str(refused.value.hint)
+    fed.having(tables=TablePatterns(exclude=("public.late",))).run()
+    assert fed.having(tables=TablePatterns(exclude=("public.late",))).comparison().equal
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("target", ["files+file", "delta+file"])
+@pytest.mark.parametrize("consistency", Consistency)
+def test_spark_loads_what_was_copied(
+    source_dsn: str,
+    ledger_dsn: str,
+    tmp_path: Path,
+    spark_server: ServerLease,
+    spark_session_id: str,
+    target: str,
+    consistency: Consistency,
+) -> None:
+    execute(source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE plain (v text)")
+    execute(source_dsn, "INSERT INTO t SELECT i, repeat('v', i % 50) FROM generate_series(1, 50000) i")
+    execute(source_dsn, "INSERT INTO plain SELECT i % 7 FROM generate_series(1, 1000) i")
+    (tmp_path / "lake").mkdir()
+    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), channels=3, consistency=consistency)
+    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=f"{target}://{tmp_path}/lake", ledger_dsn=ledger_dsn)
+    access = ConnectAccess(url=spark_server.url, session_id=spark_session_id)
+    rig = replace(rig, stage=lambda opened: open_stage(access=access, config=rig.config, target=rig.target))
+    rig.prepare()
+    rig.write("UPDATE t SET v = 'later' WHERE id % 100 = 0", "DELETE FROM t WHERE id % 7 = 0")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+def _relations(url: str) -> dict[str, Relation]:
     return {relation.name: relation for relation in open_reader(url).state().relations}
