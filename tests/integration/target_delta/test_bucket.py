@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from airflow_parallel_apply.pipeline.config import Endpoint
@@ -28,6 +27,8 @@ B = relation(2, "b", "id v", key="id")
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """The URL of a lake in it."""
+    from moto.server import ThreadedMotoServer
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

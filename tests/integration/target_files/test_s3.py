@@ -9,8 +9,6 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
-import s3fs
-from moto.server import ThreadedMotoServer
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
@@ -21,6 +19,10 @@ from tests.support.rig import Rig, execute
 @pytest.fixture
 def bucket() -> Iterator[str]:
     """The address of a directory in an empty bucket."""
+    # Late: every process that collects the tests would import AWS's clients, twice.
+    import s3fs
+    from moto.server import ThreadedMotoServer
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
