@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +32,8 @@ from benchmarks.world import Database, World, build_world
 
 DATABASE: Final = "bench"
 _LEDGER: Final = "ledger"
+_PREPARED: Final = "prepared"
+"""The target and its ledger, as they were when the history began."""
 _PATIENCE_SECONDS: Final = 1800
 
 SHARED: Final[Mapping[str, str]] = {
@@ -62,8 +63,8 @@ REPLICA: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MariaDbWorld:
-    """`world`: the history at PostgreSQL, and its log. `pipeline`: ours into MariaDB. `end`: the primary's last GTID.
-    `numbers`: of ledgers.
+    """`world`: the history at PostgreSQL, and its log. `pipeline`: ours into MariaDB. `end`: the primary's last
+    GTID.
     """
 
     world: World
@@ -73,19 +74,18 @@ class MariaDbWorld:
     replica: MariaDbServer
     target: MariaDbServer
     end: str
-    numbers: Iterator[int]
 
     @contextmanager
     def fresh_target(self) -> Iterator[Database]:
         """The target as it was when the history began, and a ledger of its own; running meanwhile."""
-        name = f"{_LEDGER}_{next(self.numbers)}"
-        _as_template(self.world, _LEDGER, name)
-        _copied(self.directory / "prepared", self.target.directory)
+        # Under its name: the target knows where its ledger is.
+        _copied_database(self.world, _PREPARED, _LEDGER)
+        _copied(self.directory / _PREPARED, self.target.directory)
         with self.target:
             yield Database(
                 name=DATABASE,
                 dsn=self.target.url(DATABASE),
-                ledger_dsn=self.world.source_server.dsn(name),
+                ledger_dsn=self.world.source_server.dsn(_LEDGER),
             )
 
     @contextmanager
@@ -143,7 +143,8 @@ def build_mariadb_world(directory: Path, history: History) -> Iterator[MariaDbWo
         _copied(fresh.directory, target.directory)
         with target:
             run.prepare(config, world.source, _endpoint(world, target, _LEDGER))
-        _copied(target.directory, directory / "prepared")
+        _copied(target.directory, directory / _PREPARED)
+        _copied_database(world, _LEDGER, _PREPARED)
 
     with ExitStack() as stack:
         world = stack.enter_context(build_world(directory, history, repeats=0, captures=False, prepare=prepare))
@@ -159,7 +160,6 @@ def build_mariadb_world(directory: Path, history: History) -> Iterator[MariaDbWo
             replica=MariaDbServer(directory / "replica", settings=REPLICA),
             target=target,
             end=primary.run("SELECT @@gtid_binlog_pos").strip(),
-            numbers=count(),
         )
 
 
@@ -201,8 +201,10 @@ def _copied(source: Path, to: Path) -> None:
     subprocess.run(["cp", "-a", str(source), str(to)], check=True)
 
 
-def _as_template(world: World, template: str, name: str) -> None:
+def _copied_database(world: World, template: str, name: str) -> None:
+    """In the place of one that has this name."""
     with psycopg.connect(world.source_server.dsn(), autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
         connection.execute(
             sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
         )

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -123,7 +124,7 @@ def rigs(
         for number in range(way.targets):
             dsn = target_dsn
             if number:
-                others.append(f"{target_dsn.rpartition('/')[2].partition('?')[0]}_{number}")
+                others.append(f"router_{uuid4().hex[:8]}")
                 dsn = target_server.create_database(others[-1])
             execute(dsn, TABLE)
             made.append(Rig(config=replace(config, pipeline=f"p{number}"), source_dsn=source_dsn, target_dsn=dsn))

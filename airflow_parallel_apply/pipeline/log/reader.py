@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, 
 from airflow_parallel_apply.pipeline.log.row_groups import Footer, Footers, Wanted
 from airflow_parallel_apply.pipeline.log.schema import ROWS, STORED, TRANSACTIONS
 from airflow_parallel_apply.pipeline.log.segment import read_transactions, verify_segment
+from airflow_parallel_apply.pipeline.log.shared_groups import SharedGroups
 from airflow_parallel_apply.pipeline.log.verified import VerifiedFiles
 
 _BATCH_ROWS: Final = 65_536
@@ -31,7 +33,8 @@ _verified: Final[set[tuple[str, str]]] = set()
 _on_this_host: Final = VerifiedFiles()
 
 _footers: Final = Footers(most=32)
-"""Of this process."""
+_shared: Final = SharedGroups(64 * 2**20)
+"""Both of this process."""
 
 
 class DirectoryLogReader:
@@ -104,7 +107,9 @@ class DirectoryLogReader:
         after_fragno: int | None = None,
         buckets: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Memory: the wanted columns of one segment with `in_order`, of one row group without."""
+        """Memory: the wanted columns of one segment with `in_order`, of one row group without; beside it up to 64 MB of
+        row groups that readers of other buckets want as well.
+        """
         names = list(ROWS.names if columns is None else columns)
         wanted = Wanted(after_seqno=after_seqno, last_seqno=last_seqno, after_fragno=after_fragno, buckets=buckets)
         read = sorted({*names, *wanted.columns})
@@ -161,16 +166,28 @@ class DirectoryLogReader:
         self, segment: Segment, file: pq.ParquetFile, footer: Footer, columns: list[str], wanted: Wanted
     ) -> Iterator[pa.Table]:
         """The wanted rows of each row group that may have some."""
-        schema = pa.schema([STORED.field(name) for name in columns])
-        stored = [name for name in columns if name in footer.names]
-        with file_errors(self._directory.rows_path(segment.name)), file:
+        path = self._directory.rows_path(segment.name)
+        with file_errors(path), file:
             for number in wanted.groups(footer):
-                part = file.read_row_group(number, columns=stored)
-                for name in columns:
-                    if name not in footer.names:
-                        part = part.append_column(name, pa.nulls(part.num_rows, STORED.field(name).type))
-                part = part.select(columns).cast(schema)
-                yield part if wanted.has_all_of(footer.groups[number]) else part.filter(wanted.mask(part))
+                group = footer.groups[number]
+                decode = partial(_decode, file, footer, number, columns)
+                if wanted.has_all_of(group):
+                    yield decode()
+                elif wanted.shares(group):
+                    key = (path, segment.checksum, number, *columns)
+                    yield _shared.take(key, wanted, decode)
+                else:
+                    part = decode()
+                    yield part.filter(wanted.mask(part))
+
+
+def _decode(file: pq.ParquetFile, footer: Footer, number: int, columns: list[str]) -> pa.Table:
+    """A row group; null where an older file has no such column."""
+    part = file.read_row_group(number, columns=[name for name in columns if name in footer.names])
+    for name in columns:
+        if name not in footer.names:
+            part = part.append_column(name, pa.nulls(part.num_rows, STORED.field(name).type))
+    return part.select(columns).cast(pa.schema([STORED.field(name) for name in columns]))
 
 
 def _sorted(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:

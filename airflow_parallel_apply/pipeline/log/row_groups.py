@@ -60,6 +60,16 @@ class Wanted:
             and (self.buckets is None or _lies_in(group.buckets, self.buckets))
         )
 
+    def shares(self, group: GroupBounds) -> bool:
+        """True if others are likely to want the rest of the group: it differs by buckets alone, as channels do."""
+        return (
+            self.buckets is not None
+            and self.after_fragno is None
+            and self.start is None
+            and _lies_in(group.seqnos, self._seqnos)
+            and not _lies_in(group.buckets, self.buckets)
+        )
+
     def mask(self, rows: pa.Table) -> pa.Array:
         """True for each row that is wanted."""
         seqnos, fragnos = _numbers(rows, "seqno"), _numbers(rows, "fragno")

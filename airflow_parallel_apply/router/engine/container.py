@@ -104,10 +104,8 @@ class Container:
             # Under the lock, since a closed file's descriptor may be another's by now.
             if place.file.file.closed:
                 return None
-            # Into Arrow's pool, which gives it back to those who wait for memory; Python's allocator would keep it.
-            content = pa.allocate_buffer(place.size_bytes)
-            _read(place.file.file, content, place.offset)
-        return pa.ipc.open_stream(content).read_next_batch()
+            content = os.pread(place.file.file.fileno(), place.size_bytes, place.offset)
+        return pa.ipc.open_stream(pa.py_buffer(content)).read_next_batch()
 
     def free(self, place: Place) -> None:
         """Let go of a batch. Its file goes with the last of its batches."""
@@ -150,13 +148,3 @@ def _write(file: IO[bytes], content: Any, offset: int) -> None:
         written = os.pwrite(file.fileno(), left, offset)
         left = left[written:]
         offset += written
-
-
-def _read(file: IO[bytes], content: Any, offset: int) -> None:
-    left = memoryview(content)
-    while left:
-        count = os.preadv(file.fileno(), [left], offset)
-        if not count:
-            raise EOFError(f"a spill file ends before {offset + len(left)}")
-        left = left[count:]
-        offset += count
