@@ -223,7 +223,7 @@ class Player:
             log_url=str(self.world.directory / "log0"),
             tables=TablePatterns(include=tuple(f"{schema}.*" for schema in SCHEMAS)),
             start=start,
-            create_tables=start is Start.COPY,
+            create_tables=start is Start.COPY and self.hunted is None,
             ddl=DdlPolicy(given.get("ddl", "refuse")),
             consistency=Consistency(given.get("consistency", "channel")),
             epoch_protocol=EpochProtocol(given.get("epoch_protocol", "auto")),

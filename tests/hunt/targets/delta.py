@@ -9,7 +9,6 @@ from typing import Final
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_parallel_apply.pipeline.config import Start
 from airflow_parallel_apply.pipeline.target.delta.place import lake_of
 from tests.hunt.targets.alterations import Alteration
 from tests.hunt.targets.directory import KeptDirectory
@@ -64,9 +63,8 @@ class HuntedDelta:
     def follow(self, told: str) -> str:
         return ""
 
-    def begin_anew(self) -> Start:
+    def begin_anew(self) -> None:
         self.fresh()
-        return Start.COPY
 
     def close(self) -> None: ...
 

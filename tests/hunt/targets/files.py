@@ -9,7 +9,6 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from airflow_parallel_apply.pipeline.config import Start
 from airflow_parallel_apply.pipeline.encode.columns.rows import CHANGE
 from tests.hunt.targets.alterations import Alteration
 from tests.hunt.targets.directory import KeptDirectory
@@ -48,9 +47,7 @@ class HuntedFiles:
         self._directory.restore()
 
     def differences(self, rig: Rig) -> list[str]:
-        found = unlike_the_log(rig, self._places())
-        # One that began anew has no rows of before.
-        return found or ([] if self._number else unequal_tables(rig, but=redefined(rig)))
+        return unlike_the_log(rig, self._places()) or unequal_tables(rig, but=redefined(rig))
 
     def run(self, statements: Sequence[str]) -> str:
         return ""
@@ -66,11 +63,10 @@ class HuntedFiles:
         self._texts = list(dict.fromkeys((*self._texts, *found.group(1).split(","))))
         return found.group(0)
 
-    def begin_anew(self) -> Start:
-        """A directory of its own: what the source has is elsewhere, its user says."""
+    def begin_anew(self) -> None:
+        """In a directory of its own."""
         self._number += 1
         self._begin()
-        return Start.EQUAL
 
     def close(self) -> None: ...
 

@@ -26,7 +26,7 @@ _EVENTS: Final[dict[str, Callable[[random.Random, Sequence[Table]], list[Step]]]
     "messages": messages, "stray DDL message": stray_ddl_message, "interleaved": interleaved,
     "big transaction": big_transaction, "full disk": full_disk, "cut network": cut_network,
 }  # fmt: skip
-_SERVERS: Final = ("crash", "restored", "promoted", "settings")
+_SERVERS: Final = ("crash", "restored", "promoted", "settings", "slot lost", "log lost")
 _RUNS: Final = ("abandoned", "routing", "killed", "stopped", "bounded", "captured", "purged", "disturbed")
 _FOLLOWED: Final = (
     "column added", "column added, constant default", "column renamed", "column names swapped", "column dropped",
@@ -58,19 +58,15 @@ class Able:
     is_lasting: bool = True
     crashes: bool = False
     mended: tuple[str, ...] = ("date", "timestamp", "timestamptz")
-    servers: tuple[str, ...] = _SERVERS
     migrations: tuple[str, ...] = _FOLLOWED
 
 
-_LOST: Final = ("slot lost", "log lost")
 ABLE: Final[dict[str, Able]] = {
     "files": Able(
-        ddl=("refuse", "apply", "apply"), refused=_TIMES, servers=(*_SERVERS, *_LOST),
-        migrations=tuple(RECIPES),
+        ddl=("refuse", "apply", "apply"), refused=_TIMES, migrations=tuple(RECIPES),
     ),
     "kafka": Able(
-        ddl=("refuse",), refused=_TIMES, is_lasting=False, crashes=True, servers=(*_SERVERS, *_LOST),
-        migrations=tuple(RECIPES),
+        ddl=("refuse",), refused=_TIMES, is_lasting=False, crashes=True, migrations=tuple(RECIPES),
     ),
     "delta": Able(ddl=("refuse", "apply", "apply"), refused=_DATES),
     "mariadb": Able(
@@ -90,7 +86,8 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
     target, dice = seed.partition(":")[0], random.Random(f"hunt {seed}")
     able = ABLE[target]
     parameters = {
-        **parameters_of(dice), "target": target, "start": "empty", "ddl": dice.choice(able.ddl), "role": "postgres",
+        **parameters_of(dice), "target": target, "start": dice.choice(("copy", "empty")),
+        "ddl": dice.choice(able.ddl), "role": "postgres",
         "consistency": dice.choice(("channel", "channel", "epoch")), "epoch_protocol": "leader_merge",
         "store": dice.choice(("log", "channel_log", "memory")),
     }  # fmt: skip
@@ -101,8 +98,8 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
     may_refuse = [table.path for kind, table in zip(kinds, tables, strict=True) if kind in _AWKWARD]
     steps = [Step(do="source", sql=TYPES), *(Step(do="source", sql=tuple(table.create)) for table in tables)]
     steps += [Step(do="tables", options={"may_refuse": may_refuse})]
-    steps += [Step(do="run")]
-    steps += [Step(do="source", sql=(table.insert(dice, 6), *table.more)) for table in tables]
+    rows = [Step(do="source", sql=(table.insert(dice, 6), *table.more)) for table in tables]
+    steps += [*rows, Step(do="run")] if parameters["start"] == "copy" else [Step(do="run"), *rows]
     for _ in range(dice.choice((1, 1, 2, 2, 3))):
         steps += ordinary(dice, tables, dice.randint(0, 2))
         steps += _exotic(dice, able, tables, parameters, only)
@@ -118,7 +115,7 @@ def _exotic(
     dice: random.Random, able: Able, tables: Sequence[Table], parameters: Mapping[str, Any], only: Collection[str]
 ) -> list[Step]:
     rooms = {
-        "rows": tuple(BULK), "events": tuple(_EVENTS), "servers": able.servers, "runs": _RUNS,
+        "rows": tuple(BULK), "events": tuple(_EVENTS), "servers": _SERVERS, "runs": _RUNS,
         "migrations": able.migrations, "upkeep": tuple(UPKEEP), "values": (_REFUSED,),
     }  # fmt: skip
     found = {room: sorted(set(kinds) & set(only or kinds)) for room, kinds in rooms.items()}

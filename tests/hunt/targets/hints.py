@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.model.finding import Side
 from tests.hunt.hints import Follower, is_by_hand, named
 from tests.hunt.targets.alterations import alterations
@@ -45,7 +45,7 @@ class FollowerElsewhere(Follower):
     def _excluded(self, told: str, hint: str) -> str:
         """Leave a table out for good."""
         found = _TABLE.search(told)
-        if found is None or "exclude the table" not in hint:
+        if found is None or "Correct the value at the source, or exclude the table" not in hint:
             return ""
         given = self._player.rig.config.tables
         self._player.configure({"tables": replace(given, exclude=(*given.exclude, found.group(1)))})
@@ -79,8 +79,9 @@ class FollowerElsewhere(Follower):
         dropped = self.command("parallel-apply drop --force --log")
         for statement in re.findall(r"^ +source: (.+)$", dropped, re.MULTILINE):
             self._execute(Side.SOURCE, [statement])
-        start = self._hunted.begin_anew()
+        self._hunted.begin_anew()
         player.follow_target()
         player.new_log()
-        player.configure({"start": start})
+        player.configure({"start": Start.COPY})
+        player.make_tables(may_refuse=())
         return f"started anew: {dropped}"

@@ -9,7 +9,6 @@ from typing import Final
 
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.compare.open import ROWS
-from airflow_parallel_apply.pipeline.config import Start
 from tests.hunt.targets.alterations import Alteration
 from tests.hunt.targets.directory import KeptDirectory
 from tests.hunt.targets.judging import Place, redefined, unequal_tables, unlike_the_log
@@ -52,8 +51,7 @@ class HuntedKafka:
 
     def differences(self, rig: Rig) -> list[str]:
         found = unlike_the_log(rig, self._places())
-        is_whole = not self._number and "kafka" in ROWS.known()
-        return found or (unequal_tables(rig, but=redefined(rig)) if is_whole else [])
+        return found or (unequal_tables(rig, but=redefined(rig)) if "kafka" in ROWS.known() else [])
 
     def run(self, statements: Sequence[str]) -> str:
         return ""
@@ -69,10 +67,9 @@ class HuntedKafka:
         self._texts = list(dict.fromkeys((*self._texts, ".".join(found.groups()))))
         return f"text_columns={','.join(self._texts)}"
 
-    def begin_anew(self) -> Start:
-        """Topics of its own: what the source has is elsewhere, its user says."""
+    def begin_anew(self) -> None:
+        """With topics of its own."""
         self._number += 1
-        return Start.EQUAL
 
     def close(self) -> None:
         self._broker.stop()

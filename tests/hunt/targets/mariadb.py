@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from airflow_parallel_apply.demo.mariadb import MariaDbServer
-from airflow_parallel_apply.pipeline.config import Start
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from tests.hunt.targets.alterations import Alteration
 from tests.hunt.targets.judging import unequal_tables
@@ -99,9 +98,8 @@ class HuntedMariaDb:
         database = _DATABASE if schema == "public" else schema
         return self.run([f"ALTER TABLE `{database}`.`{table}` MODIFY COLUMN `{column}` longtext"])
 
-    def begin_anew(self) -> Start:
+    def begin_anew(self) -> None:
         self.fresh()
-        return Start.COPY
 
     def close(self) -> None:
         self._server.stop()

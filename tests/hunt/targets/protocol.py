@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from airflow_parallel_apply.pipeline.config import Start
 from tests.hunt.targets.alterations import Alteration
 from tests.support.rig import Rig
 
@@ -50,8 +49,8 @@ class HuntedTarget(Protocol):
         """Do what a hint asks for that no other target's does; what was done, or nothing."""
         ...
 
-    def begin_anew(self) -> Start:
-        """Make room for a pipeline that begins anew, with the source as it is; how it starts."""
+    def begin_anew(self) -> None:
+        """Make room for a pipeline that begins anew with a copy."""
         ...
 
     def close(self) -> None: ...
