@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.check.loop import meeting_findings
 from airflow_parallel_apply.pipeline.check.open import inheritance_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.open import copy_findings, goes_into_log, open_first_copy
-from airflow_parallel_apply.pipeline.copy.protocol import Copying, FirstCopy
+from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION, Copying, FirstCopy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.directory import RESTORE
@@ -36,7 +36,7 @@ from airflow_parallel_apply.pipeline.run.checking import require_place_for_log, 
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
 from airflow_parallel_apply.pipeline.source.open import source_connector
-from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
+from airflow_parallel_apply.pipeline.source.protocol import PreparedElsewhere, SourceChanged
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
 from airflow_parallel_apply.queue.open import prepare_queue
 
@@ -149,7 +149,13 @@ def _try_to_prepare(
         check_routing(routing, relations)
         made_elsewhere = () if queue is None else tuple(f"queue: {line}" for line in prepare_queue(queue.dsn))
         created = (*writing.migrate(), *(prepare_queue(target.steering.url) if queue is None else ()))
-        prepared = reading.prepare(copy.run if copy is not None else into_log, checked=at_source)
+        try:
+            prepared = reading.prepare(copy.run if copy is not None else into_log, checked=at_source)
+        except PreparedElsewhere as error:
+            if not first:
+                raise
+            # A copy may take hours: whoever waits for it lets go of his slot.
+            raise LeaseBusy(error.message, hint=error.hint, generation=NO_GENERATION) from error
         if first and config.start is Start.EQUAL and open_reader(config.log_url).state().last_seqno != NO_SEQNO:
             # Another first run, which this one waited for, filled the log meanwhile.
             found = beginning_findings(config, writing.target, reading.has_changes, copies_into_log=False)

@@ -107,6 +107,10 @@ class CopiedPart(Part):
     fraction: float
 
 
+class PreparedElsewhere(Unavailable):
+    """Another run has been preparing the stream for longer than is waited for: a first run that copies, perhaps."""
+
+
 class SourceChanged(Unavailable):
     """The tables are not those any more that were checked: look at them again and begin anew."""
 
@@ -219,7 +223,7 @@ class Source(Protocol):
         ...
 
     def preparing(self) -> AbstractContextManager[Preparing]:
-        """Prepare alone: a second run waits, bounded. Errors: `Unavailable` after that."""
+        """Prepare alone: a second run waits, bounded. Errors: `PreparedElsewhere` after that."""
         ...
 
     def release(self, log: LogPlace) -> None:

@@ -15,9 +15,10 @@ from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.capture.values import IntoLog
 from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.source.postgres import prepare
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import open_stage
@@ -140,6 +141,18 @@ def test_a_table_is_not_copied_anew_into_a_feed_and_what_to_do_instead_is_said(f
     assert "exclude pattern" in str(refused.value.hint)
     fed.having(tables=TablePatterns(exclude=("public.late",))).run()
     assert fed.having(tables=TablePatterns(exclude=("public.late",))).comparison().equal
+
+
+def test_a_first_run_beside_another_one_is_to_wait(fed: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "LOCK_TIMEOUT", "100ms")
+    other = replace(fed.having(pipeline="other"), target_dsn=f"files+file://{tmp_path}/other")
+    with (
+        closing(open_capture(fed.source, fed.config)) as capturing,
+        capturing.source.preparing(),
+        pytest.raises(LeaseBusy, match="another run has been preparing"),
+    ):
+        other.prepare()
+    assert other.prepare().log_id == fed.prepare().log_id
 
 
 @pytest.mark.long

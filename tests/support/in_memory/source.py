@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError
 from airflow_parallel_apply.pipeline.log.beginning import holds_nothing_captured
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogState, ResumePoint
 from airflow_parallel_apply.pipeline.model.change import Relation
@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.source.protocol import (
     Look,
     OpenLog,
     Part,
+    PreparedElsewhere,
     Reached,
     Snapshot,
     Stream,
@@ -126,7 +127,7 @@ class MemorySource:
     @contextmanager
     def preparing(self) -> Iterator[MemoryPreparing]:
         if not self._data.held.acquire(timeout=_PATIENCE_SECONDS):
-            raise Unavailable("another run prepares", op="prepare")
+            raise PreparedElsewhere("another run prepares", op="prepare")
         try:
             yield MemoryPreparing(self._data, self._config)
         finally:

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.log.readers import read_readers
 from airflow_parallel_apply.pipeline.model.change import Relation
@@ -48,7 +48,14 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
-from airflow_parallel_apply.pipeline.source.protocol import CopiedPart, Look, OpenLog, Snapshot, Stream
+from airflow_parallel_apply.pipeline.source.protocol import (
+    CopiedPart,
+    Look,
+    OpenLog,
+    PreparedElsewhere,
+    Snapshot,
+    Stream,
+)
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -242,7 +249,7 @@ class Preparation:
         try:
             connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [key])
         except psycopg.errors.LockNotAvailable as error:
-            raise Unavailable(
+            raise PreparedElsewhere(
                 f"another run has been preparing at the source {self.session.place} for {LOCK_TIMEOUT}",
                 op="prepare",
                 pipeline=self.config.pipeline,
