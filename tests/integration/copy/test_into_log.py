@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -18,6 +19,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.source.postgres import prepare
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
@@ -141,6 +143,20 @@ def test_a_table_is_not_copied_anew_into_a_feed_and_what_to_do_instead_is_said(f
     assert "exclude pattern" in str(refused.value.hint)
     fed.having(tables=TablePatterns(exclude=("public.late",))).run()
     assert fed.having(tables=TablePatterns(exclude=("public.late",))).comparison().equal
+
+
+def test_copied_rows_come_with_the_run_whose_interval_has_the_snapshots_time(
+    source_dsn: str, ledger_dsn: str, tmp_path: Path
+) -> None:
+    execute(source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'there')")
+    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"))
+    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=f"files+file://{tmp_path}/lake", ledger_dsn=ledger_dsn)
+    ((now,),) = rig.rows("SELECT now()", side="source")
+    rig.run(interval=Interval(start=now - timedelta(hours=1), end=now))
+    assert not rig.comparison().equal
+    ((later,),) = rig.rows("SELECT clock_timestamp()", side="source")
+    rig.run(interval=Interval(start=now, end=later))
+    assert rig.comparison().equal
 
 
 def test_a_first_run_beside_another_one_is_to_wait(fed: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
