@@ -1,4 +1,4 @@
-"""`parallel-apply export`: a log's changes as files that others read."""
+"""`parallel-apply export`: a log's changes, or a query's rows, as files that others read or as messages of topics."""
 
 from __future__ import annotations
 
@@ -11,20 +11,28 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from airflow_parallel_apply.cli.addresses import database_at
 from airflow_parallel_apply.cli.app import app
-from airflow_parallel_apply.commands import AsJson, LogUrl, reporting_errors
+from airflow_parallel_apply.commands import AsJson, reporting_errors
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.encode.formats import Format
 from airflow_parallel_apply.pipeline.encode.progress import Encoded
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
 _DAY_HOURS = 24.0
 
 
 @app.command()
 def export(
-    log_url: LogUrl,
-    to: Annotated[str, typer.Option(help="The place: a directory, or a URL such as s3://bucket/changes.")],
-    format_: Annotated[Format, typer.Option("--format", help="What the files are.")] = Format.PARQUET,
+    to: Annotated[
+        str,
+        typer.Option(help="The place: a directory, a URL such as s3://bucket/changes, or kafka://broker:9092/prefix."),
+    ],
+    log_url: Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")] = "",
+    format_: Annotated[
+        Format | None,
+        typer.Option("--format", help="The form of what is written.", show_default="parquet; of topics json"),
+    ] = None,
     include: Annotated[list[str], typer.Option(help="Pattern over schema.table; may be repeated.")] = ["*.*"],  # noqa: B006
     exclude: Annotated[list[str], typer.Option(help="Pattern over schema.table; may be repeated.")] = [],  # noqa: B006
     threads: Annotated[int, typer.Option(help="How many workers encode and write side by side.")] = 2,
@@ -34,20 +42,31 @@ def export(
     text: Annotated[
         list[str], typer.Option(help="A column, as schema.table.column, that keeps the source's text; may be repeated.")
     ] = [],  # noqa: B006
+    sql: Annotated[str, typer.Option(help="Export a query's rows instead of a log's changes.")] = "",
+    source: Annotated[
+        str, typer.Option(help="With --sql: the database that runs it, an address or a connection.")
+    ] = "",
+    export_id: Annotated[str, typer.Option(help="With --sql: an export of this id is there once.")] = "",
+    table: Annotated[
+        str, typer.Option(help="With --sql: schema.table, which names a folder or a topic.")
+    ] = "query.rows",
+    key: Annotated[
+        list[str], typer.Option(help="With --sql: a column of the key of its messages; may be repeated.")
+    ] = [],  # noqa: B006
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Remove what exports left that were killed more than a day ago, and export.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the changes of a log behind those that the place has, and commit them at once.
+    """Add the changes of a log behind those that the place has, or a query's rows, and commit them at once.
 
     The first export of a place begins with the log's first transaction, each further one where the last one ended.
-    Readers take the files that the manifests below _manifests name. Run it again at any time: what is there is not
-    written twice.
+    Readers take the files that the manifests below _manifests name, or read topics read_committed. Run it again at any
+    time: what is there is not written twice.
     """
-    from airflow_parallel_apply.pipeline.encode.export import ExportOptions, export_changes
     from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
     from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
+    from airflow_parallel_apply.pipeline.export import ExportOptions, QueryOptions, export_changes, export_query
     from airflow_parallel_apply.pipeline.log.open import open_reader
 
     bar = Progress(
@@ -58,6 +77,7 @@ def export(
         disable=not sys.stderr.isatty(),
     )
     with reporting_errors(), bar:
+        _require_one(log_url, sql, source, export_id)
         options = ExportOptions(
             format=format_,
             tables=TablePatterns(include=tuple(include), exclude=tuple(exclude)),
@@ -65,13 +85,17 @@ def export(
             until_seqno=until_seqno,
             texts=tuple(text),
         )
-        task = bar.add_task("reading the log", total=1.0)
+        task = bar.add_task("reading", total=1.0)
 
         def show(encoded: Encoded) -> None:
             bar.update(task, completed=encoded.fraction, description=str(encoded))
 
         orphans = Dataset(FilePlace(to)).sweep(grace=timedelta(hours=_DAY_HOURS)) if sweep else ()
-        report = export_changes(open_reader(log_url), to, options, report=show)
+        if sql:
+            query = QueryOptions(sql=sql, export_id=export_id, table=table, key=tuple(key))
+            report = export_query(database_at(source, "source"), query, to, options, report=show)
+        else:
+            report = export_changes(open_reader(log_url), to, options, report=show)
     if as_json:
         typer.echo(json.dumps({**report.to_json(), "swept": list(orphans)}))
         return
@@ -80,3 +104,15 @@ def export(
     typer.echo(str(report))
     if report.texts:
         typer.echo(f"columns that keep the source's text: {', '.join(report.texts)}")
+
+
+def _require_one(log_url: str, sql: str, source: str, export_id: str) -> None:
+    if bool(log_url) == bool(sql):
+        raise ConfigurationError(
+            "--log-url and --sql: one of them says what is exported", hint="Give a log, or a query with its --source."
+        )
+    if sql and not (source and export_id):
+        raise ConfigurationError(
+            "--sql needs --source and --export-id",
+            hint="The database that runs it, and a word for this export, such as the day: repeated, it adds nothing.",
+        )

@@ -51,7 +51,7 @@ def written(source_dsn: str, ledger_dsn: str, broker: KafkaBroker, tmp_path: Pat
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Calls give up in a second; set when a lane has met that, and tries again."""
-    for module in ("client", "positions", "sending", "topics"):
+    for module in ("client", "positions", "records", "sending", "topics"):
         monkeypatch.setattr(f"{KAFKA}.{module}.PATIENCE_SECONDS", 1.0)
     tried = threading.Event()
     count_retry = LaneContext._count_retry

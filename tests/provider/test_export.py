@@ -1,4 +1,4 @@
-"""The DAG `export_changes` and the command `export` write a log's changes, once."""
+"""The DAG `export_changes` and the command `export` write a log's changes, or a query's rows, once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+from psycopg.conninfo import conninfo_to_dict
 from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
+from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.operators.encode import EncodeOperator
 from tests.provider.conftest import REPOSITORY
+from tests.support.kafka import committed
 from tests.support.written_log import Change, append, make_log
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
@@ -51,6 +55,60 @@ def test_a_run_exports_what_is_new_and_a_rerun_nothing(dag: DAG, log_url: str, t
     assert [(row["_operation"], row["id"]) for row in rows] == [("insert", 1), ("insert", 2), ("delete", 1)]
 
 
+def connection_of(dsn: str) -> str:
+    """A connection in JSON."""
+    parts = conninfo_to_dict(dsn)
+    names = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
+    return json.dumps(
+        {"conn_type": "postgres", **{names[name]: value for name, value in parts.items() if name in names}}
+    )
+
+
+class Task:
+    """The part of a task's context that an operator without a run needs."""
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: object) -> None:
+        self.pushed[key] = value
+
+
+def executed(**parameters: Any) -> dict[str, Any]:
+    context: Any = {"ti": Task()}
+    return EncodeOperator(task_id="export", **parameters).execute(context)
+
+
+def test_a_query_goes_into_the_topics_of_a_connection_once(source_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with KafkaBroker() as broker:
+        topics = {"conn_type": "parallel_apply_kafka", "host": broker.address, "schema": "shop"}
+        monkeypatch.setenv("AIRFLOW_CONN_SHOP_TOPICS", json.dumps(topics))
+        monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", connection_of(source_dsn))
+        query = {"sql": "SELECT 1 AS a", "source_conn_id": "shop_db", "key": "a", "export_id": "one"}
+        reports = [executed(place_conn_id="shop_topics", table="sales.daily", **query) for _ in range(2)]
+        assert [(one["rows"], one["topics"]) for one in reports] == [(1, ["shop.sales.daily"]), (0, [])]
+        (message,) = committed(broker.address, "shop.sales.daily")
+        assert (message.key, message.value) == (b'{"a":1}', b'{"a":1}')
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"place": "x"}, "neither pipeline nor sql"),
+        ({"pipeline": "p"}, "place and place_conn_id"),
+        ({"pipeline": "p", "place_conn_id": "shop_db"}, "no connection to topics"),
+        ({"sql": "SELECT 1", "place": "x"}, "source_conn_id"),
+        ({"sql": "SELECT 1", "place": "x", "source_conn_id": "a", "until_seqno": "3"}, "until_seqno"),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_refused(
+    parameters: dict[str, str], said: str, log_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", "postgresql://nobody@localhost/nothing")
+    with pytest.raises(AirflowFailException, match=said):
+        executed(log_url=log_url, **parameters)
+
+
 def test_a_wrong_parameter_is_a_red_task_that_names_it(dag: DAG, log_url: str, tmp_path: Path) -> None:
     task = EncodeOperator(task_id="export", pipeline="p", place=str(tmp_path), log_url=log_url, threads="0")
     pushed: dict[str, Any] = {}
@@ -74,3 +132,14 @@ def test_the_command_exports_and_tells_what_it_did(log_url: str, tmp_path: Path)
     assert wrong.exit_code == 1
     assert "error: " in wrong.stderr
     assert "the format is csv" in wrong.stderr
+
+
+def test_the_command_exports_a_query(source_dsn: str, tmp_path: Path) -> None:
+    arguments = ["export", "--sql", "SELECT 7 AS a", "--source", source_dsn, "--to", str(tmp_path / "out")]
+    first = CliRunner().invoke(app, [*arguments, "--export-id", "one", "--format", "json"])
+    assert first.stdout.startswith("exported the query's rows, export one: 1 rows"), first.output
+    lacking = CliRunner().invoke(app, arguments)
+    assert lacking.exit_code == 1
+    assert "--export-id" in lacking.stderr
+    neither = CliRunner().invoke(app, ["export", "--to", str(tmp_path / "out")])
+    assert "--log-url and --sql" in neither.stderr

@@ -16,10 +16,10 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.encode.columns.texts import texts
-from airflow_parallel_apply.pipeline.encode.export import ExportOptions, export_changes
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.encode.formats import Format
+from airflow_parallel_apply.pipeline.export import ExportOptions, export_changes
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of

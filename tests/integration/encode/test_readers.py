@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from airflow_parallel_apply.pipeline.encode.export import ExportOptions, export_changes
+from airflow_parallel_apply.pipeline.export import ExportOptions, export_changes
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session

@@ -30,6 +30,7 @@ _FIXED: Final = frozenset(
     }
 )
 _POSITIONS: Final = "_positions"
+_EXPORTS: Final = "_exports"
 
 
 class MessageFormat(StrEnum):
@@ -71,8 +72,10 @@ class KafkaAddress:
     client: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
-    def parse(cls, endpoint: Endpoint) -> KafkaAddress:
-        """Read an endpoint's URL. Errors: `ConfigurationError`, which names the option."""
+    def parse(cls, endpoint: Endpoint, *, is_staged: bool = True) -> KafkaAddress:
+        """Read an endpoint's URL. `is_staged`: what is sent is staged before. Errors: `ConfigurationError`, which names
+        the option.
+        """
         parts = urlsplit(endpoint.url)
         login, _, servers = parts.netloc.rpartition("@")
         prefix = unquote(parts.path.strip("/"))
@@ -88,7 +91,8 @@ class KafkaAddress:
             client |= {"sasl.username": unquote(user), "sasl.password": unquote(password)}
         for name in sorted(_FIXED & (client.keys() | options.keys())):
             raise _wrong(name, (client | options)[name], "no value: exactly once depends on it")
-        return cls(servers=servers, prefix=prefix, client=tuple(sorted(client.items())), **_ours(options))
+        ours = _ours(options, is_staged=is_staged)
+        return cls(servers=servers, prefix=prefix, client=tuple(sorted(client.items())), **ours)
 
     @property
     def client_options(self) -> dict[str, Any]:
@@ -99,6 +103,11 @@ class KafkaAddress:
     def positions_prefix(self) -> str:
         """The beginning of the names of all pipelines' position topics."""
         return f"{self.prefix}.{_POSITIONS}."
+
+    @property
+    def exports_topic(self) -> str:
+        """The compacted topic that says what exports have sent; the transactional id of exports, too."""
+        return f"{self.prefix}.{_EXPORTS}"
 
     def positions_topic(self, pipeline: str) -> str:
         """The compacted topic of a pipeline's positions."""
@@ -112,7 +121,7 @@ class KafkaAddress:
         """Why a table can have no topic of its own, as the rest of a sentence; None if it can."""
         if not all(re.fullmatch(r"[a-zA-Z0-9_-]+", name) for name in (relation.schema, relation.table)):
             return "has a name that no topic can have: letters, digits, '_' and '-' are allowed"
-        if relation.schema == _POSITIONS or len(self.topic(relation.name)) > 249:
+        if relation.schema in (_POSITIONS, _EXPORTS) or len(self.topic(relation.name)) > 249:
             return "has a name that its topic cannot have"
         return None
 
@@ -126,10 +135,10 @@ class KafkaAddress:
         return f"{self.prefix}.{pipeline}.{'all' if channel is None else channel}"
 
 
-def _ours(options: dict[str, str]) -> dict[str, Any]:
+def _ours(options: dict[str, str], *, is_staged: bool) -> dict[str, Any]:
     taken = {name: value for name, value in options.items() if "." not in name and value}
     found: dict[str, Any] = {"staging": taken.pop("staging", "")}
-    if not found["staging"]:
+    if is_staged and not found["staging"]:
         raise _wrong("staging", "", "a directory, or the URL of one, that lanes and Spark's workers see")
     for name, kind in (("format", MessageFormat), ("partition_by", PartitionBy)):
         if name in taken:

@@ -48,26 +48,12 @@ class TableMessages:
     keys: MessageEncoder
 
     def of(self, rows: pa.RecordBatch, commit_times: CommitTimes) -> pa.RecordBatch:
-        """`STAGED` rows of log rows, in their order. Errors: `TargetError` for values that the types cannot hold."""
+        """`STAGED` rows of log rows, in their order. Errors: `UnfitColumns`."""
         times = commit_times.of(rows.column("seqno"))
-        try:
-            typed = typed_rows(rows, self.typing, times, copied_through=commit_times.copied_through)
-        except UnfitColumns as error:
-            raise TargetError(
-                error.message,
-                op="stage",
-                table=error.table,
-                column=error.column,
-                seqno=error.seqno,
-                values=error.values,
-                hint="Name them in the connection's extra, text_columns=schema.table.column, and they keep the "
-                "source's text.",
-            ) from error
+        typed = typed_rows(rows, self.typing, times, copied_through=commit_times.copied_through)
         operation = typed.column(len(self.typing.columns))
-        key: pa.Array = pa.nulls(len(typed), pa.binary())
-        if self.key_indexes:
-            key = self.keys.messages(self._canonical_keys(typed))
-            key = pc.if_else(pc.equal(operation, "truncate"), pa.scalar(None, pa.binary()), key)
+        key = self.keys_of(typed)
+        key = pc.if_else(pc.equal(operation, "truncate"), pa.scalar(None, pa.binary()), key)
         return pa.RecordBatch.from_arrays(
             [
                 rows.column("seqno"),
@@ -80,6 +66,12 @@ class TableMessages:
             ],
             schema=STAGED,
         )
+
+    def keys_of(self, typed: pa.RecordBatch) -> pa.BinaryArray:
+        """The key of each row's message; null without a key."""
+        if not self.key_indexes:
+            return pa.nulls(len(typed), pa.binary())
+        return self.keys.messages(self._canonical_keys(typed))
 
     def _canonical_keys(self, typed: pa.RecordBatch) -> pa.RecordBatch:
         """The key's columns, equal for equal keys: 1.0 and 1.00 are one key, and so are -0 and 0."""
@@ -96,12 +88,16 @@ class TableMessages:
 
 
 def table_messages(
-    address: KafkaAddress, relation: Relation, *, schema_id: Callable[[str, dict[str, Any]], int]
+    address: KafkaAddress,
+    relation: Relation,
+    *,
+    schema_id: Callable[[str, dict[str, Any]], int],
+    typing: RowTyping | None = None,
 ) -> TableMessages:
-    """The messages of a table. `schema_id`: of a registry's subject and a schema. Errors: `EncodeError` for what the
-    format cannot write; `ConfigurationError`.
+    """The messages of a table. `schema_id`: of a registry's subject and a schema. `typing`: of rows that are no
+    changes. Errors: `EncodeError` for what the format cannot write; `ConfigurationError`.
     """
-    typing = row_typing(relation, address.texts(relation.name))
+    typing = typing or row_typing(relation, address.texts(relation.name))
     values: MessageEncoder
     keys: MessageEncoder
     if address.format is MessageFormat.AVRO:
@@ -127,7 +123,7 @@ class Messages:
     def by_relation(
         self, batch: pa.RecordBatch, commit_times: CommitTimes
     ) -> Iterator[tuple[Relation, pa.RecordBatch]]:
-        """The messages of the rows of each relation. Errors: those of `TableMessages.of`."""
+        """The messages of the rows of each relation. Errors: `TargetError` for values that the types cannot hold."""
         rows = _normal(batch)
         column = rows.column("relation_id")
         for relation_id in pc.unique(column).to_pylist():
@@ -137,7 +133,23 @@ class Messages:
                 self._made[relation_id] = table_messages(
                     self._address, relation, schema_id=partial(registered_schema_id, self._address.registry)
                 )
-            yield relation, self._made[relation_id].of(part, commit_times)
+            yield relation, _fitting(self._made[relation_id], part, commit_times)
+
+
+def _fitting(messages: TableMessages, rows: pa.RecordBatch, commit_times: CommitTimes) -> pa.RecordBatch:
+    try:
+        return messages.of(rows, commit_times)
+    except UnfitColumns as error:
+        raise TargetError(
+            error.message,
+            op="stage",
+            table=error.table,
+            column=error.column,
+            seqno=error.seqno,
+            values=error.values,
+            hint="Name them in the connection's extra, text_columns=schema.table.column, and they keep the source's "
+            "text.",
+        ) from error
 
 
 def _normal(batch: pa.RecordBatch, names: Sequence[str] = ("values", "unsent", "old_key")) -> pa.RecordBatch:

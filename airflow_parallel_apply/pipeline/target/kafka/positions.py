@@ -9,16 +9,15 @@ anybody who can still commit.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.config import MAX_CHANNELS
-from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_consumer
+from airflow_parallel_apply.pipeline.target.kafka.records import read_to_end
 
 HEAD: Final = 0
 PARTITIONS: Final = 1 + MAX_CHANNELS
@@ -26,7 +25,6 @@ PARTITIONS: Final = 1 + MAX_CHANNELS
 _NEAR: Final = 16
 """Offsets before a partition's end in which its last record is looked for first."""
 _FURTHER: Final = 16
-_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,24 +102,10 @@ class Positions:
         return found is not None and place in found.partitions
 
     def _scan(self, starts: Mapping[int, int]) -> dict[int, Mapping[str, Any]]:
-        kafka = library()
-        self._consumer.assign([kafka.TopicPartition(self.topic, *start) for start in starts.items()])
-        found: dict[int, Mapping[str, Any]] = {}
-        left, deadline = set(starts), time.monotonic() + PATIENCE_SECONDS
-        while left:
-            # One by one: `consume` of many would wait for its whole timeout where there are fewer.
-            message = self._consumer.poll(_POLL_SECONDS)
-            error = None if message is None else message.error()
-            if message is not None and error is None:
-                found[message.partition()] = json.loads(message.value())
-            elif error is not None and error.code() == kafka.KafkaError._PARTITION_EOF:
-                left.discard(message.partition())
-            elif error is not None and not error.retriable():
-                raise kafka.KafkaException(error)
-            if time.monotonic() > deadline:
-                raise Unavailable(f"{self.topic} was not read to its end in time", op="read positions")
-        self._consumer.unassign()
-        return found
+        return {
+            message.partition(): json.loads(message.value())
+            for message in read_to_end(self._consumer, self.topic, starts)
+        }
 
 
 def _unknown(kafka: Any) -> tuple[int, ...]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, PartitionBy
 from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library
 from airflow_parallel_apply.pipeline.target.kafka.staging import Message
 from airflow_parallel_apply.pipeline.target.kafka.topics import Topics
 
-_BY_KEY: Final = -1
+BY_KEY: Final = -1
 """The partition that librdkafka chooses by the key."""
 _POLL_EVERY: Final = 1000
 _FULL_SECONDS: Final = 0.1
+_FLUSH_SECONDS: Final = 1.0
 
 
 @contextmanager
@@ -33,6 +36,33 @@ def transaction(producer: Any) -> Iterator[None]:
         with suppress(library().KafkaException):
             producer.abort_transaction(PATIENCE_SECONDS)
         raise
+
+
+@contextmanager
+def open_transaction(producer: Any) -> Iterator[None]:
+    """Begin; what is not `finished` inside is aborted. Errors: as of `transaction`."""
+    producer.begin_transaction()
+    try:
+        yield
+    finally:
+        # Of a transaction that was committed there is nothing to abort.
+        with suppress(library().KafkaException):
+            producer.abort_transaction(PATIENCE_SECONDS)
+
+
+def finished(producer: Any) -> None:
+    """Commit, when all that waits was sent, however long that takes. Errors: as of `transaction`; `Unavailable` where
+    nothing goes on.
+    """
+    left, since = len(producer), time.monotonic()
+    while left:
+        still = producer.flush(_FLUSH_SECONDS)
+        if still < left:
+            since = time.monotonic()
+        elif time.monotonic() - since > PATIENCE_SECONDS:
+            raise Unavailable(f"{still} messages are not taken by the brokers", op="commit")
+        left = still
+    producer.commit_transaction(PATIENCE_SECONDS)
 
 
 class Sender:
@@ -57,9 +87,9 @@ class Sender:
             # Whoever reads a partition learns that its rows are gone.
             places = range(count) if message.operation == "truncate" else [self._partition(message, count)]
             for place in places:
-                _produce(producer, message.topic, message.value, message.key, place, options)
+                produce(producer, message.topic, message.value, message.key, place, options)
                 if message.operation == "delete" and self._address.tombstones:
-                    _produce(producer, message.topic, None, message.key, place, options)
+                    produce(producer, message.topic, None, message.key, place, options)
             if number % _POLL_EVERY == 0:
                 producer.poll(0)
 
@@ -71,12 +101,13 @@ class Sender:
             return message.bucket * self._channels // BUCKET_COUNT % count
         if message.key is None:
             return message.bucket * count // BUCKET_COUNT
-        return _BY_KEY
+        return BY_KEY
 
 
-def _produce(
+def produce(
     producer: Any, topic: str, value: bytes | None, key: bytes | None, partition: int, options: dict[str, Any]
 ) -> None:
+    """Hand a message to the producer, and wait where it has too many that are not sent."""
     while True:
         try:
             producer.produce(topic, value=value, key=key, partition=partition, **options)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.encode.export import ExportOptions, export_changes
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, OwnershipLost
+from airflow_parallel_apply.pipeline.export import ExportOptions, export_changes
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing

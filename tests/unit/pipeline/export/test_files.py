@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
-from airflow_parallel_apply.pipeline.encode.export import ExportOptions, ExportReport, export_changes
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.encode.formats import Format
 from airflow_parallel_apply.pipeline.encode.progress import Encoded
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, Unavailable
+from airflow_parallel_apply.pipeline.export import ExportOptions, ExportReport, export_changes
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support import written_log
 from tests.support.written_log import Change, append, make_log

@@ -7,25 +7,28 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 import tenacity
 
-from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping, row_typing, typed_rows
-from airflow_parallel_apply.pipeline.encode.export.options import ExportOptions
-from airflow_parallel_apply.pipeline.encode.export.windows import Window, windows
+from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile, TableSchema
 from airflow_parallel_apply.pipeline.encode.files.schemas import schema_of
+from airflow_parallel_apply.pipeline.encode.formats import Format
 from airflow_parallel_apply.pipeline.encode.open import open_encoder
 from airflow_parallel_apply.pipeline.encode.progress import Progress
 from airflow_parallel_apply.pipeline.encode.protocol import Encoder
 from airflow_parallel_apply.pipeline.encode.ranges import cursors
 from airflow_parallel_apply.pipeline.errors import RetryableError
-from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.export.options import ExportOptions
+from airflow_parallel_apply.pipeline.export.protocol import Portion, Stretch
 
 _PAUSE = tenacity.wait_exponential(multiplier=0.1, max=5)
+
+
+Opened: TypeAlias = Callable[[], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +41,10 @@ class _Table:
 class FileWriter:
     """Writes the files of one attempt at an export. Threads share one. `texts`: columns that keep the source's text."""
 
-    log: LogReader
     dataset: Dataset
     options: ExportOptions
+    format: Format
+    stretch: Stretch
     texts: frozenset[str]
     progress: Progress
     _attempt: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
@@ -48,21 +52,13 @@ class FileWriter:
     _paths: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def works(self, after_seqno: int, last_seqno: int) -> Iterator[Callable[[], Iterator[DataFile]]]:
+    def works(self) -> Iterator[Callable[[], Iterator[DataFile]]]:
         """The works of a pool: each writes one file. Drawn by one worker at a time."""
-        found = windows(
-            self.log,
-            after_seqno,
-            last_seqno,
-            wanted=lambda relation: self.options.tables.matches(relation.schema, relation.table),
-            window_bytes=self.options.window_bytes,
-            passed_over=self._pass_over,
-        )
         number = 0
-        for window in found:
-            for cursor in cursors(window.rows, ["key"] if window.relation.key_indexes else [], self.options.threads):
+        for portion in self.stretch.portions(self._pass_over):
+            for cursor in cursors(portion.rows, portion.keys, self.options.threads):
                 number += 1
-                yield partial(self._file, window, cursor.open, number)
+                yield partial(self._file, portion, cursor.open, number)
 
     def discard(self) -> None:
         """Remove all files that this attempt has written; no worker is left."""
@@ -73,7 +69,7 @@ class FileWriter:
         """The columns of all tables that have files."""
         return tuple(schema_of(table.typing, relation_id) for relation_id, table in sorted(self._tables.items()))
 
-    def _file(self, window: Window, opened: Callable[[], Iterator[pa.RecordBatch]], number: int) -> Iterator[DataFile]:
+    def _file(self, portion: Portion, opened: Opened, number: int) -> Iterator[DataFile]:
         """Write a file, again where the place refuses it for a moment, each time under another name."""
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(RetryableError),
@@ -81,13 +77,13 @@ class FileWriter:
             wait=_PAUSE,
             reraise=True,
         )
-        found = retrying(self._write, window, opened, number)
+        found = retrying(self._write, portion, opened, number)
         if found is not None:
             yield found
 
-    def _write(self, window: Window, opened: Callable[[], Iterator[pa.RecordBatch]], number: int) -> DataFile | None:
-        relation = window.relation
-        table = self._table(relation)
+    def _write(self, portion: Portion, opened: Opened, number: int) -> DataFile | None:
+        relation = portion.relation
+        table = self._table(portion)
         seqnos: list[int] = []
         rows = 0
         with self.progress.attempt() as count:
@@ -95,10 +91,8 @@ class FileWriter:
             def typed() -> Iterator[pa.RecordBatch]:
                 nonlocal rows
                 for batch in opened():
-                    seqno = batch.column("seqno")
-                    seqnos.extend((seqno[0].as_py(), seqno[-1].as_py()))
-                    times = window.commit_times
-                    yield typed_rows(batch, table.typing, times.of(seqno), copied_through=times.copied_through)
+                    seqnos.extend(portion.seqnos(batch))
+                    yield portion.typed(batch, table.typing)
                     rows += batch.num_rows
                     count(batch.num_rows, 0)
 
@@ -128,15 +122,13 @@ class FileWriter:
             checksum=checksum,
         )
 
-    def _table(self, relation: Relation) -> _Table:
+    def _table(self, portion: Portion) -> _Table:
+        relation = portion.relation
         with self._lock:
             if relation.relation_id not in self._tables:
                 prefix = f"{relation.name}."
-                typing = row_typing(
-                    relation, [name.removeprefix(prefix) for name in self.texts if name.startswith(prefix)]
-                )
-                identity = self.log.identity
-                encoder = open_encoder(self.options.format, typing, server=identity.server, database=identity.database)
+                typing = portion.typing([name.removeprefix(prefix) for name in self.texts if name.startswith(prefix)])
+                encoder = open_encoder(self.format, typing, server=self.stretch.server, database=self.stretch.database)
                 self._tables[relation.relation_id] = _Table(typing=typing, encoder=encoder)
             return self._tables[relation.relation_id]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping, row_typing, typed_rows
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
@@ -16,11 +17,26 @@ from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Rows of one relation, by (seqno, fragno), and when their transactions committed."""
+    """Rows of one relation, by (seqno, fragno), and when their transactions committed. See `Portion`."""
 
     relation: Relation
     rows: pa.Table
     commit_times: CommitTimes
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return ("key",) if self.relation.key_indexes else ()
+
+    def typing(self, texts: Collection[str]) -> RowTyping:
+        return row_typing(self.relation, texts)
+
+    def typed(self, batch: pa.RecordBatch, typing: RowTyping) -> pa.RecordBatch:
+        times = self.commit_times
+        return typed_rows(batch, typing, times.of(batch.column("seqno")), copied_through=times.copied_through)
+
+    def seqnos(self, batch: pa.RecordBatch) -> tuple[int, int]:
+        seqno = batch.column("seqno")
+        return seqno[0].as_py(), seqno[-1].as_py()
 
 
 def windows(

@@ -1,0 +1,155 @@
+"""Files as an export's place: a commit is the next manifest, which names them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Final
+
+from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
+from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile, FileManifest
+from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
+from airflow_parallel_apply.pipeline.encode.formats import Format
+from airflow_parallel_apply.pipeline.encode.pool import Pool
+from airflow_parallel_apply.pipeline.encode.progress import Progress
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError
+from airflow_parallel_apply.pipeline.export.file_writer import FileWriter
+from airflow_parallel_apply.pipeline.export.options import ExportOptions
+from airflow_parallel_apply.pipeline.export.protocol import Held, Stretch
+from airflow_parallel_apply.pipeline.export.report import ExportReport
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+
+POSITION: Final = "exported"
+"""The key of an export's position."""
+
+_EXPORT_ID: Final = "export_id"
+
+
+class FilesPlace:
+    """See `Place`."""
+
+    def __init__(self, url: str, options: ExportOptions, cancelled: Callable[[], bool]) -> None:
+        self.url = url
+        self._format = options.format or Format.PARQUET
+        self._options = options
+        self._cancelled = cancelled
+        self._dataset = Dataset(FilePlace(url))
+
+    @property
+    def format(self) -> str:
+        return self._format
+
+    @contextmanager
+    def attempt(self) -> Iterator[FilesAttempt]:
+        newest = self._dataset.newest()
+        if newest is not None and POSITION not in newest.positions:
+            raise EncodeError(
+                f"{self.url} is the directory of a pipeline, which feeds it",
+                op="export",
+                hint="Export to a place of its own.",
+            )
+        attempt = FilesAttempt(self._dataset, newest, self._options, self._format, self._cancelled)
+        try:
+            yield attempt
+        finally:
+            attempt.discard()
+
+
+class FilesAttempt:
+    """See `Attempt`."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        newest: FileManifest | None,
+        options: ExportOptions,
+        format_: Format,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        self._dataset = dataset
+        self._newest = newest
+        self._options = options
+        self._format = format_
+        self._cancelled = cancelled
+        self._writer: FileWriter | None = None
+        self._files: list[DataFile] = []
+
+    @property
+    def held(self) -> Held | None:
+        if self._newest is None:
+            return None
+        return Held(
+            origin=self._newest.log_id,
+            format=self._newest.format,
+            position=self._newest.positions[POSITION],
+            texts=self._newest.kept_as_text,
+        )
+
+    def has(self, export_id: str) -> bool:
+        return any(manifest.state.get(_EXPORT_ID) == export_id for manifest in self._dataset.manifests())
+
+    def write(self, stretch: Stretch, texts: Collection[str], progress: Progress) -> None:
+        if stretch.export_id and self._format is Format.DEBEZIUM:
+            raise ConfigurationError(
+                "a query has rows, and Debezium's envelope is one of changes", op="export", hint="Take json."
+            )
+        self._writer = FileWriter(
+            dataset=self._dataset,
+            options=self._options,
+            format=self._format,
+            stretch=stretch,
+            texts=frozenset(texts),
+            progress=progress,
+        )
+        Pool(threads=self._options.threads, cancelled=self._cancelled).ordered(self._writer.works(), self._files.append)
+
+    def commit(self, stretch: Stretch, held: Held) -> ExportReport | None:
+        manifest = FileManifest(
+            version=0 if self._newest is None else self._newest.version + 1,
+            log_id=held.origin,
+            format=held.format,
+            writer=uuid.uuid4().hex[:12],
+            created=datetime.now(UTC),
+            positions={POSITION: held.position},
+            kept_as_text=held.texts,
+            tables=() if self._writer is None else self._writer.schemas(),
+            files=tuple(self._files),
+            state={_EXPORT_ID: stretch.export_id} if stretch.export_id else {},
+        )
+        if not self._dataset.commit(manifest):
+            return None
+        self._writer = None
+        return ExportReport(
+            first_seqno=stretch.first_seqno,
+            last_seqno=stretch.last_seqno,
+            version=manifest.version,
+            rows=sum(file.rows for file in self._files),
+            bytes_=sum(file.bytes_ for file in self._files),
+            files=tuple(self._dataset.place.url(file.path) for file in self._files),
+            texts=_texts_of(manifest),
+            export_id=stretch.export_id,
+        )
+
+    def nothing(self, export_id: str) -> ExportReport:
+        newest = self._newest
+        position = NO_SEQNO if newest is None else newest.positions[POSITION]
+        return ExportReport(
+            first_seqno=None if export_id else position + 1,
+            last_seqno=None if export_id else position,
+            version=None if newest is None else newest.version,
+            rows=0,
+            bytes_=0,
+            texts=() if newest is None else _texts_of(newest),
+            export_id=export_id,
+        )
+
+    def discard(self) -> None:
+        """Remove what was written and not committed; no worker is left."""
+        if self._writer is not None:
+            self._writer.discard()
+
+
+def _texts_of(manifest: FileManifest) -> tuple[str, ...]:
+    return tuple(sorted({f"{table.table}.{column}" for table in manifest.tables for column in table.texts}))

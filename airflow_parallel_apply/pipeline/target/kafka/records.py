@@ -1,0 +1,43 @@
+"""Reads the records of a topic up to its end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any, Final
+
+from airflow_parallel_apply.pipeline.errors import Unavailable
+from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
+from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_consumer
+
+_POLL_SECONDS: Final = 0.1
+
+
+def read_to_end(consumer: Any, topic: str, starts: Mapping[int, int]) -> Iterator[Any]:
+    """The committed messages of partitions from an offset on, each partition's in their order. Errors: librdkafka's
+    own; `Unavailable`.
+    """
+    kafka = library()
+    consumer.assign([kafka.TopicPartition(topic, *start) for start in starts.items()])
+    left, deadline = set(starts), time.monotonic() + PATIENCE_SECONDS
+    while left:
+        # One by one: `consume` of many would wait for its whole timeout where there are fewer.
+        message = consumer.poll(_POLL_SECONDS)
+        error = None if message is None else message.error()
+        if message is not None and error is None:
+            yield message
+        elif error is not None and error.code() == kafka.KafkaError._PARTITION_EOF:
+            left.discard(message.partition())
+        elif error is not None and not error.retriable():
+            raise kafka.KafkaException(error)
+        if time.monotonic() > deadline:
+            raise Unavailable(f"{topic} was not read to its end in time", op="read records")
+    consumer.unassign()
+
+
+def last_records(address: KafkaAddress, topic: str) -> dict[str, Any]:
+    """The last record of each key of a topic of one partition. Errors: as of `read_to_end`."""
+    with closing(make_consumer(address)) as consumer:
+        return {message.key().decode(): json.loads(message.value()) for message in read_to_end(consumer, topic, {0: 0})}

@@ -1,0 +1,115 @@
+"""An export into topics: one transaction with a record of how far it comes; what is killed, late or repeated adds
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_parallel_apply.demo.kafka import KafkaBroker
+from airflow_parallel_apply.pipeline.encode.formats import Format
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, Unavailable
+from airflow_parallel_apply.pipeline.export import ExportOptions, ExportReport, export_changes
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from tests.support.kafka import committed
+from tests.support.written_log import Change, append, make_log
+
+TRANSACTIONS = [
+    [Change("I", 1, "a"), Change("I", 2, "b")],
+    [Change("U", 1, "a2"), Change("I", 3, None)],
+    [Change("D", 2)],
+    [Change("T")],
+    [Change("I", 4, "d")],
+]
+CHANGES = [
+    (0, "insert", 1, "a"), (0, "insert", 2, "b"), (1, "update", 1, "a2"), (1, "insert", 3, None),
+    (2, "delete", 2, None), (3, "truncate", None, None), (4, "insert", 4, "d"),
+]  # fmt: skip
+TOPIC = "shop.public.t"
+
+
+@pytest.fixture
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker(default_partitions=1) as found:
+        yield found
+
+
+@pytest.fixture
+def log_url(tmp_path: Path) -> str:
+    url = str(tmp_path / "log")
+    make_log(url)
+    append(url, 0, TRANSACTIONS)
+    return url
+
+
+def export(broker: KafkaBroker, log_url: str, *, query: str = "", **more: Any) -> ExportReport:
+    call = {name: more.pop(name) for name in ("report", "cancelled") if name in more}
+    url = f"kafka://{broker.address}/shop{query}"
+    return export_changes(open_reader(log_url), url, ExportOptions(**more), **call)
+
+
+def sent(broker: KafkaBroker, *, isolation: str = "read_committed") -> list[tuple[Any, ...]]:
+    """The topic's messages in their order."""
+    rows = [json.loads(read.value or b"") for read in committed(broker.address, TOPIC, isolation=isolation)]
+    return [(row["_seqno"], row["_operation"], row["id"], row["v"]) for row in rows]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_every_change_is_there_once_in_its_order_and_again_changes_nothing(
+    broker: KafkaBroker, log_url: str, threads: int
+) -> None:
+    first = export(broker, log_url, threads=threads, until_seqno=1)
+    assert (first.first_seqno, first.last_seqno, first.rows, first.topics) == (0, 1, 4, (TOPIC,))
+    assert sent(broker) == CHANGES[:4]
+    again = export(broker, log_url, until_seqno=1)
+    assert str(again) == "nothing to export: the place comes up to seqno 1"
+    assert str(export(broker, log_url, window_bytes=1)).startswith("exported seqnos 2 to 4: 3 rows")
+    assert export(broker, log_url).rows == 0
+    assert sent(broker) == CHANGES
+    keys = [read.key for read in committed(broker.address, TOPIC)]
+    assert keys[0] == b'{"id":1}'
+    assert keys[5] is None, "a truncate has no key"
+
+
+def test_what_an_export_sent_that_did_not_end_nobody_sees(broker: KafkaBroker, log_url: str) -> None:
+    def cut_off(encoded: object) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        export(broker, log_url, report=cut_off)
+    assert sent(broker) == []
+    with pytest.raises(Unavailable, match="cancelled"):
+        export(broker, log_url, cancelled=lambda: True)
+    assert export(broker, log_url).rows == 7
+    assert sent(broker) == CHANGES
+
+
+def test_an_export_that_another_one_overtakes_adds_nothing(broker: KafkaBroker, log_url: str) -> None:
+    overtaken = False
+
+    def overtake(encoded: object) -> None:
+        nonlocal overtaken
+        if not overtaken:
+            overtaken = True
+            export(broker, log_url)
+
+    with pytest.raises(Unavailable, match=r"another export into kafka://.* began"):
+        export(broker, log_url, report=overtake)
+    assert sent(broker) == CHANGES
+    assert export(broker, log_url).rows == 0
+
+
+def test_places_of_others_are_left_alone(broker: KafkaBroker, log_url: str, tmp_path: Path) -> None:
+    export(broker, log_url)
+    with pytest.raises(EncodeError, match="the format is json, and not debezium"):
+        export(broker, log_url, query="?format=debezium")
+    broker.state.create("feed._positions.demo", 1)
+    with pytest.raises(EncodeError, match="the topics of a pipeline"):
+        export_changes(open_reader(log_url), f"kafka://{broker.address}/feed", ExportOptions())
+    with pytest.raises(ConfigurationError, match="not usable for topics"):
+        export_changes(open_reader(log_url), f"kafka://{broker.address}/csv", ExportOptions(format=Format.CSV))
