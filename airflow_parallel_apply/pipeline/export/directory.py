@@ -24,7 +24,10 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 POSITION: Final = "exported"
 """The key of an export's position."""
 
-_EXPORT_ID: Final = "export_id"
+_EXPORT_IDS: Final = "export_ids"
+"""The key of the state in which each manifest has the ids of all queries' exports up to it: merged ones keep the last
+one's state alone.
+"""
 
 
 class FilesPlace:
@@ -88,7 +91,7 @@ class FilesAttempt:
         )
 
     def has(self, export_id: str) -> bool:
-        return any(manifest.state.get(_EXPORT_ID) == export_id for manifest in self._dataset.manifests())
+        return export_id in self._export_ids()
 
     def write(self, stretch: Stretch, texts: Collection[str], progress: Progress) -> None:
         if stretch.export_id and self._format is Format.DEBEZIUM:
@@ -116,7 +119,7 @@ class FilesAttempt:
             kept_as_text=held.texts,
             tables=() if self._writer is None else self._writer.schemas(),
             files=tuple(self._files),
-            state={_EXPORT_ID: stretch.export_id} if stretch.export_id else {},
+            state={_EXPORT_IDS: [*self._export_ids(), stretch.export_id]} if stretch.export_id else {},
         )
         if not self._dataset.commit(manifest):
             return None
@@ -144,6 +147,9 @@ class FilesAttempt:
             texts=() if newest is None else _texts_of(newest),
             export_id=export_id,
         )
+
+    def _export_ids(self) -> list[str]:
+        return [] if self._newest is None else list(self._newest.state.get(_EXPORT_IDS, ()))
 
     def discard(self) -> None:
         """Remove what was written and not committed; no worker is left."""

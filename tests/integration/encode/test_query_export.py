@@ -98,6 +98,14 @@ def test_rows_are_messages_with_the_key_s_columns(source: Endpoint, broker: Kafk
     assert len(committed(broker.address, "shop.sales.daily")) == 4
 
 
+def test_an_id_is_remembered_behind_many_others(source: Endpoint, tmp_path: Path) -> None:
+    place = str(tmp_path / "out")
+    for number in range(12):
+        assert export(source, place, f"day {number}", sql="SELECT 1 AS a").version == number
+    assert export(source, place, "day 0", sql="SELECT 1 AS a").rows == 0
+    assert len(files(place)) == 12
+
+
 def test_values_that_a_type_cannot_hold_make_their_column_text(source: Endpoint, tmp_path: Path) -> None:
     place = str(tmp_path / "out")
     sql = "SELECT 'infinity'::date AS day"
