@@ -100,6 +100,11 @@ def get_provider_info() -> dict[str, Any]:
                         "description": "The bucket's region; empty for the machine's own setting.",
                         "schema": {"type": ["string", "null"]},
                     },
+                    "feed": {
+                        "label": "Feed of changes",
+                        "description": "Tables of every change, instead of the current rows.",
+                        "schema": {"type": "boolean", "default": False},
+                    },
                     "endpoint_url": {
                         "label": "Endpoint",
                         "description": "URL of the service, where s3:// is not AWS's own.",

@@ -23,7 +23,11 @@ import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.compact.files.lineage import Identity
 from airflow_parallel_apply.pipeline.compact.files.reading import hash_of
+from airflow_parallel_apply.pipeline.encode.columns.rows import READ
 from airflow_parallel_apply.pipeline.errors import EncodeError
+
+_BEGINNINGS: Final = pa.array(["insert", READ])
+"""Operations with which a row begins; the initial copy has read it."""
 
 _PARTS: Final = 64
 _BITS: Final = 6
@@ -151,7 +155,7 @@ class Folder:
     def _by_key(self, rows: pa.Table) -> pa.Table:
         rows, first, last = self._sorted(rows)
         operations = rows.column("operation").combine_chunks()
-        inserts = np.asarray(pc.equal(operations, "insert"))
+        inserts = np.asarray(pc.is_in(operations, _BEGINNINGS))
         if not inserts[first].all():
             row = int(np.flatnonzero(first & ~inserts)[0])
             raise EncodeError(

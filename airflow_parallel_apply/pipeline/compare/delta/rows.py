@@ -9,8 +9,10 @@ from typing import Final
 
 import pyarrow as pa
 
+from airflow_parallel_apply.pipeline.compare.feed import changes_of, current_rows
 from airflow_parallel_apply.pipeline.compare.protocol import ComparedRows, SourceTable, TableRefused
 from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.encode.columns.rows import CHANGE
 from airflow_parallel_apply.pipeline.target.delta.place import Lake, lake_of
 from airflow_parallel_apply.pipeline.target.delta.tables import open_table, schema_of, table_errors
 
@@ -37,6 +39,14 @@ class DeltaRows:
     def batches(self, table: SourceTable) -> Iterator[pa.RecordBatch]:
         found = open_table(self._lake, self._lake.table_uri(table.schema, table.table))
         if found is None:
+            return
+        if self._lake.is_feed:
+            # All changes of the table are in memory.
+            with table_errors("compare", table=table.name):
+                read = found.to_pyarrow_table()
+            names = [name for name in CHANGE.names if name in read.column_names]
+            changes = changes_of(read, table, names)
+            yield from current_rows(changes, table).to_batches(max_chunksize=_BATCH_ROWS)
             return
         lacking = set(table.columns).difference(schema_of(found).names)
         if lacking:

@@ -16,11 +16,11 @@ from deltalake import DeltaTable
 
 from airflow_parallel_apply.pipeline.errors import PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.target.delta.columns import require_fit
+from airflow_parallel_apply.pipeline.target.delta.columns import require_feed, require_fit
 from airflow_parallel_apply.pipeline.target.delta.definition import add_columns, make_table
 from airflow_parallel_apply.pipeline.target.delta.finding import find_rows
 from airflow_parallel_apply.pipeline.target.delta.loader import staged_rows
-from airflow_parallel_apply.pipeline.target.delta.merge import append, merge
+from airflow_parallel_apply.pipeline.target.delta.merge import append, append_changes, merge
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.replay import replayed
 from airflow_parallel_apply.pipeline.target.delta.staging import Staging
@@ -64,7 +64,9 @@ class Applier:
             if uri not in state.tables:
                 make_table(self._lake, relation)
             table = self._open(relation)
-            if not any(change.effect is Effect.ADD_COLUMNS for change in own):
+            if self._lake.is_feed:
+                require_feed(relation, schema_of(table))
+            elif not any(change.effect is Effect.ADD_COLUMNS for change in own):
                 require_fit(relation, schema_of(table))
             for channel, seqno in channels.items():
                 reached = transaction_version(table, state.app_id(self._pipeline, channel))
@@ -121,6 +123,8 @@ class Applier:
                     merge(table, relation, staged, transactions, has_unsent=change.has_unsent)
                 else:
                     append(table, relation, staged, transactions)
+            case Effect.APPEND:
+                append_changes(table, relation, self._staging.read(change.files), transactions)
             case Effect.TRUNCATE:
                 with table_errors("commit", table=relation.name):
                     table.delete(commit_properties=conditionally(transactions))

@@ -7,12 +7,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping, row_typing
 from airflow_parallel_apply.pipeline.encode.columns.types import ColumnTyping, typings
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.value_type import ValueKind
+from airflow_parallel_apply.pipeline.target.delta.place import Lake
 
 OPERATION: Final = "__operation"
 SEQNO: Final = "__seqno"
@@ -40,6 +42,37 @@ def table_schema(relation: Relation) -> pa.Schema:
     )
 
 
+def feed_typing(relation: Relation) -> RowTyping:
+    """The typing of every change of a table, with what became of the row behind its columns."""
+    return row_typing(relation, [one.column.name for one in column_typings(relation) if one.is_text])
+
+
+def lake_schema(lake: Lake, relation: Relation) -> pa.Schema:
+    """The columns of its table in a lake of current rows, or of changes."""
+    return feed_typing(relation).schema.remove_metadata() if lake.is_feed else table_schema(relation)
+
+
+def require_feed(relation: Relation, found: pa.Schema) -> None:
+    """Raise `TargetError` for a table that cannot take the changes of a relation. Columns that it lacks are added."""
+    typing = feed_typing(relation)
+    for field in typing.schema:
+        place = found.get_field_index(field.name)
+        if (place < 0 and field.name in typing.change_names) or (place >= 0 and found.field(place).type != field.type):
+            what = f"has no column {field.name}" if place < 0 else f"has a column {field.name} of another type"
+            raise TargetError(
+                f"{relation.name} is no feed of the source's changes: it {what}",
+                op="commit",
+                table=relation.name,
+                column=field.name,
+                hint="Move the table away, or feed another lake; then clear the task open.",
+            )
+
+
+def feed_findings(relation: Relation) -> Iterator[Finding]:
+    """Find what of a relation no feed keeps, and what is kept as text."""
+    yield from _general_findings(relation)
+
+
 def relation_findings(relation: Relation) -> Iterator[Finding]:
     """Find what of a relation no Delta table follows exactly, and what is kept as text."""
     name = relation.name
@@ -58,12 +91,17 @@ def relation_findings(relation: Relation) -> Iterator[Finding]:
             f"{name} has no key: which of its equal rows an update or delete means, no merge of a Delta table can say",
             note="Give it a key, or exclude it.",
         )
-    lowered = [column.name.lower() for column in relation.columns]
-    if len(set(lowered)) < len(lowered):
-        yield _finding(name, f"{name} has columns whose names differ in their case only, which Delta Lake takes as one")
     reserved = {column.name for column in relation.columns}.intersection(STAGED)
     if reserved:
         yield _finding(name, f"{name} has a column {min(reserved)}, a name that staging needs", column=min(reserved))
+    yield from _general_findings(relation)
+
+
+def _general_findings(relation: Relation) -> Iterator[Finding]:
+    name = relation.name
+    lowered = [column.name.lower() for column in relation.columns]
+    if len(set(lowered)) < len(lowered):
+        yield _finding(name, f"{name} has columns whose names differ in their case only, which Delta Lake takes as one")
     texts = [one for one in column_typings(relation) if one.is_text]
     if texts:
         listed = ", ".join(f"{one.column.name} ({one.column.type_name})" for one in texts)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pyarrow import fs
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, PlanError, Unavailable
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.pipeline.target.relations import Relations
 
 try:
+    from airflow_parallel_apply.pipeline.target.delta.feed import FeedLoader
     from airflow_parallel_apply.pipeline.target.delta.loader import DeltaLoader
     from airflow_parallel_apply.pipeline.target.delta.positions import PositionsTable
     from airflow_parallel_apply.pipeline.target.delta.staging import scope_of
@@ -40,15 +41,25 @@ class DeltaConnector:
         del endpoint, pipeline, relations
 
     def takes_changes(self, endpoint: Endpoint) -> bool:
-        del endpoint
-        return False
+        return lake_of(endpoint.url).is_feed
 
     def loader(
         self, endpoint: Endpoint, unit: Unit, relations: Sequence[Relation], *, commit_times: CommitTimes | None = None
     ) -> Loader:
-        del commit_times
+        lake = lake_of(endpoint.url)
+        if lake.is_feed:
+            if commit_times is None:
+                raise PlanError("a feed needs to know when transactions committed", op="stage", pipeline=unit.pipeline)
+            return FeedLoader(
+                lake=lake,
+                pipeline=unit.pipeline,
+                scope=scope_of(unit.channel, unit.group),
+                token=unit.token,
+                relations=tuple(relations),
+                commit_times=commit_times,
+            )
         return DeltaLoader(
-            lake=lake_of(endpoint.url),
+            lake=lake,
             pipeline=unit.pipeline,
             scope=scope_of(unit.channel, unit.group),
             token=unit.token,

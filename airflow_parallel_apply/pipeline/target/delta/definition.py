@@ -14,7 +14,7 @@ from deltalake.schema import Schema
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.target.delta.columns import table_schema
+from airflow_parallel_apply.pipeline.target.delta.columns import lake_schema, table_schema
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.tables import (
     Outrun,
@@ -45,7 +45,7 @@ def make_table(lake: Lake, relation: Relation) -> None:
                 Path(uri).mkdir(parents=True, exist_ok=True)
             DeltaTable.create(
                 uri,
-                schema=table_schema(relation),
+                schema=lake_schema(lake, relation),
                 name=relation.name,
                 mode="error",
                 storage_options=dict(lake.options) or None,

@@ -33,6 +33,14 @@ def append(table: DeltaTable, relation: Relation, staged: pa.Table, transactions
         )
 
 
+def append_changes(table: DeltaTable, relation: Relation, staged: pa.Table, transactions: Mapping[str, int]) -> None:
+    """Append staged changes to a feed; columns that are new are added, and null in its earlier rows."""
+    with table_errors("commit", table=relation.name):
+        write_deltalake(
+            table, staged, mode="append", schema_mode="merge", commit_properties=conditionally(transactions)
+        )
+
+
 def merge(
     table: DeltaTable, relation: Relation, staged: pa.Table, transactions: Mapping[str, int], *, has_unsent: bool
 ) -> None:

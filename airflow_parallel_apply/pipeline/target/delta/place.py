@@ -4,6 +4,7 @@
 
     delta:///mnt/lake                                      a directory that every worker sees
     delta+s3://KEY:SECRET@bucket/prefix?region=eu-west-1   a bucket; without a login, by the machine's own rights
+    …?feed=true                                            tables of every change, instead of the current rows
 
 Below its root lie `<schema>/<table>`, and `_parallel_apply/<pipeline>` with the positions and what is staged.
 """
@@ -39,6 +40,8 @@ class Lake:
 
     root: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    is_feed: bool = False
+    """True if its tables have every change, one row each."""
 
     @property
     def is_local(self) -> bool:
@@ -79,10 +82,14 @@ def lake_of(url: str) -> Lake:
     parts = urlsplit(url)
     _, _, protocol = parts.scheme.partition("+")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    feed = given.pop("feed", "false")
+    if feed not in ("true", "false"):
+        raise _wrong(f"feed={feed} is neither true nor false")
+    is_feed = feed == "true"
     if protocol in ("", "file"):
         if parts.netloc or not parts.path.strip("/") or given:
             raise _wrong(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path} names no directory")
-        return Lake(str(Path(unquote(parts.path))))
+        return Lake(str(Path(unquote(parts.path))), is_feed=is_feed)
     if protocol != _S3:
         raise _wrong(f"{protocol}:// is not usable")
     unknown = given.keys() - _OPTIONS.keys()
@@ -97,7 +104,7 @@ def lake_of(url: str) -> Lake:
     if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         options["AWS_ALLOW_HTTP"] = "true"
     bucket = parts.netloc.rpartition("@")[2]
-    return Lake(f"s3://{bucket}{parts.path.rstrip('/')}", options)
+    return Lake(f"s3://{bucket}{parts.path.rstrip('/')}", options, is_feed)
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -25,6 +25,8 @@ class Effect(StrEnum):
     REPLAY = "replay"
     """Staged rows of the log, one after the other."""
     ADD_COLUMNS = "add columns"
+    APPEND = "append"
+    """Staged changes of a feed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.delta.applying import Applier
 from airflow_parallel_apply.pipeline.target.delta.changes import changes_of
 from airflow_parallel_apply.pipeline.target.delta.check import lake_findings
+from airflow_parallel_apply.pipeline.target.delta.feed import feed_changes_of
 from airflow_parallel_apply.pipeline.target.delta.ownership import (
     Standing,
     finished,
@@ -202,7 +203,8 @@ class DeltaTarget:
             case Standing.LOST:
                 raise lost(unit)
             case Standing.BEFORE:
-                changes = changes_of(steps, unit, self._staging, self._relations)
+                listed = feed_changes_of if self._lake.is_feed else changes_of
+                changes = listed(steps, unit, self._staging, self._relations)
         if not changes:
             self._positions.update(lambda found: moved(found, unit))
             return

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from collections.abc import Sequence
 
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile
 from airflow_parallel_apply.pipeline.errors import PlanError, StagingLost
-from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.target.feed_rows import changed_rows, truncate_rows
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
 from airflow_parallel_apply.pipeline.target.files.feed import FeedWriter, file_of
 from airflow_parallel_apply.pipeline.target.files.head import Head, part_name
@@ -60,9 +56,9 @@ class UnitFiles:
             case Merge():
                 pass
             case Replay(rows):
-                writer.write(_changes(rows()))
+                writer.write(changed_rows(rows()))
             case Truncate():
-                writer.write([_truncates(step)])
+                writer.write([truncate_rows(step)])
             case Redefine() | Statement():
                 # A row comes in a folder of its own definition: nothing is to be altered.
                 pass
@@ -75,28 +71,3 @@ def _counts(staged: StagedUnit, unit: Unit, head: Head) -> bool:
         name = part_name(staged.unit.kind.group, staged.unit.kind.channel)
         return head.parts.get(name) == staged.unit.token
     return staged.unit.token == unit.token
-
-
-def _changes(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    for batch in batches:
-        yield batch.filter(pc.not_equal(batch.column("operation"), Operation.MESSAGE.value))
-
-
-def _truncates(step: Truncate) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(
-        [
-            {
-                "seqno": step.seqno,
-                "fragno": step.fragno + number,
-                "relation_id": relation_id,
-                "operation": Operation.TRUNCATE.value,
-                "bucket": 0,
-                "key_order": 0,
-                "previous_seqno": NO_SEQNO,
-                "next_seqno": LAST_SEQNO,
-                "values": "",
-            }
-            for number, relation_id in enumerate(step.relation_ids)
-        ],
-        schema=ROWS,
-    )

@@ -53,7 +53,7 @@ class Row:
     old_key: str | None = None
 
 
-def batch(relation: Relation, rows: list[tuple[int, int, Row]]) -> pa.RecordBatch:
+def batch(relation: Relation, rows: list[tuple[int, int, Row]], copied_through: int) -> pa.RecordBatch:
     """Typed, as a file of the feed has them."""
     filled = {
         "seqno": [seqno for seqno, _, _ in rows],
@@ -68,11 +68,17 @@ def batch(relation: Relation, rows: list[tuple[int, int, Row]]) -> pa.RecordBatc
         pa.array(filled[one.name], one.type) if one.name in filled else pa.array(zeros).cast(one.type) for one in ROWS
     ]
     moments = pa.array(zeros, pa.timestamp("us", tz="UTC"))
-    return typed_rows(pa.record_batch(arrays, schema=ROWS), row_typing(relation), moments)
+    return typed_rows(
+        pa.record_batch(arrays, schema=ROWS), row_typing(relation), moments, copied_through=copied_through
+    )
 
 
 def folded(
-    files: list[tuple[Relation, list[tuple[int, int, Row]]]], directory: Path, *, memory_bytes: int = 2**30
+    files: list[tuple[Relation, list[tuple[int, int, Row]]]],
+    directory: Path,
+    *,
+    memory_bytes: int = 2**30,
+    copied_through: int = -1,
 ) -> list[tuple[Any, ...]]:
     """The values of the rows that are left."""
     named = [
@@ -94,7 +100,7 @@ def folded(
         lineage=lineage,
         typing=row_typing(lineage.newest),
         files=tuple(named),
-        opened=lambda file: iter([batch(*files[int(file.path)])]),
+        opened=lambda file: iter([batch(*files[int(file.path)], copied_through)]),
         memory_bytes=memory_bytes,
         directory=directory,
     )
@@ -166,6 +172,13 @@ def test_what_is_left_is_what_a_database_has(history: Any, data: st.DataObject, 
     assert len(found) == len(wanted)
     assert set(found) == wanted
     assert not list(tmp_path.iterdir()), "what was spilled is gone"
+
+
+def test_rows_of_the_initial_copy_are_rows(tmp_path: Path) -> None:
+    copied = [(0, place, Row("I", values((place, 1.5), "x", None))) for place in range(2)]
+    changed = [(1, 0, Row("U", values((1, 1.5), None, None), "0010"))]
+    found = folded([(KEYED, copied), (KEYED, changed)], tmp_path, copied_through=0)
+    assert sorted(found) == [(0, 1.5, "x", None), (1, 1.5, "x", None)]
 
 
 @pytest.mark.parametrize("memory_bytes", [1, 2**30])

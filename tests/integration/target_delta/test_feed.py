@@ -1,0 +1,137 @@
+"""A Delta lake as a feed: every change is a row, once, whoever appends it; and read by what is not ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.target.delta.applying import Applier
+from airflow_parallel_apply.pipeline.target.delta.place import lake_of
+from airflow_parallel_apply.spark.server import ServerLease
+from airflow_parallel_apply.spark.session import close_session, open_session
+from tests.support.rig import Rig, execute
+
+CURRENT = """
+SELECT id, v FROM (
+    SELECT *, row_number() OVER (PARTITION BY id ORDER BY _seqno DESC, _fragno DESC) AS place FROM {changes}
+) AS last WHERE place = 1 AND _operation <> 'delete' ORDER BY id
+"""
+
+
+@pytest.fixture
+def rig(source_dsn: str, ledger_dsn: str, tmp_path: Path) -> Rig:
+    execute(
+        source_dsn,
+        "CREATE TABLE t (id integer PRIMARY KEY, v text, at time)",
+        "CREATE TABLE bag (a numeric, b text)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+    )
+    config = PipelineConfig(
+        pipeline="demo", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=2, ddl=DdlPolicy.SKIP
+    )
+    (tmp_path / "lake").mkdir()
+    return Rig(
+        config=config, source_dsn=source_dsn, target_dsn=f"delta://{tmp_path}/lake?feed=true", ledger_dsn=ledger_dsn
+    )
+
+
+def change(rig: Rig) -> None:
+    rig.write(
+        "INSERT INTO t SELECT i, 'v' || i, '12:00' FROM generate_series(1, 40) i",
+        "UPDATE t SET v = v || '!' WHERE id % 2 = 0",
+        "DELETE FROM t WHERE id % 5 = 0",
+        "UPDATE t SET id = id + 100 WHERE id < 4",
+        "INSERT INTO bag SELECT i % 3, 'x' FROM generate_series(1, 9) i",
+        "DELETE FROM bag WHERE ctid IN (SELECT ctid FROM bag LIMIT 2)",
+    )
+
+
+def table(rig: Rig, name: str = "t") -> DeltaTable:
+    return DeltaTable(lake_of(rig.target.url).table_uri("public", name))
+
+
+def rows_of(rig: Rig, name: str = "t") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table(rig, name).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: (row["_seqno"], row["_fragno"]))
+
+
+def require_once(rig: Rig) -> None:
+    for name in ("t", "bag"):
+        places = Counter((row["_seqno"], row["_fragno"], row["_operation"]) for row in rows_of(rig, name))
+        assert set(places.values()) == {1}
+    assert rig.comparison().equal
+
+
+@pytest.mark.parametrize("consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=pytest.mark.long)])
+def test_every_change_is_a_row_once_and_current_rows_are_the_source_s(rig: Rig, consistency: Consistency) -> None:
+    rig = rig.having(consistency=consistency)
+    found = check_pipeline(rig.config, rig.source, rig.target)
+    assert found.is_good, found.findings
+    rig.prepare()
+    change(rig)
+    rig.run("one")
+    require_once(rig)
+    assert [row["_operation"] for row in rows_of(rig)].count("update") == 20
+    rig.write("TRUNCATE bag", "INSERT INTO bag VALUES (1.0, 'y'), (1.00, 'y')", "ALTER TABLE t ADD COLUMN note text")
+    rig.write("UPDATE t SET note = 'n', v = NULL")
+    rig.run("two")
+    require_once(rig)
+    assert [row["_operation"] for row in rows_of(rig, "bag")][-3:] == ["truncate", "insert", "insert"]
+    changes = duckdb.connect()
+    changes.register("changes", table(rig).to_pyarrow_dataset())
+    rows = changes.execute(CURRENT.format(changes="changes")).fetchall()
+    assert rows == rig.rows("SELECT id, v FROM t ORDER BY id", side="source")
+    by_files = duckdb.connect().execute(CURRENT.format(changes=f"read_parquet({table(rig).file_uris()})")).fetchall()
+    assert by_files == rows
+
+
+def test_a_unit_that_is_appended_and_not_yet_moved_is_not_appended_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.prepare()
+    change(rig)
+    plain = Applier.apply
+
+    def lost(self: Applier, *given: Any) -> None:
+        plain(self, *given)
+        raise Unavailable("the machine is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Applier, "apply", lost)
+        with pytest.raises(Unavailable):
+            rig.run("one")
+    rig.run("one")
+    require_once(rig)
+
+
+def test_a_lake_of_current_rows_is_no_feed(rig: Rig) -> None:
+    with pytest.raises(ConfigurationError, match="feed=perhaps"):
+        lake_of("delta:///lake?feed=perhaps")
+    rig.prepare()
+    uri = lake_of(rig.target.url).table_uri("public", "t")
+    Path(uri).parent.mkdir(parents=True, exist_ok=True)
+    write_deltalake(uri, pa.table({"id": pa.array([1], pa.int32())}), mode="append")
+    change(rig)
+    with pytest.raises(TargetError, match="no feed"):
+        rig.run("one")
+
+
+@pytest.mark.long
+def test_spark_reads_the_files_of_a_table(rig: Rig, spark_server: ServerLease, spark_session_id: str) -> None:
+    rig.prepare()
+    change(rig)
+    rig.run("one")
+    session = open_session(spark_server.url, spark_session_id)
+    session.read.parquet(*table(rig).file_uris()).createOrReplaceTempView("changes")
+    found = [tuple(row) for row in session.sql(CURRENT.format(changes="changes")).collect()]
+    close_session(session)
+    assert found == rig.rows("SELECT id, v FROM t ORDER BY id", side="source")
