@@ -29,7 +29,7 @@ _TRIES: Final = 100
 """So many commits of others may come before one of ours."""
 
 _PAUSE: Final = tenacity.wait_random_exponential(multiplier=0.01, max=1)
-"""Whoever lost waits longer each time, for a random while, so that many lanes at one table do not meet again."""
+"""Longer after each loss, for a random while, so that many lanes at one table do not meet again."""
 
 T = TypeVar("T")
 

@@ -48,7 +48,7 @@ _TRIES: Final = 1000
 """Each lost race is another writer's commit, so some writer goes on."""
 
 _PAUSE: Final = tenacity.wait_random_exponential(multiplier=0.005, max=1)
-"""Whoever lost waits longer each time, for a random while: many lanes write the manifests of one directory."""
+"""Longer after each loss, for a random while: many lanes write the manifests of one directory."""
 
 
 class FilesTarget:
