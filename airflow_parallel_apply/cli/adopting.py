@@ -27,7 +27,7 @@ def adopt_source(
 ) -> None:
     """Let a pipeline go on with a server that took the place of its source, once that has proven that nothing is lost.
 
-    After pg_upgrade, which changes the server's identity. Before it, --before-upgrade moves the slot behind all that
+    After pg_upgrade, which changes the server's identity. Before it, --before-upgrade advances the slot behind all that
     was committed, as pg_upgrade demands, and records that in the log. A standby that was promoted keeps the identity:
     its first run proves by itself that nothing is lost.
     """
@@ -43,7 +43,7 @@ def adopt_source(
     if as_json:
         typer.echo(json.dumps({**asdict(done), "offset": offset}))
     elif before_upgrade:
-        typer.echo(f"slot moved to {offset}: {done.proof}. Stop the server and upgrade it now.")
+        typer.echo(f"slot advanced to {offset}: {done.proof}. Stop the server and upgrade it now.")
     elif done.is_new:
         typer.echo(f"server {done.server} is the log's source now, in the place of {done.former}: {done.proof}")
     else:

@@ -284,3 +284,11 @@ class Writer(ContendingWriter):
         self._run(
             "INSERT INTO log_only SELECT now(), %s FROM generate_series(1, %s)", self._text(), self._random.randrange(4)
         )
+
+
+def write_awkwardly(dsn: str, transactions: int, *, seed: int, barriers: bool = True) -> None:
+    """Write random transactions: see `Writer`."""
+    with psycopg.connect(dsn) as connection:
+        writer = Writer(connection, seed, barriers=barriers)
+        for _ in range(transactions):
+            writer.transaction()

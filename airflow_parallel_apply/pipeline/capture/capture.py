@@ -44,7 +44,7 @@ class Capture:
 
     def has_changes(self, log: LogPlace) -> bool:
         """True if the source holds a followed change that the log has not; cheap. Lets a source that a crash left
-        behind move up to its place first. `SourceError` where it lacks what the log has.
+        behind advance to its place first. `SourceError` where it lacks what the log has.
         """
         url = self._config.log_url
         with unless_overtaken("sense", url, lambda: log):

@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.postgres.settings import EXACT
 from tests.support.awkward_tables import make_tables
-from tests.support.awkward_writer import Writer
+from tests.support.awkward_writer import write_awkwardly
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig
 
@@ -43,10 +43,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     make_tables(made)
     install(source_dsn)
     made.prepare()
-    with psycopg.connect(source_dsn) as connection:
-        writer = Writer(connection, 11)
-        for _ in range(TRANSACTIONS):
-            writer.transaction()
+    write_awkwardly(source_dsn, TRANSACTIONS, seed=11)
     made.write(
         "INSERT INTO toast VALUES (900, repeat('big ', 3000), 'o', 1)",
         "UPDATE toast SET id = 901 WHERE id = 900",

@@ -199,7 +199,7 @@ def test_a_slot_that_somebody_else_moved_is_refused(scene: Scene) -> None:
     scene.source().prepare()
     scene.execute("INSERT INTO t VALUES (1)")
     scene.execute(f"SELECT pg_replication_slot_advance('{scene.slot}', pg_current_wal_lsn())")
-    with pytest.raises(SourceError, match="moved by another reader"):
+    with pytest.raises(SourceError, match="advanced by another reader"):
         scene.capture()
 
 

@@ -6,13 +6,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from tests.support.awkward_tables import make_tables
-from tests.support.awkward_writer import Writer
+from tests.support.awkward_writer import write_awkwardly
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig
 
@@ -42,10 +41,7 @@ def test_awkward_tables_are_equal_but_for_those_that_are_refused_by_name(
     assert names == {f"public.{table}" for table in ("bag", "bag_parts", "floats", "numbers", "odd_keys")}
     rig = replace(rig, config=replace(config, tables=TablePatterns(include=("*.*",), exclude=tuple(sorted(names)))))
     rig.prepare()
-    with psycopg.connect(source_dsn) as connection:
-        writer = Writer(connection, 11, barriers=False)
-        for _ in range(TRANSACTIONS):
-            writer.transaction()
+    write_awkwardly(source_dsn, TRANSACTIONS, seed=11, barriers=False)
     rig.run("one")
     compared = rig.comparison().tables
     assert [(table.name, table.problem, table.differences) for table in compared if not table.equal] == []

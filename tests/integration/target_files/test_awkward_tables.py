@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,7 +14,7 @@ from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.target_files.feeds import files_of
 from tests.support.awkward_tables import make_tables
-from tests.support.awkward_writer import Writer
+from tests.support.awkward_writer import write_awkwardly
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig
 
@@ -40,10 +39,7 @@ def test_awkward_tables_are_equal_but_for_what_the_address_has_to_name(
     lake = tmp_path / "lake"
     rig = Rig(config=config, source_dsn=source_dsn, target_dsn=f"files+file://{lake}", ledger_dsn=ledger_dsn)
     rig.prepare()
-    with psycopg.connect(source_dsn) as connection:
-        writer = Writer(connection, 11)
-        for _ in range(TRANSACTIONS):
-            writer.transaction()
+    write_awkwardly(source_dsn, TRANSACTIONS, seed=11)
     rig.write("INSERT INTO log_only VALUES ('infinity', 'a'), ('2020-01-01', 'b')")
     with pytest.raises(TargetError, match=r"text=public\.floats\.t"):
         rig.run("one")

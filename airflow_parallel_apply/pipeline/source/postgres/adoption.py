@@ -4,7 +4,7 @@ Two proofs are accepted, since a system identifier alone proves nothing::
 
     resume point    the slot stands in front of the last commit that the log has, and sends that transaction again:
                     physically the same server
-    release         `release` moved the slot behind everything, under the former identity, and recorded the place.
+    release         `release` advanced the slot behind everything, under the former identity, and recorded the place.
                     pg_upgrade (17 and later) migrates a slot only if nothing at all was committed behind it; one that
                     was made by hand instead is told by its FAILOVER, which pg_upgrade keeps
 
@@ -80,7 +80,7 @@ class PostgresAdopting:
                 registration = replace(registration, server=server)
         else:
             self._require_released(log, slot, is_same=self._former == server)
-            proof = "its slot was moved behind all that was committed, and nothing was committed before it was kept"
+            proof = "its slot was advanced behind all that was committed, and nothing was committed before it was kept"
             released = (slot.confirmed_lsn,)
         look = Look()
         if self._former != server and registration is not None:
@@ -120,7 +120,7 @@ class PostgresAdopting:
         if log.registration is not None:
             proven = self._proof(Registration.from_text(log.registration)).require(self._config, "adopt-source")
             look = Look(registration=proven.to_text(), registered_offset=end_lsn)
-        # Released for the second time, the slot stands at the former place until it has moved.
+        # Released for the second time, the slot stands at the former place until it has advanced.
         released = (*(lsn for lsn in log.released if lsn == standing.confirmed_lsn), end_lsn)
         adoption = self._adoption(end_lsn, "the log has all that was committed")
         return Adopted(adoption=adoption, look=look, released=released)
@@ -201,7 +201,7 @@ class PostgresAdopting:
         if not state.released:
             what = f"above what the log has captured, {lsn_text(state.place.release_offset)}"
         elif slot.confirmed_lsn not in state.released and (is_same or slot.confirmed_lsn < state.released[-1]):
-            what = f"not where it was moved to before the upgrade, {lsn_text(state.released[-1])}"
+            what = f"not where it was advanced to before the upgrade, {lsn_text(state.released[-1])}"
         elif not is_same and not self._slot.is_kept_by_standbys():
             what = "and lacks the FAILOVER that it had before the upgrade"
         else:

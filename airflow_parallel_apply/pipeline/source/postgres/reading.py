@@ -84,7 +84,7 @@ class SlotRead:
             place=self._session.place,
             keep=decoder.keep_description,
         )
-        # The slot moves no further, nor does another reader get it, while it is being read.
+        # The slot advances no further, nor does another reader get it, while it is being read.
         with closing(read.messages(slot.read_changes(min(max_changes, max(step_changes, bounded))))) as messages:
             for part, ends_step in _parts(messages, step_changes):
                 rows, transactions = decoder.decode(part)

@@ -1,4 +1,4 @@
-"""The logical slot of a pipeline: what it holds, and moving it to what is durable in the log."""
+"""The logical slot of a pipeline: what it holds, and advancing it to what is durable in the log."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Slot:
             raise self._broken(
                 f"stands at {lsn_text(state.confirmed_lsn)}, above what the log has captured, "
                 f"{lsn_text(known.release_offset)}",
-                "it was recreated, or moved by another reader",
+                "it was recreated, or advanced by another reader",
             )
         return state
 
@@ -141,7 +141,7 @@ class Slot:
         some thousands. The slot stands where `advance` left it.
 
         True as well when there is nothing but a long run of messages of others, or when others wrote so much that the
-        slot should let go of it: a capture then moves it. `SourceError` where the source lacks what the log has.
+        slot should let go of it: a capture then advances it. `SourceError` where the source lacks what the log has.
         """
         state = self.state()
         resume = log.resume if state is None else log.resume_at(state.confirmed_lsn)
@@ -164,7 +164,7 @@ class Slot:
         return True
 
     def require_resumable(self, log: LogPlace) -> None:
-        """As `advance` and a read would, moving nothing. Nothing of a slot that is being read: its reader looks.
+        """As `advance` and a read would, advancing nothing. Nothing of a slot that is being read: its reader looks.
 
         Errors: `SourceError` where the source lacks what the log has.
         """

@@ -1,6 +1,6 @@
-"""`PostgresSource`: a logical slot, peeked at (which moves nothing), decoded, and advanced to what the log has.
+"""`PostgresSource`: a logical slot, peeked at (which advances nothing), decoded, and advanced to what the log has.
 
-What the log has decides. A slot behind its resume point is moved up first, one above it has lost changes and is
+What the log has decides. A slot behind its resume point is advanced first, one above it has lost changes and is
 refused.
 """
 
