@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.spark.session import UNMEASURED_BATCHES
 
 _MASTER: Final = re.compile(r"yarn|spark://[^\s/:,]+:\d+(,[^\s/:,]+:\d+)*|k8s://\S+")
 _LOCAL: Final = re.compile(r"local(\[.*\])?")
@@ -51,6 +52,7 @@ class Cluster:
             "spark.ui.port": "0",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "WARN",
+            **UNMEASURED_BATCHES,
             **self.settings,
             "spark.master": self.master,
             "spark.submit.deployMode": "client",

@@ -25,6 +25,7 @@ from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch, StoreBranch, StreamBranch
 from airflow_parallel_apply.spark.access import column_functions, filter_counts
 from airflow_parallel_apply.spark.schemas import CHANGES_SCHEMA, LOADED_SCHEMA, LOG_SCHEMA
+from airflow_parallel_apply.spark.session import BATCH_BYTES, BATCH_ROWS
 from airflow_parallel_apply.spark.stream_source import stream_rows
 
 EXCHANGE_ROWS: Final = 2_000_000
@@ -33,6 +34,10 @@ EXCHANGE_ROWS: Final = 2_000_000
 
 _TASK_ROWS: Final = 50_000
 """Log rows that are worth a task of their own."""
+
+
+_NUMBERS_BYTES: Final = 128
+"""Of a row beside its texts, with their bounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +98,15 @@ def parts_of(unit: Unit, cores: Callable[[], int], *, exchange_rows: int = EXCHA
         return 1
     wanted = min(unit.channels, unit.row_count // _TASK_ROWS)
     return max(min(wanted, cores()) if wanted > 1 else 1, -(-unit.row_count // exchange_rows))
+
+
+def is_narrow(branch: StoreBranch) -> bool:
+    """True if no batch of `BATCH_ROWS` of its rows has more than `BATCH_BYTES`. A row has its values, a key and a
+    bitmap, which are not longer each, and numbers.
+    """
+    if not isinstance(branch, FileBranch) or branch.widest_bytes is None:
+        return False
+    return (3 * branch.widest_bytes + _NUMBERS_BYTES) * BATCH_ROWS <= BATCH_BYTES
 
 
 def read_rows(session: Any, files: Sequence[str]) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from airflow_parallel_apply.pipeline.embedded.layout import HostLayout, host_directory
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.spark import daemon
+from airflow_parallel_apply.spark.session import UNMEASURED_BATCHES
 
 IDLE_VARIABLE: Final = "PARALLEL_APPLY_SPARK_IDLE_SECONDS"
 MEMORY_VARIABLE: Final = "PARALLEL_APPLY_SPARK_MEMORY"
@@ -20,6 +21,12 @@ JAVA_VARIABLE: Final = "PARALLEL_APPLY_SPARK_JAVA_OPTIONS"
 
 _MEMORY: Final = "2g"
 _MASTER: Final = "local[*,4]"
+
+# What runs once a job, planning, is called some thousand times before long, which the JVM takes for hot: compiling that
+# again, by its last and most expensive compiler, cost more than the jobs did. What runs once a row gets there anyway.
+_COMPILER: Final = (
+    "-XX:Tier4InvocationThreshold=60000 -XX:Tier4MinInvocationThreshold=10000 -XX:Tier4CompileThreshold=180000"
+)
 
 _LOGGING: Final = """\
 status = error
@@ -58,6 +65,7 @@ class ServerSettings:
     master: str = _MASTER
     """Four attempts for a task: staging belongs to an attempt, so a retry is harmless."""
     java_options: str = ""
+    """Behind those that every server has, so that these count."""
     start_timeout: timedelta = timedelta(seconds=90)
 
     @classmethod
@@ -122,7 +130,7 @@ class Layout(HostLayout):
         values = {
             "spark.master": settings.master,
             "spark.driver.memory": settings.memory,
-            "spark.driver.extraJavaOptions": settings.java_options,
+            "spark.driver.extraJavaOptions": f"{_COMPILER} {settings.java_options}".rstrip(),
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             # Tasks carry connection strings: only processes of this application may speak to its ports.
@@ -144,6 +152,7 @@ class Layout(HostLayout):
             "spark.eventLog.enabled": "false",
             "spark.python.daemon.module": daemon.MODULE,
             "spark.python.worker.reuse": "true",
+            **UNMEASURED_BATCHES,
             "spark.local.dir": str(self.work / "local"),
             "spark.sql.warehouse.dir": (self.work / "warehouse").as_uri(),
         }

@@ -32,7 +32,7 @@ from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.service.address import is_service
 from airflow_parallel_apply.spark.faults import spark_errors
 from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA
-from airflow_parallel_apply.spark.session import close_session, open_session, release_session
+from airflow_parallel_apply.spark.session import close_session, leave_unmeasured, open_session, release_session
 
 _PACKAGE: Final = "airflow-provider-parallel-apply"
 _TASKS: Final = 8
@@ -68,7 +68,7 @@ def require_workers(url: str, session_id: str, log_url: str, target: Endpoint) -
     are errors; then the session is released.
     """
     try:
-        refuse_workers(_ask(url, session_id, log_url, target))
+        refuse_workers(_ask(url, session_id, log_url, target, is_new=True))
     except ParallelApplyError:
         release_session(url, session_id)
         raise
@@ -101,9 +101,12 @@ def refuse_workers(findings: Sequence[Finding]) -> None:
     refuse(findings, place="Spark", op="check Spark's workers")
 
 
-def _ask(url: str, session_id: str, log_url: str, target: Endpoint) -> tuple[Finding, ...]:
+def _ask(url: str, session_id: str, log_url: str, target: Endpoint, *, is_new: bool = False) -> tuple[Finding, ...]:
+    """`is_new`: the session begins its life as one of a server of our own does."""
     session = open_session(url, session_id)
     try:
+        if is_new:
+            leave_unmeasured(session)
         return session_findings(session, log_url, target)
     finally:
         close_session(session)

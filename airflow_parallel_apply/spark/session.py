@@ -17,9 +17,17 @@ from typing import Any, Final
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 from airflow_parallel_apply.spark.faults import spark_errors
 
-BATCH_ROWS: Final = 65_536
+BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 32 * 2**20
 """Bounds, together with the row count, what crosses from the JVM to a Python worker at once."""
+
+BATCH_LIMIT: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+UNMEASURED_BATCHES: Final = {BATCH_LIMIT: str(2**31 - 1)}
+"""The default of servers and applications of our own. With any other value Spark asks for a batch's size after each
+row, which is a fifth of what a row costs. No session gets this value later, since lanes that share one may be at
+different rows: one with which wide rows may come is measured for the rest of its life, see `measure_batches`.
+"""
 
 # Whole-stage code generation writes a unit's bounds into the code that it makes, so that every unit's code is new and
 # runs cold: a quarter more processor time than without it.
@@ -28,7 +36,6 @@ SESSION_SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
     "spark.sql.parquet.filterPushdown": "true",
     "spark.sql.parquet.enableNestedColumnVectorizedReader": "true",
@@ -109,6 +116,18 @@ class ConnectAccess:
 
     def interrupt(self, session: Any, tag: str) -> None:
         interrupt(session, tag)
+
+
+def leave_unmeasured(session: Any) -> None:
+    """Have a server of the user's own treat a new session, which nobody else knows yet, as ours does."""
+    with spark_errors("open a Spark session"):
+        session.conf._set_all(configs=dict(UNMEASURED_BATCHES), silent=False)
+
+
+def measure_batches(session: Any) -> None:
+    """Have batches bounded by their bytes, not by the number of their rows alone, for all who share the session."""
+    with spark_errors("bound batches"):
+        session.conf.set(BATCH_LIMIT, str(BATCH_BYTES))
 
 
 def close_session(session: Any) -> None:

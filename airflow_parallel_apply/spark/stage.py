@@ -23,12 +23,13 @@ from airflow_parallel_apply.pipeline.log import LogReader, open_reader
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
-from airflow_parallel_apply.pipeline.store.protocol import Store, StreamBranch
+from airflow_parallel_apply.pipeline.store.protocol import Store, StoreBranch, StreamBranch
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from airflow_parallel_apply.spark.access import SparkAccess, core_count
 from airflow_parallel_apply.spark.faults import spark_errors
-from airflow_parallel_apply.spark.job import EXCHANGE_ROWS, ApplyJob, build_job, counted_rows, parts_of
+from airflow_parallel_apply.spark.job import EXCHANGE_ROWS, ApplyJob, build_job, counted_rows, is_narrow, parts_of
 from airflow_parallel_apply.spark.schemas import RESULT_SCHEMA
+from airflow_parallel_apply.spark.session import measure_batches
 from airflow_parallel_apply.spark.worker import LoadRows, read_results
 
 _CANCEL_PATIENCE: Final = timedelta(seconds=3)
@@ -65,6 +66,7 @@ class SparkStage:
         self._takes_changes = self._connector.takes_changes(target)
         self._exchange_rows = exchange_rows
         self._session: Any = None
+        self._is_measured = False
         self._running: dict[str, ParallelApplyError | None] = {}
         """Tags of the jobs under way, and why they are interrupted where they are."""
         self._changed = threading.Condition()
@@ -78,6 +80,7 @@ class SparkStage:
                     parts = parts_of(unit, partial(core_count, session), exchange_rows=self._exchange_rows)
                 branch = self._store.branch(unit, parts=parts)
                 while True:
+                    self._bound_batches(session, branch)
                     job = build_job(
                         session,
                         unit,
@@ -136,6 +139,12 @@ class SparkStage:
         self._forget_session()
         self._store.close()
 
+    def _bound_batches(self, session: Any, branch: StoreBranch) -> None:
+        """Have batches measured from now on, unless the number of rows bounds them well enough."""
+        if not self._is_measured and not is_narrow(branch):
+            measure_batches(session)
+            self._is_measured = True
+
     def _open(self) -> Any:
         with self._changed:
             if self._session is None:
@@ -144,7 +153,7 @@ class SparkStage:
 
     def _forget_session(self) -> None:
         with self._changed:
-            session, self._session = self._session, None
+            session, self._session, self._is_measured = self._session, None, False
         if session is not None:
             self._access.close(session)
 

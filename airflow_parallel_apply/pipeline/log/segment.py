@@ -39,6 +39,7 @@ _COMPRESSION_LEVEL: Final = 1
 _ROWS_PER_PAGE: Final = 8192
 """Pages are what a filter on seqno skips inside a row group."""
 _WITH_DICTIONARY: Final = ("relation_id", "operation", "bucket", "unsent")
+_WITH_STATISTICS: Final = ("seqno", "bucket", WIDTH)
 _ENCODINGS: Final = {
     "seqno": "DELTA_BINARY_PACKED",
     "fragno": "DELTA_BINARY_PACKED",
@@ -161,7 +162,7 @@ def rows_writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
         compression_level=_COMPRESSION_LEVEL,
         use_dictionary=list(_WITH_DICTIONARY),
         column_encoding={name: encoding for name, encoding in _ENCODINGS.items() if name in schema.names},
-        write_statistics=["seqno", "bucket"],
+        write_statistics=[name for name in _WITH_STATISTICS if name in schema.names],
         write_page_index=True,
         max_rows_per_page=_ROWS_PER_PAGE,
     )

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from airflow_parallel_apply.pipeline.log.footers import widest_values
 from airflow_parallel_apply.pipeline.log.protocol import KEY_ORDER_VERSION, LogReader, LogState, Segment
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT, Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, Serial, Unit
@@ -50,14 +51,16 @@ class LogStore:
                 unordered=unordered,
             )
         self._log.verify(segments)
+        files = self._log.row_files(unit.after_seqno, unit.last_seqno)
         return FileBranch(
-            files=self._log.row_files(unit.after_seqno, unit.last_seqno),
+            files=files,
             after_seqno=unit.after_seqno,
             last_seqno=unit.last_seqno,
             condition=None if unit.channel is None else self._condition(unit, unit.channel, state.relations),
             committed=committed,
             unordered=unordered,
             ranges=ranges,
+            widest_bytes=widest_values(files),
         )
 
     def parts(self, unit: Unit, parts: int) -> int:

@@ -39,6 +39,8 @@ class FileBranch:
     """First and last bucket of about even parts of the rows: each row lies in one of them, and a key's rows in the same
     one. None where they are not divided.
     """
+    widest_bytes: int | None = None
+    """Bytes of the values of the files' widest row; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

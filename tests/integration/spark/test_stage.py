@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -23,7 +24,16 @@ from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch, Store
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
 from airflow_parallel_apply.spark.server import ServerLease
-from airflow_parallel_apply.spark.session import ConnectAccess
+from airflow_parallel_apply.spark.session import (
+    BATCH_BYTES,
+    BATCH_LIMIT,
+    UNMEASURED_BATCHES,
+    ConnectAccess,
+    close_session,
+    leave_unmeasured,
+    open_session,
+    release_session,
+)
 from airflow_parallel_apply.spark.stage import SparkStage
 from tests.support.in_memory.history import bucket_of
 from tests.support.staging import (
@@ -91,6 +101,36 @@ def test_rows_that_are_all_one_channels_are_staged_in_even_parts(make_stage, tmp
     assert sum(inserts) == len(keys)
     assert max(inserts) < 1.2 * min(inserts)
     assert staged_rows(target_dsn, staged) == {str(key): ("I", "b") for key in keys}
+
+
+def test_batches_are_measured_from_the_first_unit_with_wide_rows_on(
+    make_stage, tmp_path, target_dsn, spark_server, spark_session_id
+):
+    log_url = str(tmp_path / "widening")
+    make_log(log_url)
+    for seqno, width in enumerate((10, 1000, 10)):
+        append(log_url, seqno, [[Change("I", seqno, "w" * width)]])
+    session = open_session(spark_server.url, spark_session_id)
+    try:
+        # Other tests share the session.
+        leave_unmeasured(session)
+        stage, found = make_stage(log_url=log_url), []
+        for seqno in range(3):
+            stage.stage(unit(log_url, channels=1, after=seqno - 1, last=seqno))
+            found.append(session.conf.get(BATCH_LIMIT))
+    finally:
+        close_session(session)
+    assert found == [UNMEASURED_BATCHES[BATCH_LIMIT], str(BATCH_BYTES), str(BATCH_BYTES)]
+
+
+def test_a_new_session_of_the_embedded_server_measures_no_batches(spark_server):
+    session_id = str(uuid4())
+    session = open_session(spark_server.url, session_id)
+    try:
+        assert session.conf.get(BATCH_LIMIT) == UNMEASURED_BATCHES[BATCH_LIMIT]
+    finally:
+        close_session(session)
+        release_session(spark_server.url, session_id)
 
 
 def test_an_unreachable_target_is_told_as_such_without_a_java_trace(make_stage, log_url):
