@@ -134,6 +134,7 @@ def test_other_pipelines_begin_where_a_log_begins_with_a_copy(fed: Rig, target_d
         assert rig.comparison().equal
 
 
+@pytest.mark.long
 def test_a_table_is_not_copied_anew_into_a_feed_and_what_to_do_instead_is_said(fed: Rig) -> None:
     fed.write("CREATE TABLE late (id integer PRIMARY KEY)", "INSERT INTO late VALUES (1)")
     with pytest.raises(ConfigurationError, match="new tables with rows"):
