@@ -24,6 +24,7 @@ from tests.contract.test_coordinate import history
 from tests.support.generation import Generation
 from tests.support.in_memory.history import bucket_of
 from tests.support.local_stage import LocalStage
+from tests.support.variants import gated
 from tests.support.written_log import Change, append
 
 LEASE = timedelta(seconds=30)
@@ -240,6 +241,7 @@ def test_more_staged_tables_than_a_queue_may_keep_are_staged_again(
     assert staging(target_dsn) == []
 
 
+@gated
 def test_a_stop_in_the_middle_leaves_one_seqno_and_a_run_of_the_other_consistency_goes_on(
     make: Make, target_dsn: str, log_url: str
 ) -> None:

@@ -220,6 +220,7 @@ def test_open_waits_deferred_while_another_run_owns_the_pipeline(run: Run, pipel
     assert pipeline.calls[3:6] == ["open", "lease_view", "open"]
 
 
+@gated
 def test_a_triggerer_that_cannot_look_leaves_the_last_word_to_the_task(run: Run, pipeline: FakePipeline) -> None:
     pipeline.fail["open"] = [LeaseBusy("owned by another run")]
     pipeline.fail["lease_view"] = [TargetError("no route from the triggerer")]

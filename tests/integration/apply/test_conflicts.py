@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.partition.key import buckets
 from airflow_parallel_apply.pipeline.target.postgres import target as target_module
 from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_rig, require_equal
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture(
@@ -235,6 +236,7 @@ def test_a_role_without_the_right_to_be_a_replica_hands_values_over_too(one_lane
         execute(one_lane.target_dsn, "DROP OWNED BY plain CASCADE", "DROP ROLE plain")
 
 
+@gated
 def test_the_status_tells_conflicts_by_reason_and_table(one_lane: Rig) -> None:
     rig = one_lane
     rig.both(UNIQUE, "CREATE TABLE x (id integer PRIMARY KEY, r int4range, EXCLUDE USING gist (r WITH &&))")

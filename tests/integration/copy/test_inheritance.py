@@ -9,6 +9,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
 from tests.support.copying import copying_rig, require_equal
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 _TABLES = (
     "CREATE TABLE zoo (id integer PRIMARY KEY, v text DEFAULT 'x' CHECK (v <> ''), n serial)",
@@ -74,6 +75,7 @@ def test_a_child_without_its_parent_is_made_as_a_table_of_its_own(rig: Rig) -> N
     ]
 
 
+@gated
 def test_a_key_that_is_exchanged_for_a_wider_one_is_followed_in_the_children(rig: Rig) -> None:
     execute(rig.source_dsn, *_TABLES[:1], "CREATE TABLE a_child (PRIMARY KEY (id), extra text) INHERITS (zoo)")
     rig.write("INSERT INTO zoo (id) VALUES (1), (2)", "INSERT INTO a_child (id) VALUES (3)")

@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from tests.integration.copy.recopying import again, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
 from tests.support.rig import Rig, execute
+from tests.support.variants import GATED
 
 PARTITIONED = (
     "CREATE TABLE p (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)",
@@ -49,7 +50,10 @@ RECIPES = {
 
 @pytest.mark.parametrize(
     "recipe",
-    [pytest.param(name, marks=() if name == "attached, filled and detached" else pytest.mark.long) for name in RECIPES],
+    [
+        pytest.param(name, marks=GATED if name == "attached, filled and detached" else pytest.mark.long)
+        for name in RECIPES
+    ],
 )
 def test_following_the_hint_of_a_stopped_capture_leads_to_green_and_equal(rig: Rig, recipe: str) -> None:
     rig.write(*PARTITIONED)

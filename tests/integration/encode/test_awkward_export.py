@@ -28,6 +28,7 @@ from tests.support.awkward_tables import make_tables
 from tests.support.awkward_writer import write_awkwardly
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 TRANSACTIONS = 150
 FLOATS = ("real", "double precision")
@@ -54,6 +55,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     return made
 
 
+@gated
 @pytest.mark.timeout(300)
 def test_whoever_applies_the_changes_has_the_sources_rows(rig: Rig, tmp_path: Path) -> None:
     place = str(tmp_path / "out")

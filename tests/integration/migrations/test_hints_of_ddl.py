@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 _PARTED = (
     "CREATE TABLE t (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)",
@@ -39,6 +40,7 @@ def skip_as_the_hint_says(rig: Rig, error: FatalError) -> None:
     rig.having(ddl=DdlPolicy.SKIP).run(until=until.group(1))
 
 
+@gated
 def test_a_partition_for_rows_that_lie_in_the_default_one_is_left_to_the_source(rig: Rig) -> None:
     rig.both(*_PARTED)
     rig.prepare()

@@ -36,7 +36,7 @@ CHANGES = {
     ),
     "dropped parent": (_END, "DROP TABLE parent"),
 }
-_OFTEN = {("renamed at the parent", False), ("dropped at the child", True), ("passed on", False)}
+_OFTEN = {("dropped at the child", True), ("passed on", False)}
 
 
 def begin(rig: Rig, *more: str) -> Rig:

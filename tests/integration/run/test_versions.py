@@ -11,8 +11,10 @@ from airflow_parallel_apply.pipeline.model.finding import Severity
 from tests.support.clusters import CopiedServer
 from tests.support.findings import look
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 
+@gated
 @pytest.mark.parametrize(("source_version", "target_version"), [(16, 18), pytest.param(18, 16, marks=pytest.mark.long)])
 def test_pipelines_run_between_versions(tmp_path: Path, source_version: int, target_version: int) -> None:
     with (

@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.finding import Side
 from tests.support.clusters import CopiedServer
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 SETTINGS = {"shared_buffers": "16MB", "max_wal_size": "64MB", "autovacuum": "off", "wal_level": "logical"}
 TABLES = (
@@ -210,6 +211,7 @@ def test_the_slot_is_moved_only_behind_what_the_log_has(rig: Rig) -> None:
     goes_on(rig)
 
 
+@gated
 @pytest.mark.parametrize("former_releases", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_slot_that_was_to_move_and_did_not_proves_itself_as_ever(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, former_releases: int

@@ -20,6 +20,7 @@ from tests.support.awkward_tables import make_tables
 from tests.support.awkward_writer import Writer
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig
+from tests.support.variants import GATED
 
 SEEDS = [int(seed) for seed in os.environ.get("AWKWARD_SEEDS", "1 2").split()]
 PROTOCOLS = [EpochProtocol.LEADER_MERGE, EpochProtocol.TWO_PHASE]
@@ -72,7 +73,7 @@ def test_they_are_in_groups_of_epochs_as_well(rig: Rig, seed: int, barriers: boo
     ("consistency", "protocol"),
     [
         pytest.param(Consistency.CHANNEL, EpochProtocol.AUTO, marks=pytest.mark.long),
-        (Consistency.EPOCH, EpochProtocol.LEADER_MERGE),
+        pytest.param(Consistency.EPOCH, EpochProtocol.LEADER_MERGE, marks=GATED),
         pytest.param(Consistency.EPOCH, EpochProtocol.TWO_PHASE, marks=pytest.mark.long),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture(params=[pytest.param(1, marks=pytest.mark.long), 8], ids=["1 channel", "8 channels"])
@@ -111,6 +112,7 @@ def test_stored_generated_columns_belong_to_the_image(rig: Rig) -> None:
     assert rig.rows("SELECT a, twice FROM bag ORDER BY a") == [(1, 2), (2, 4)]
 
 
+@gated
 @pytest.mark.parametrize("ddl", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long)])
 def test_a_new_table_that_needs_generated_columns_published_stops_no_other(rig: Rig, ddl: DdlPolicy) -> None:
     rig = rig.having(ddl=ddl)

@@ -14,6 +14,7 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig, TablePatterns
 from tests.support.examples import examples
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 _TEXT: Final = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40
@@ -90,6 +91,7 @@ def tables(draw: st.DrawFn) -> tuple[list[str], int, str]:
     return key + draw(st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=5)), len(key), identity
 
 
+@gated
 @settings(
     max_examples=examples(20), deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.lake import LakeRig
 from tests.support.lake_lane import LAST, LOOSE, A, B
+from tests.support.variants import GATED
 
 
 def lane(rig: LakeRig) -> subprocess.Popen[str]:
@@ -23,7 +24,7 @@ def lane(rig: LakeRig) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [pytest.param(4, marks=GATED), pytest.param(20, marks=pytest.mark.long)])
 def test_a_lake_is_exact_whenever_its_lanes_are_killed(tmp_path: Path, kills: int) -> None:
     rig = LakeRig(f"delta://{tmp_path}", [A, B, LOOSE]).begin()
     chance = random.Random(kills)
