@@ -27,6 +27,7 @@ _TRANSACTION_MS: Final = 300_000
 
 _INITIALIZERS: Final = 16
 
+TOO_LARGE: Final = "Raise max.message.bytes of the topic, and message.max.bytes in the connection's extra or the URL."
 _AWAY: Final = "Check that the brokers run and can be reached from here. Then clear the task, or run again."
 
 
@@ -104,8 +105,7 @@ def _translated(codes: Any, error: Any, op: str, pipeline: str | None, channel: 
             op=op,
             pipeline=pipeline,
             channel=channel,
-            hint="Raise max.message.bytes of the topic, and message.max.bytes in the connection's extra; a compacted "
-            "topic takes no message without a key.",
+            hint=f"{TOO_LARGE} A compacted topic takes no message without a key.",
         )
     refused = (
         codes.TOPIC_AUTHORIZATION_FAILED,

@@ -34,6 +34,10 @@ STAGED: Final = pa.schema(
 )
 """One message a row, in (seqno, fragno) order."""
 
+_KEY_CHANGES: Final = (
+    " One is of the key, and its messages then have another key than those before: begin the topic anew, or its "
+    "consumers take one row for two."
+)
 _ISO: Final = "%Y-%m-%dT%H:%M:%SZ"
 _FORMATS: Final = {MessageFormat.JSON: Format.JSON, MessageFormat.DEBEZIUM: Format.DEBEZIUM}
 
@@ -140,6 +144,7 @@ def _fitting(messages: TableMessages, rows: pa.RecordBatch, commit_times: Commit
     try:
         return messages.of(rows, commit_times)
     except UnfitColumns as error:
+        keys = {messages.typing.columns[index].column.name for index in messages.key_indexes}
         raise TargetError(
             error.message,
             op="stage",
@@ -147,8 +152,8 @@ def _fitting(messages: TableMessages, rows: pa.RecordBatch, commit_times: Commit
             column=error.column,
             seqno=error.seqno,
             values=error.values,
-            hint="Name them in the connection's extra, text_columns=schema.table.column, and they keep the source's "
-            "text.",
+            hint="Name them in the connection's extra, text_columns=schema.table.column: they keep the source's text."
+            + ("" if keys.isdisjoint(error.columns) else _KEY_CHANGES),
         ) from error
 
 

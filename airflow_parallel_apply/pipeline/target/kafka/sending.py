@@ -9,10 +9,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from airflow_parallel_apply.pipeline.errors import Unavailable
+from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, PartitionBy
-from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library
+from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, TOO_LARGE, library
 from airflow_parallel_apply.pipeline.target.kafka.staging import Message
 from airflow_parallel_apply.pipeline.target.kafka.topics import Topics
 
@@ -107,13 +107,22 @@ class Sender:
 def produce(
     producer: Any, topic: str, value: bytes | None, key: bytes | None, partition: int, options: dict[str, Any]
 ) -> None:
-    """Hand a message to the producer, and wait where it has too many that are not sent."""
+    """Hand a message to the producer, and wait where it has too many that are not sent. Errors: `TargetError` for one
+    that is too large; librdkafka's own.
+    """
+    kafka = library()
     while True:
         try:
             producer.produce(topic, value=value, key=key, partition=partition, **options)
             return
         except BufferError:
             producer.poll(_FULL_SECONDS)
+        except kafka.KafkaException as error:
+            if error.args[0].code() != kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+                raise
+            raise TargetError(
+                f"a message of {len(value or b''):,} bytes is too large for topic {topic}", op="send", hint=TOO_LARGE
+            ) from error
 
 
 @lru_cache(maxsize=1024)
