@@ -92,3 +92,33 @@ def test_ddl_that_would_change_a_copy_of_a_later_moment_is_passed_over_alone(rig
     rig.run()
     assert_equal(rig)
     assert rig.rows("SELECT v FROM t") == [("small",)]
+
+
+@pytest.mark.parametrize("is_told", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_wider_key_that_takes_the_name_of_the_former_one_is_followed_by_hand(rig: Rig, is_told: bool) -> None:
+    """A key of integers comes to its end, and a filled column of bigints takes its place, in one transaction."""
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, 'x' FROM generate_series(1, 20) i", "ALTER TABLE t ADD wide bigint")
+    rig.write(
+        "UPDATE t SET wide = id", "CREATE UNIQUE INDEX t_wide ON t (wide)", "ALTER TABLE t ALTER wide SET NOT NULL"
+    )
+    rig.run()
+    swap = (
+        "ALTER TABLE t DROP CONSTRAINT t_pkey",
+        "ALTER TABLE t RENAME id TO narrow",
+        "ALTER TABLE t RENAME wide TO id",
+        "ALTER TABLE t ADD CONSTRAINT t_pkey PRIMARY KEY USING INDEX t_wide",
+        "ALTER TABLE t ALTER narrow DROP NOT NULL",
+    )
+    rig.transaction(*swap, *((ddl("; ".join((*swap[:3], "ALTER TABLE t ADD PRIMARY KEY (id)"))),) if is_told else ()))
+    rig.write("INSERT INTO t (id, v) VALUES (3000000000, 'wide')", "UPDATE t SET v = 'y' WHERE id = 5")
+    with pytest.raises(FatalError, match="violates not-null constraint") as refused:
+        rig.run()
+    commands = re.search(r"Run (ALTER .*? DROP NOT NULL)", str(refused.value))
+    assert commands is not None, refused.value
+    execute(rig.target_dsn, *commands.group(1).split("; "))
+    rig.run()
+    rig.write("ALTER TABLE t DROP narrow", "DELETE FROM t WHERE id = 6", "INSERT INTO t (id) VALUES (3000000001)")
+    rig.run()
+    assert_equal(rig)

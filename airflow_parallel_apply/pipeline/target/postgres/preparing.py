@@ -122,14 +122,16 @@ class Preparation:
                 return self.refused
             connection.execute("COMMIT")
             return tuple(staged)
-        if self._claim.origin is not None:
-            # Let go with the session, right behind this.
-            CommitOrigins(self._session).mark_shared(connection, self._turn, self._claim.origin)
-        try:
-            connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(sql.Literal(self._name)))
-        except psycopg.Error as error:
-            if connection.closed:
-                raise
-            _logger.warning("a branch was not prepared, its group is staged again: %s", error)
-            return self.refused
+        origins = CommitOrigins(self._session)
+        # The session ends right behind this; but a pooler may keep it, with what it holds.
+        with origins.letting_go():
+            if self._claim.origin is not None:
+                origins.mark_shared(connection, self._turn, self._claim.origin)
+            try:
+                connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(sql.Literal(self._name)))
+            except psycopg.Error as error:
+                if connection.closed:
+                    raise
+                _logger.warning("a branch was not prepared, its group is staged again: %s", error)
+                return self.refused
         return (place_of(self._name, done),)

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelA
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
+from airflow_parallel_apply.pipeline.target.postgres.required_columns import name_required
 from airflow_parallel_apply.pipeline.target.postgres.rights import name_grant
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
@@ -47,6 +48,8 @@ class Session:
         self._synchronous_commit = synchronous_commit
         self._name = name or idle_session(pipeline)
         self._connection: Connection | None = None
+        self.former_columns: dict[tuple[str, str, str], str] = {}
+        """See `FormerColumns`: of all definitions that were followed here."""
 
     def sql(self, file: str, name: str) -> sql.Composed:
         """A statement of this room, for this schema."""
@@ -107,6 +110,7 @@ class Session:
         with suppress(psycopg.Error):
             name_owner(connection, error, cause, schema=self.schema)
             name_grant(connection, error, cause)
+            name_required(connection, error, cause, self.former_columns)
 
     def become(self, channel: int | None, token: str, *, group: int | None = None) -> None:
         """Bear the name of a claim from now on. Errors: psycopg's own."""

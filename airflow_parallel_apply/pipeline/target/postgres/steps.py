@@ -25,6 +25,7 @@ from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrit
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
 from airflow_parallel_apply.pipeline.target.postgres.told_renames import noting_renames
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
+from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 from airflow_parallel_apply.postgres import sqlstate
@@ -107,6 +108,7 @@ class Steps:
                 case Redefine():
                     replayer.forget_tables()
                     old, new = self._relations(step.older_id), self._relations(step.newer_id)
+                    self._session.former_columns |= _renamed_columns(old, new)
                     follow(
                         self._connection,
                         self._session,
@@ -134,6 +136,12 @@ class Steps:
         if self._has_merge_settings:
             self._connection.execute(self._session.sql("merge", "default_settings"))
             self._has_merge_settings = False
+
+
+def _renamed_columns(old: Relation, new: Relation) -> dict[tuple[str, str, str], str]:
+    changes = compare_definitions(old, new).changes
+    pairs = [(one.old.name, one.new.name) for one in changes if one.old is not None and one.new is not None]
+    return {(new.schema, new.table, after): before for before, after in pairs if before != after}
 
 
 def _truncate(
