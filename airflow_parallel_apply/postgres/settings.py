@@ -64,6 +64,10 @@ POOLER_HINT: Final = (
     "A connection pooler in transaction mode shares sessions: connect to the server itself, or let the pooler work in "
     "session mode."
 )
+RESET_HINT: Final = (
+    "A connection pooler hands sessions on as their last client left them: let it reset them (PgBouncer: "
+    "server_reset_query = DISCARD ALL, its default), or connect to the server itself."
+)
 
 
 def settle(run: Run, *settings: Mapping[str, str]) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.config import Consistency, Endpoint
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.session import Session as TargetSession
 from airflow_parallel_apply.postgres.pooler import shares_sessions
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN
 from airflow_parallel_apply.queue.postgres.connections import prepare_session
 from tests.support.pooler import transaction_pooler
+from tests.support.rig import Rig
 
 SPOILED = {
     "datestyle": "German",
@@ -83,3 +89,51 @@ def test_a_pooler_in_transaction_mode_is_told_from_a_server(source_server: Postg
     assert not shares(source_dsn)
     with transaction_pooler(source_server.port) as port:
         assert shares(source_dsn.replace(f"port={source_server.port}", f"port={port}"))
+
+
+@pytest.mark.parametrize("consistency", [Consistency.CHANNEL, Consistency.EPOCH])
+def test_sessions_that_a_pooler_keeps_hold_nothing_that_others_need(
+    rig: Rig, consistency: Consistency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pooler in session mode resets a session behind its client, which leaves a replication origin to it."""
+    kept: list[psycopg.Connection[Any]] = []
+    close = psycopg.Connection.close
+
+    def keep(connection: psycopg.Connection[Any]) -> None:
+        if connection.info.transaction_status is not TransactionStatus.IDLE:
+            close(connection)
+        elif connection not in kept:
+            connection.autocommit = True
+            connection.execute("DISCARD ALL")
+            kept.append(connection)
+
+    rig = rig.having(consistency=consistency, channels=4, epoch_max_changes=50)
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
+    rig.prepare()
+    try:
+        monkeypatch.setattr(psycopg.Connection, "close", keep)
+        for first in (1, 501):
+            rig.write(f"INSERT INTO t SELECT generate_series({first}, {first} + 499)")
+            rig.run()
+        assert len(kept) > 4
+        assert rig.comparison().equal
+    finally:
+        monkeypatch.undo()
+        for connection in kept:
+            connection.close()
+
+
+def test_a_pooler_without_replication_connections_or_resets_is_told_of(source_dsn: str) -> None:
+    session = SourceSession(Endpoint(conn_id="source", url=source_dsn), application_name="test")
+    with (
+        closing(session),
+        pytest.raises(ConfigurationError, match=r"PgBouncer does from 1\.23 on"),
+        session.errors("prepare"),
+    ):
+        raise psycopg.OperationalError("connection failed: FATAL:  unsupported startup parameter: replication")
+    with closing(session):
+        session.catalog().execute("PREPARE one AS SELECT 1")
+        with pytest.raises(ConfigurationError, match="server_reset_query"), session.errors("capture"):
+            session.catalog().execute("PREPARE one AS SELECT 1")
+    told = translate(psycopg.errors.DuplicatePreparedStatement("prepared statement exists"), op="commit")
+    assert "server_reset_query" in (told.hint or "")

@@ -17,7 +17,16 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelA
 from airflow_parallel_apply.pipeline.source.postgres.answers import Answer, Answers
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
-from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, Run, SettingsLost, settle
+from airflow_parallel_apply.postgres.settings import (
+    EXACT,
+    LASTING,
+    PLAIN,
+    POOLER_HINT,
+    RESET_HINT,
+    Run,
+    SettingsLost,
+    settle,
+)
 from airflow_parallel_apply.postgres.statements import statements
 
 _AT_SOURCE: Final = {"search_path": "", "client_connection_check_interval": "5s"}
@@ -34,6 +43,8 @@ _TOO_LONG_HINT: Final = (
     "exclude its table."
 )
 
+_NO_REPLICATION: Final = "unsupported startup parameter: replication"
+"""What PgBouncer says that does not know such connections."""
 _UNREACHABLE: Final = (sqlstate.CONNECTION_CLASS, "57P", sqlstate.RESOURCES_CLASS, sqlstate.ROLLBACK_CLASS)
 """57P: the server shuts down, or is not up yet."""
 
@@ -181,6 +192,15 @@ def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
         )
     if state == sqlstate.NO_DATABASE or ("does not exist" in text and "database" in text):
         return ConfigurationError(f"the source {place}: {text}", op=op, hint="Check the connection's database.")
+    if _NO_REPLICATION in text:
+        return ConfigurationError(
+            f"the source {place} takes no replication connection: {text}",
+            op=op,
+            hint="A connection pooler stands in between that does not pass them on (PgBouncer does from 1.23 on): let "
+            "the source's connection name the server itself, at least for the first run, recopy and adopt-source.",
+        )
+    if state == sqlstate.DUPLICATE_PREPARED_STATEMENT:
+        return ConfigurationError(f"the source {place} says: {text}", op=op, hint=RESET_HINT)
     if state == sqlstate.INSUFFICIENT_PRIVILEGE:
         return ConfigurationError(
             f"the source {place} refuses: {text}", op=op, hint="Grant the connection's user what is missing."

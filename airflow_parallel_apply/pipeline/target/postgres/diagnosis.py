@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.errors import (
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
+from airflow_parallel_apply.postgres.settings import RESET_HINT
 
 _UNAVAILABLE_CLASSES: Final = (
     sqlstate.CONNECTION_CLASS,
@@ -55,6 +56,7 @@ _HINTS: Final = {
     sqlstate.INSUFFICIENT_PRIVILEGE: "Grant the privilege to the role of the target connection; where it "
     "must be the owner, `parallel-apply check --ddl apply` has the command, but of what is followed no more: make the "
     "role its owner.",
+    sqlstate.DUPLICATE_PREPARED_STATEMENT: RESET_HINT,
     sqlstate.UNDEFINED_TABLE: "Create the table in the target, or exclude it from the pipeline.",
     sqlstate.UNDEFINED_COLUMN: "Add the column to the target's table.",
     sqlstate.READ_ONLY_TRANSACTION: "Connect to the primary, not to a standby.",
