@@ -45,11 +45,11 @@ class FollowerElsewhere(Follower):
     def _excluded(self, told: str, hint: str) -> str:
         """Leave a table out for good."""
         found = _TABLE.search(told)
-        if found is None or "Correct the value at the source, or exclude the table" not in hint:
+        if found is None or "exclude the table, and begin anew" not in hint:
             return ""
         given = self._player.rig.config.tables
         self._player.configure({"tables": replace(given, exclude=(*given.exclude, found.group(1)))})
-        return f"excluded {found.group(1)}"
+        return f"excluded {found.group(1)}; {self._begun_anew()}"
 
     def _execute(self, side: Side, statements: list[str]) -> str:
         if side is Side.SOURCE:
@@ -74,6 +74,9 @@ class FollowerElsewhere(Follower):
     def _anew(self, error: Exception, hint: str) -> str:
         if not re.search(r"(?i)anew: |start (it |the pipeline )?anew|parallel-apply drop|start it anew", hint):
             return ""
+        return self._begun_anew()
+
+    def _begun_anew(self) -> str:
         player = self._player
         self.done.append("started anew")
         dropped = self.command("parallel-apply drop --force --log")

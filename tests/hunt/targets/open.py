@@ -34,9 +34,17 @@ def fresh_seed(number: str, wanted: str) -> str:
     """The seed of a new trial. `wanted`: what HUNT_TARGET says. Errors: `ValueError` for an unknown word."""
     if wanted not in (ANY, *NAMES):
         raise ValueError(f"HUNT_TARGET={wanted}: take one of {', '.join((ANY, *NAMES))}")
-    able = [name for name in NAMES if name != "mariadb" or not missing_programs()]
-    name = random.Random(f"hunt target {number}").choice(able) if wanted == ANY else wanted
+    name = (
+        random.Random(f"hunt target {number}").choice([name for name in NAMES if is_able(name)])
+        if wanted == ANY
+        else wanted
+    )
     return number if name == POSTGRES else f"{name}:{number}"
+
+
+def is_able(name: str) -> bool:
+    """True if what a target needs is installed here."""
+    return name != "mariadb" or not missing_programs()
 
 
 def open_hunted(name: str, directory: Path) -> HuntedTarget:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -95,6 +96,16 @@ def test_a_parent_that_nobody_follows_is_of_no_account(rig: Rig) -> None:
     rig = begin(rig)
     rig.write(_END, "ALTER TABLE child DROP b", *_ROWS)
     assert "inherit" not in stopped(rig)
+
+
+def test_a_parent_that_is_left_out_leaves_its_children_in_the_publication(rig: Rig) -> None:
+    rig = begin(rig)
+    rig = rig.having(tables=replace(rig.config.tables, exclude=("public.parent",)))
+    (drop,) = re.findall(r"Run (ALTER PUBLICATION .*?);", stopped(rig))
+    rig.write(drop, *_ROWS)
+    rig.run()
+    assert rig.rows("SELECT id FROM ONLY parent") == [(1,)]
+    assert_equal(rig)
 
 
 def test_a_table_between_that_nobody_follows_is_looked_through(rig: Rig) -> None:

@@ -309,7 +309,8 @@ class Preparation:
         known = {table.oid for table in followed}
         found = [table for table in tables if table.is_published and table.oid not in known]
         if found:
-            leaving = ", ".join(quoted(table.schema, table.table) for table in found)
+            # Without ONLY the tables that inherit from them would leave with them.
+            leaving = ", ".join(f"ONLY {quoted(table.schema, table.table)}" for table in found)
             drop = f"ALTER PUBLICATION {quoted(self.publication)} DROP TABLE {leaving}"
             readers = () if self.config.is_served else read_readers(self.config.log_url)
             others = {entry.pipeline for entry in readers} - {self.config.pipeline}

@@ -214,7 +214,7 @@ def _addition_doubt(publication: str, found: ObservedTable, now: Observed) -> Do
     return Doubt(
         table=name,
         what=f"{name} was added to publication {publication} by somebody else",
-        note=f"Run ALTER PUBLICATION {quoted(publication)} DROP TABLE "
+        note=f"Run ALTER PUBLICATION {quoted(publication)} DROP TABLE ONLY "
         f"{quoted(found.registered.schema, found.registered.table)}; the next run follows the table, if it is to.",
     )
 

@@ -61,7 +61,9 @@ def staged_rows(relation: Relation, changes: NetChanges) -> pa.RecordBatch:
             column=error.column,
             seqno=error.seqno,
             values=error.values,
-            hint="Correct the value at the source, or exclude the table.",
+            # Neither helps by itself: what is in the log is applied under the tables of its time.
+            hint="Correct the value at the source, or exclude the table, and begin anew, since the log has the value: "
+            "parallel-apply drop, an empty lake, a new log and start=copy.",
         ) from error
     operations = pa.array([chr(code) for code in (INSERT, UPDATE, DELETE)]).take(
         pc.index_in(pa.array(changes.operations), pa.array([INSERT, UPDATE, DELETE], pa.uint8()))
