@@ -20,7 +20,7 @@ from tests.support.kafka.feeds import replayed
 from tests.support.rig import Rig
 from tests.support.step_process import Fault
 from tests.support.steps import Steps
-from tests.support.variants import GATED
+from tests.support.variants import GATED, gated
 
 KAFKA = "airflow_parallel_apply.pipeline.target.kafka"
 TOPIC = "feed.public.t"
@@ -102,6 +102,7 @@ def test_the_broker_refuses_a_lane_that_wakes_up_late(written: Scene, broker: Ka
     require_equal(written, broker)
 
 
+@gated
 def test_an_opening_that_dies_before_it_stamps_the_positions_is_repeated(written: Scene, broker: KafkaBroker) -> None:
     opening = written.start_open("run", fault=Fault(at=f"{KAFKA}.ownership:Ownership._stamp", when="before"))
     assert opening.wait() == -signal.SIGKILL, opening.tail()

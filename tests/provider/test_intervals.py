@@ -26,6 +26,7 @@ from airflow_parallel_apply.task import interval_of
 from airflow_parallel_apply.triggers import LeaseTrigger, SourceTimeTrigger
 from tests.provider.conftest import REPOSITORY
 from tests.provider.fakes import FakePipeline
+from tests.support.variants import gated
 
 HOUR = timedelta(hours=1)
 EIGHT = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -86,6 +87,7 @@ def test_a_covered_interval_is_skipped_at_once_and_green(run: Any, pipeline: Fak
     assert pipeline.calls == ["source_is_past", "changes_available"]
 
 
+@gated
 def test_an_interval_that_is_not_past_at_the_source_is_waited_for(run: Any, pipeline: FakePipeline) -> None:
     pipeline.looks_before_past = 2
     done = run(EIGHT + 2 * HOUR)

@@ -260,6 +260,7 @@ def test_the_status_tells_conflicts_by_reason_and_table(one_lane: Rig) -> None:
     assert counted == (sum(found.values()),)
 
 
+@gated
 def test_a_unique_index_of_one_partition_alone_while_the_channels_are_apart(one_lane: Rig) -> None:
     one_lane.both(
         "CREATE TABLE t (id integer PRIMARY KEY, u integer, v text) PARTITION BY RANGE (id)",

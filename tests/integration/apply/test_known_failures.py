@@ -208,7 +208,9 @@ def test_a_child_row_that_arrives_before_its_parent_in_another_channel(rig: Rig)
 ACTIONS = ("NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT")
 
 
-@pytest.mark.parametrize("action", variants(ACTIONS, seldom=["NO ACTION", "RESTRICT", "SET NULL", "SET DEFAULT"]))
+@pytest.mark.parametrize(
+    "action", variants(ACTIONS, seldom=["NO ACTION", "RESTRICT", "SET NULL", "SET DEFAULT"], gated=["CASCADE"])
+)
 def test_foreign_keys_of_every_action_to_a_primary_and_another_unique_key(by_one_lane: Rig, action: str) -> None:
     """The effects of the source's actions arrive as changes, and the target's own actions do nothing."""
     rig = by_one_lane

@@ -72,6 +72,7 @@ def test_statements_and_definitions_below_the_copy_are_passed_over(rig: Rig) -> 
     require_green_and_equal(rig)
 
 
+@gated
 def test_ddl_on_its_way_that_the_copy_contains_is_skipped_as_the_hint_says(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     install(rig.source_dsn)

@@ -76,6 +76,7 @@ def test_a_key_that_a_partitioned_table_cannot_have_takes_another_table(rig: Rig
     assert_equal(rig)
 
 
+@gated
 def test_ddl_that_would_change_a_copy_of_a_later_moment_is_passed_over_alone(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE u (id integer PRIMARY KEY)")
     rig.prepare()

@@ -37,7 +37,7 @@ CHANGES = {
     ),
     "dropped parent": (_END, "DROP TABLE parent"),
 }
-_OFTEN = {("dropped at the child", True), ("passed on", False)}
+_OFTEN = {("dropped at the child", True)}
 
 
 def begin(rig: Rig, *more: str) -> Rig:

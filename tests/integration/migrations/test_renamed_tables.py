@@ -180,6 +180,7 @@ def add_swapped(rig: Rig, *rows: str) -> None:
     )
 
 
+@gated
 def test_a_swapped_root_is_followed_where_its_partitions_are_described_already(rig: Rig) -> None:
     """The source describes a root with each partition's first row, and not again when the root is renamed."""
     rig = rig.having(ddl=DdlPolicy.APPLY)

@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 TICK = timedelta(microseconds=1)
 
@@ -82,6 +83,7 @@ def test_each_run_applies_what_was_committed_before_its_intervals_end(rig: Rig) 
     assert each_once(rig)
 
 
+@gated
 def test_the_source_goes_on_writing_meanwhile(rig: Rig) -> None:
     intervals = history(rig, intervals=3)
     with writing(rig, first=1000):

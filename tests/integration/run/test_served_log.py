@@ -100,7 +100,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", variants(WAYS, seldom=["by shard"], gated=["in groups"]))
+@pytest.mark.parametrize("way", variants(WAYS, seldom=["by shard"], gated=["by key", "in groups"]))
 def test_only_capture_sees_the_directory_and_the_target_is_equal(
     way: str, served: str, logs: Path, source_dsn: str, target_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.kafka import committed
 from tests.support.kafka.feeds import changes, place_of, replayed
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text, n numeric(10, 2))"
 TOPIC = "feed.public.t"
@@ -76,6 +77,7 @@ def test_staged_files_are_gone_when_a_run_ends(make_rig: Make, tmp_path: Path) -
     assert [path for path in (tmp_path / "staging").rglob("*") if path.is_file()] == []
 
 
+@gated
 def test_truncates_and_new_definitions_come_in_their_place(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE).having(ddl=DdlPolicy.SKIP)
     rig.prepare()
