@@ -135,3 +135,16 @@ def test_spark_reads_the_files_of_a_table(rig: Rig, spark_server: ServerLease, s
     found = [tuple(row) for row in session.sql(CURRENT.format(changes="changes")).collect()]
     close_session(session)
     assert found == rig.rows("SELECT id, v FROM t ORDER BY id", side="source")
+
+
+@pytest.mark.long
+def test_rows_that_were_there_come_first_as_reads(rig: Rig) -> None:
+    rig = rig.having(start=Start.COPY, epoch_max_changes=10)
+    change(rig)
+    rig.prepare()
+    rig.write("UPDATE t SET v = 'later' WHERE id > 100", "DELETE FROM bag")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+    changes = table(rig).to_pyarrow_table().sort_by([("_seqno", "ascending"), ("_fragno", "ascending")])
+    assert changes.column("_operation").to_pylist() == ["read"] * 32 + ["update"] * 3
