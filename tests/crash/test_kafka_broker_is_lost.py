@@ -20,6 +20,7 @@ from airflow_parallel_apply.router.plan import plan
 from tests.crash.conftest import crash_config
 from tests.support.kafka.feeds import replayed
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 KAFKA = "airflow_parallel_apply.pipeline.target.kafka"
 SECONDS = 120
@@ -117,6 +118,7 @@ def test_lanes_wait_for_a_broker_that_restarts(
     require_equal(written, broker)
 
 
+@gated
 def test_a_broker_that_stays_away_ends_the_lanes_and_the_next_attempt_is_exact(
     written: Rig, broker: KafkaBroker, impatient: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from tests.support.rig import Rig
 TRANSACTIONS = 150
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_awkward_tables_are_equal_but_for_what_is_refused_by_name(
     source_dsn: str, target_dsn: str, ledger_dsn: str, broker: KafkaBroker, tmp_path: Path

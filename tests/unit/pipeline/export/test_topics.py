@@ -5,6 +5,8 @@ nothing.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,21 @@ def test_what_an_export_sent_that_did_not_end_nobody_sees(broker: KafkaBroker, l
     assert sent(broker) == []
     with pytest.raises(Unavailable, match="cancelled"):
         export(broker, log_url, cancelled=lambda: True)
+    assert export(broker, log_url).rows == 7
+    assert sent(broker) == CHANGES
+
+
+KILLED = """
+import os, sys
+from airflow_parallel_apply.pipeline.export import ExportOptions, export_changes
+from airflow_parallel_apply.pipeline.log.open import open_reader
+export_changes(open_reader(sys.argv[1]), sys.argv[2], ExportOptions(), report=lambda encoded: os._exit(9))
+"""
+
+
+def test_a_killed_export_leaves_nothing_and_the_next_one_is_exact(broker: KafkaBroker, log_url: str) -> None:
+    place = f"kafka://{broker.address}/shop"
+    assert subprocess.run([sys.executable, "-c", KILLED, log_url, place], timeout=120).returncode == 9
     assert export(broker, log_url).rows == 7
     assert sent(broker) == CHANGES
 
