@@ -22,8 +22,10 @@ from airflow_parallel_apply.pipeline.encode.files.manifest import FOLDER, FileMa
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 
 FAN_OUT: Final = 10
-MOST_LEVELS: Final = 4
 MERGED: Final = f"{FOLDER}/merged"
+
+_SIZES: Final = tuple(FAN_OUT**level for level in range(1, 5))
+"""Numbers of versions that one has."""
 
 _NAME: Final = re.compile(rf"{MERGED}/(\d{{20}})-(\d{{20}})\.json")
 
@@ -70,20 +72,18 @@ class MergedManifests:
 
     def merge(self, last_version: int, read: Callable[[int], FileManifest]) -> None:
         """Make all that can be made of the versions up to one that is there. `read`: the manifest of a version."""
+        due = [size for size in _SIZES if (last_version + 1) % size == 0]
+        if due and all(self._follows(last_version + 1 - size, size) for size in due):
+            # As a rule: those before are there, and nothing has to be listed.
+            for size in due:
+                self._make(Span(first=last_version + 1 - size, last=last_version), read)
+            return
         spans = self.spans()
-        for level in range(1, MOST_LEVELS + 1):
-            size = FAN_OUT**level
+        for size in _SIZES:
             begin = max((span.last + 1 for span in spans if span.last - span.first + 1 >= size), default=0)
             for first in range(begin, last_version + 2 - size, size):
                 span = Span(first=first, last=first + size - 1)
-                part = size // FAN_OUT
-                starts = range(first, first + size, part)
-                if level == 1:
-                    manifests = [read(version) for version in starts]
-                else:
-                    manifests = [self.read(Span(first=start, last=start + part - 1)) for start in starts]
-                # One that somebody else has made meanwhile is the same.
-                self._place.publish(span.path, _merged(manifests, span).to_bytes())
+                self._make(span, read)
                 spans.append(span)
 
     def sweep(self, *, retention: timedelta, clock: Callable[[], datetime]) -> tuple[str, ...]:
@@ -103,6 +103,20 @@ class MergedManifests:
         for path in removed:
             self._place.remove(path)
         return tuple(removed)
+
+    def _follows(self, first: int, size: int) -> bool:
+        """True if the span of the same size before a version is there, or none is before it."""
+        return first == 0 or self._place.size(Span(first=first - size, last=first - 1).path) is not None
+
+    def _make(self, span: Span, read: Callable[[int], FileManifest]) -> None:
+        part = (span.last + 1 - span.first) // FAN_OUT
+        starts = range(span.first, span.last + 1, part)
+        if part == 1:
+            manifests = [read(version) for version in starts]
+        else:
+            manifests = [self.read(Span(first=start, last=start + part - 1)) for start in starts]
+        # One that somebody else has made meanwhile is the same.
+        self._place.publish(span.path, _merged(manifests, span).to_bytes())
 
 
 def _merged(manifests: Sequence[FileManifest], span: Span) -> FileManifest:
