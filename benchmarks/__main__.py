@@ -126,7 +126,9 @@ def lake(rows: int = 200_000, changes: int = 300_000, batch: int = 30_000, repea
 
 
 @app.command()
-def stores() -> None:
+def stores(
+    parts: Annotated[str, typer.Option(help="Comma-separated: feeding reading runs.")] = "feeding,reading,runs",
+) -> None:
     """Feeding channel_log, reading through each store into Spark, whole runs. BENCH_TRANSACTIONS, _WORKLOAD_CHANGES."""
     from benchmarks.by_store import measure_by_store, print_by_store
     from benchmarks.reading import measure_reading, print_reading
@@ -135,13 +137,15 @@ def stores() -> None:
 
     console = Console(width=200)
     settings = BenchSettings.from_environment(os.environ)
-    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
-        found = measure_stores(Path(directory), settings.transactions, repeats=settings.repeats)
-        read = measure_reading(Path(directory), settings.transactions, repeats=settings.repeats)
-        print_stores(console, found)
-        print_reading(console, read)
-        runs = measure_by_store(Path(directory), settings, lambda line: console.print(f"… {line}", highlight=False))
-    print_by_store(console, runs)
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        if "feeding" in parts:
+            print_stores(console, measure_stores(directory, settings.transactions, repeats=settings.repeats))
+        if "reading" in parts:
+            print_reading(console, measure_reading(directory, settings.transactions, repeats=settings.repeats))
+        if "runs" in parts:
+            tell = partial(console.print, highlight=False)
+            print_by_store(console, measure_by_store(directory, settings, lambda line: tell(f"… {line}")))
 
 
 @app.command()
