@@ -14,6 +14,7 @@ from rich.table import Table
 
 _NATIVE: Final = "native"
 _CHANNEL: Final = "channel"
+_SHOWN: Final = 0.01
 _PROTOCOLS: Final = ("leader_merge", "two_phase")
 
 
@@ -23,6 +24,8 @@ class Measured:
 
     seconds: float
     processor_seconds: float
+    processors: Mapping[str, float] = field(default_factory=dict)
+    """Those seconds by kind of process; empty where an older version measured."""
     units: int = 0
     phases: Mapping[str, float] = field(default_factory=dict)
 
@@ -81,6 +84,12 @@ def print_workload(console: Console, found: Workload) -> None:
         if middle.phases:
             phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in middle.phases.items())
             console.print(f"  {way}: {middle.units} units; seconds of all lanes: {phases}", highlight=False)
+    for way, runs in found.ways.items():
+        kinds = dict.fromkeys(kind for one in runs for kind in one.processors)
+        medians = {kind: median(one.processors.get(kind, 0.0) for one in runs) for kind in kinds}
+        if medians:
+            told = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in sorted(medians.items()) if seconds >= _SHOWN)
+            console.print(f"  {way}: processor seconds, medians: {told}", highlight=False)
     peaks = ", ".join(f"{kind} {peak / 1e6:,.0f} MB" for kind, peak in sorted(found.peak_bytes.items()))
     console.print(f"  memory at most, of one process: {peaks}", highlight=False)
 

@@ -21,7 +21,7 @@ from benchmarks.histories import histories
 from benchmarks.lanes import LanesRun, SparkAccess, measure_from_log, measure_with_capture
 from benchmarks.memory import PeakMemory
 from benchmarks.native import measure_native
-from benchmarks.processors import processor_seconds
+from benchmarks.processors import Meter
 from benchmarks.record import Measured, Workload
 from benchmarks.settings import BenchSettings
 from benchmarks.suite import warm_spark
@@ -119,18 +119,22 @@ def _measure(
 
 def _measure_once(world: World, way: Way, repeat: int, spark: SparkAccess) -> Measured:
     """In a fresh database, which is compared with the source the first time."""
-    meter = partial(processor_seconds, world.directory.parent)
+    around, inside = Meter(world.directory.parent), Meter(world.directory.parent)
     with world.database(world.fresh[repeat] if way is Way.CAPTURE else None) as database:
-        before = meter()
-        run = _way(world, way, repeat, spark, meter)(database)
-        spent = meter() - before
+        before = around()
+        run = _way(world, way, repeat, spark, inside)(database)
+        spent = around() - before
         if repeat == 0:
             world.require_equal(database)
     if isinstance(run, LanesRun):
         return Measured(
-            seconds=run.seconds, processor_seconds=run.processor_seconds, units=run.units, phases=run.phases
+            seconds=run.seconds,
+            processor_seconds=run.processor_seconds,
+            processors=inside.spent,
+            units=run.units,
+            phases=run.phases,
         )
-    return Measured(seconds=run, processor_seconds=spent)
+    return Measured(seconds=run, processor_seconds=spent, processors=around.spent)
 
 
 def _way(
