@@ -37,6 +37,13 @@ def name_grant(connection: psycopg.Connection[Any], error: ParallelApplyError, c
     """
     if not isinstance(cause, psycopg.Error) or cause.sqlstate != sqlstate.INSUFFICIENT_PRIVILEGE:
         return
+    if "row-level security" in (cause.diag.message_primary or ""):
+        role = quoted(connection.info.user)
+        error.hint = (
+            "The target's table has row security. Run ALTER ROLE "
+            f"{role} BYPASSRLS at the target, as a superuser; then run again."
+        )
+        return
     denied = _DENIED.fullmatch(cause.diag.message_primary or "")
     if denied is None:
         return
