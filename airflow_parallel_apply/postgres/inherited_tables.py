@@ -1,4 +1,4 @@
-"""Which tables of a database inherit from which, but for partitions: `ancestors`."""
+"""The tables of a database that inherit from others, but for partitions: `ancestors`."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _TASK_ROWS: Final = 50_000
 
 
 _NUMBERS_BYTES: Final = 128
-"""Of a row beside its texts, with their bounds."""
+"""The bytes of a row beside its texts, with their bounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ class Reader(Protocol):
     """A reader beside the lanes. Not thread-safe."""
 
     def look(self) -> str:
-        """What it sees of a transaction that is there in part; empty: nothing of the kind."""
+        """The part that it sees of a transaction that is there in part; empty: nothing of the kind."""
         ...
 
     def close(self) -> None: ...
@@ -156,7 +156,7 @@ class KafkaReader:
 
 
 def orphan_files(hunted: HuntedTarget) -> list[str]:
-    """What a sweep of tomorrow leaves that no manifest names."""
+    """The files that a sweep of tomorrow leaves and no manifest names."""
     lake = Path(urlsplit(hunted.url).path)
     dataset = Dataset(FilePlace(str(lake)), clock=lambda: datetime.now(UTC) + timedelta(days=2))
     dataset.sweep()

@@ -37,11 +37,11 @@ MANY_MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 20)
 TABLE = "CREATE TABLE t (tenant integer, id integer, v text, PRIMARY KEY (tenant, id))"
 TENANTS_PER_CHANNEL = 4
 ROWS = 25
-"""Of a transaction, all of one tenant."""
+"""The rows of a transaction, all of one tenant."""
 EPOCH_CHANGES = 60
 """Several epochs a moment, so that each channel has several units."""
 STEP_CHANGES = 200
-"""What is captured at once: segments are small, and a unit's stream has several batches."""
+"""The changes that are captured at once: segments are small, and a unit's stream has several batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ ZOMBIE_TRANSACTIONS = 400
 
 
 class Victim(StrEnum):
-    """What dies."""
+    """The process that dies."""
 
     LANE = "a lane"
     LANES = "all lanes"

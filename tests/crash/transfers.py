@@ -7,7 +7,7 @@ from typing import Final
 ACCOUNTS: Final = 1000
 BALANCE: Final = 100
 CHANGES: Final = 10
-"""Of each transaction but the first: eight updates, two insertions."""
+"""The changes of each transaction but the first: eight updates, two insertions."""
 TABLES: Final = (
     "CREATE TABLE account (id integer PRIMARY KEY, balance bigint NOT NULL)",
     "CREATE TABLE entry (id bigint PRIMARY KEY, account integer NOT NULL, amount bigint NOT NULL)",

@@ -1,4 +1,4 @@
-"""What the footers of row files tell of the rows, without reading any."""
+"""The footers of row files, and all that they tell of the rows without reading any."""
 
 from __future__ import annotations
 

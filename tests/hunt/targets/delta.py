@@ -16,7 +16,7 @@ from tests.hunt.targets.judging import unequal_tables
 from tests.support.rig import Rig
 
 _TYPES: Final = {"text": pa.string(), "integer": pa.int32(), "bigint": pa.int64()}
-"""Of the columns that the grammar adds."""
+"""The types of the columns that the grammar adds."""
 
 
 class HuntedDelta:

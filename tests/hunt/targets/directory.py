@@ -1,4 +1,4 @@
-"""What targets that are directories have in common: they are emptied, copied, and put back."""
+"""Targets that are directories, as far as they have it in common: they are emptied, copied, and put back."""
 
 from __future__ import annotations
 

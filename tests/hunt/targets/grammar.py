@@ -49,8 +49,8 @@ _DROPPED: Final = ("target", "both", "recopy", "dump", "load")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Able:
-    """What a target can. `refused`: values by type that it takes nowhere; `mended`: types of which a hint leads on from
-    such a value; `is_lasting`: it can be copied and put back; `crashes`: it has a server.
+    """The abilities of a target. `refused`: values by type that it takes nowhere; `mended`: types of which a hint leads
+    on from such a value; `is_lasting`: it can be copied and put back; `crashes`: it has a server.
     """
 
     ddl: tuple[str, ...]

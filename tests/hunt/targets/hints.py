@@ -62,7 +62,7 @@ class FollowerElsewhere(Follower):
         return ""
 
     def _change(self, error: Exception, hint: str) -> str:
-        """What the source's tables went through since the last green run, in the target's words."""
+        """All that the source's tables went through since the last green run, in the target's words."""
         if not is_by_hand(hint):
             return ""
         steps = [step for step in self._player.past[self._changed :] if step.by_hand]

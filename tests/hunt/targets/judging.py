@@ -1,4 +1,4 @@
-"""What must hold when a run is green: a target's tables are the source's; a feed has each change once."""
+"""The rules of a green run: a target's tables are the source's; a feed has each change once."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class HuntedKafka:
         self._broker.stop()
 
     def _places(self) -> Iterator[Place]:
-        """Of each change once, whichever partitions have it."""
+        """The place of each change, once, whichever partitions have it."""
         prefix = f"feed{self._number}."
         for topic in sorted(self._broker.state.topics):
             if not topic.startswith(prefix) or topic.startswith(f"{prefix}_positions."):

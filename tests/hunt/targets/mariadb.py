@@ -24,7 +24,7 @@ _SETTINGS: Final = {
 _OWN: Final = "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME NOT IN ('sys', 'mysql')"
 _UNFIT: Final = re.compile(r"table (\w+)\.(\w+), column (\w+)")
 _TYPES: Final = {"text": "longtext", "integer": "int", "bigint": "bigint"}
-"""Of the columns that the grammar adds."""
+"""The types of the columns that the grammar adds."""
 
 
 class HuntedMariaDb:

@@ -1,4 +1,4 @@
-"""What a trial needs of a target of another kind: `HuntedTarget`, and the outcome that it is judged by."""
+"""A target of another kind, as a trial needs it: `HuntedTarget`, and the outcome that it is judged by."""
 
 from __future__ import annotations
 

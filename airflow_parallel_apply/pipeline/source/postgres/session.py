@@ -44,7 +44,7 @@ _TOO_LONG_HINT: Final = (
 )
 
 _NO_REPLICATION: Final = "unsupported startup parameter: replication"
-"""What PgBouncer says that does not know such connections."""
+"""The words of a PgBouncer that does not know such connections."""
 _UNREACHABLE: Final = (sqlstate.CONNECTION_CLASS, "57P", sqlstate.RESOURCES_CLASS, sqlstate.ROLLBACK_CLASS)
 """57P: the server shuts down, or is not up yet."""
 

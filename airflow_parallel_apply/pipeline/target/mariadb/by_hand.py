@@ -15,8 +15,8 @@ _NULLS = (None, "NULL")
 
 
 def commands(session: Session, older: Relation, newer: Relation) -> tuple[str, ...]:
-    """What is left to be done, as far as the definitions tell; nothing where they do not, or no table is there. Errors:
-    the driver's own.
+    """All that is left to be done, as far as the definitions tell; nothing where they do not, or no table is there.
+    Errors: the driver's own.
     """
     table = find_table(session, newer)
     found = compare_definitions(older, newer)
@@ -27,7 +27,7 @@ def commands(session: Session, older: Relation, newer: Relation) -> tuple[str, .
 
 
 def notes(older: Relation, newer: Relation) -> tuple[str, ...]:
-    """What rows that are older than a column have in it, where the source gave them something."""
+    """The values that rows older than a column have in it, where the source gave them some."""
     return tuple(
         f"older rows have {change.new.fill} in {change.new.name} at the source"
         for change in compare_definitions(older, newer).changes

@@ -69,7 +69,7 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
 
 
 def _left(session: Session, old: Relation, new: Relation) -> tuple[str, ...]:
-    """What is left for a person to do."""
+    """The part that is left for a person to do."""
     found = by_hand.commands(session, old, new)
     return (f"At the target: {'; '.join(found)}", *by_hand.notes(old, new)) if found else ()
 
