@@ -154,7 +154,7 @@ def _try_to_prepare(
         except PreparedElsewhere as error:
             if not first:
                 raise
-            # A copy may take hours: whoever waits for it lets go of his slot.
+            # A copy may take hours: whoever waits for it leaves the worker to others.
             raise LeaseBusy(error.message, hint=error.hint, generation=NO_GENERATION) from error
         if first and config.start is Start.EQUAL and open_reader(config.log_url).state().last_seqno != NO_SEQNO:
             # Another first run, which this one waited for, filled the log meanwhile.
