@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,9 @@ from tests.support.rig import Rig
 
 _TYPES: Final = {"text": pa.string(), "integer": pa.int32(), "bigint": pa.int64()}
 """The types of the columns that the grammar adds."""
+
+_ARROW: Final = {str(one): one for one in _TYPES.values()}
+_LACKING: Final = re.compile(r"(?P<schema>\w+)\.(?P<table>\w+) lacks column (?P<column>\w+) \((?P<type>\w+)\)")
 
 
 class HuntedDelta:
@@ -61,7 +65,15 @@ class HuntedDelta:
         return "; ".join(done)
 
     def follow(self, told: str) -> str:
-        return ""
+        """A column that a table lacks, of those that inherit from an altered one, too: null in older rows."""
+        found = _LACKING.search(told)
+        if found is None or found["type"] not in _ARROW:
+            return ""
+        uri = lake_of(self.url).table_uri(found["schema"], found["table"])
+        before = DeltaTable(uri).to_pyarrow_table()
+        after = before.append_column(found["column"], pa.nulls(len(before), _ARROW[found["type"]]))
+        write_deltalake(uri, after, mode="overwrite", schema_mode="overwrite")
+        return f"added {found['column']} to {found['table']}"
 
     def begin_anew(self) -> None:
         self.fresh()
