@@ -91,6 +91,7 @@ def require_equal(rig: Rig, broker: KafkaBroker) -> None:
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize(
     ("request_", "when", "call"),
     [

@@ -80,6 +80,7 @@ def test_a_killed_lane_leaves_nothing_half_and_nothing_twice(written: Scene, bro
     require_equal(written, broker)
 
 
+@gated
 @pytest.mark.parametrize(
     "place",
     [

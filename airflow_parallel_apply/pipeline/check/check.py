@@ -154,7 +154,7 @@ def _target_findings(
                 ),
             ),
         )
-        if is_new:
+        if is_new and relations:
             findings += inheritance_findings(config, source, target, relations)
         if copies:
             findings += copy_findings(config, source, target, relations)

@@ -228,6 +228,7 @@ def test_a_list_that_does_not_fit_is_refused_before_anything_is_made(
     assert raised.value.hint
 
 
+@gated
 def test_another_list_is_another_routing_and_waits_for_equal_positions(rig: Rig, tmp_path: Path) -> None:
     rig = by_list(rig, LIST, tmp_path)
     rig.both(ORDERS, EVENTS)

@@ -28,6 +28,7 @@ from tests.support.awkward_tables import BOTH, SOURCE
 from tests.support.awkward_writer import Writer
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 Found = dict[str, Counter[tuple[object, ...]]]
 _INTO_LOG = IntoLog(report=lambda progress: None, cancelled=lambda: False)
@@ -118,6 +119,7 @@ def fed(source_dsn: str, ledger_dsn: str, tmp_path: Path) -> Rig:
     return rig
 
 
+@gated
 def test_other_pipelines_begin_where_a_log_begins_with_a_copy(fed: Rig, target_dsn: str, tmp_path: Path) -> None:
     execute(target_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE plain (v text)")
     tables = replace(fed.having(pipeline="tables", start=Start.EMPTY), target_dsn=target_dsn, ledger_dsn=None)

@@ -108,6 +108,7 @@ def test_a_message_that_makes_other_values_at_the_target_does_not_pass_for_the_c
     assert_equal(rig)
 
 
+@gated
 def test_a_column_made_again_under_its_name_does_not_pass_for_the_one_before(rig: Rig) -> None:
     begin(rig, *PLAIN)
     rig.write("ALTER TABLE t DROP b", "ALTER TABLE t ADD b integer")

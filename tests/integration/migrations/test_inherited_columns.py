@@ -65,6 +65,7 @@ def test_a_change_of_a_parent_is_followed_or_its_statement_is_named(
     assert comparison.equal, comparison
 
 
+@gated
 @pytest.mark.parametrize(
     ("rows", "doubted"), [("parent", ["parent", "child"]), pytest.param("child", ["child"], marks=GATED)]
 )
@@ -155,6 +156,7 @@ def test_a_column_that_the_source_computes_is_replaced_where_the_target_inherits
     assert rig.comparison().equal
 
 
+@gated
 def test_a_column_that_the_target_alone_computes_is_copied_in_all_tables_that_lose_it(rig: Rig) -> None:
     rig.both("CREATE TABLE parent (id integer PRIMARY KEY, a integer, g integer)", _TABLES[1])
     rig.prepare()

@@ -101,6 +101,7 @@ def test_eight_channels_with_barriers_and_merge_points_are_steered_from_elsewher
     require_equal(rig)
 
 
+@gated
 def test_a_conflict_between_channels_meets_at_a_merge_point(rig: Rig, service: QueueEndpoint) -> None:
     """One lane serves channel after channel, so that they are apart for certain."""
     rig = replace(rig.having(lanes=1), queue=service)
@@ -208,6 +209,7 @@ def test_nothing_begins_without_the_queue(rig: Rig) -> None:
     assert (found.severity, found.where) == (Severity.ERROR, "grpc://127.0.0.1:1")
 
 
+@gated
 def test_a_pipeline_moves_from_queue_to_queue_between_its_runs(rig: Rig, service: QueueEndpoint) -> None:
     here, there = rig, replace(rig, queue=service)
     # Cut off: its tasks stay behind.

@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, v text)"
 Second = Callable[..., Rig]
@@ -64,6 +65,7 @@ def refused(rig: Rig, says: str) -> None:
         assert session.state() is None
 
 
+@gated
 def test_two_pipelines_apply_one_log_and_purge_waits_for_the_slower(first: Rig, second: Second) -> None:
     first.prepare()
     other = second(channels=3, partitioner="shard", shard_by=(("*", "id"),))

@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.stream.client import StreamClient
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig
 from tests.support.routers import RouterCommand, served_logs
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 from tests.support.written_log import make_log
 
 NOWHERE = "/nowhere/on/this/host"
@@ -182,6 +182,7 @@ def test_what_needs_the_directory_says_so(served: str, logs: Path, source_dsn: s
     assert rig.comparison().equal
 
 
+@gated
 def test_a_router_that_is_killed_while_lanes_apply_costs_time_and_nothing_else(
     logs: Path, source_dsn: str, target_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

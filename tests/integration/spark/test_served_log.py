@@ -24,6 +24,7 @@ from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import open_stage
 from tests.support.rig import Rig
 from tests.support.routers import RouterCommand, served_logs
+from tests.support.variants import gated
 
 NOWHERE = "/nowhere/on/this/host"
 KILLS = 3
@@ -82,6 +83,7 @@ def opened_run(rig: Rig) -> OpenedRun:
     return there.open("run")
 
 
+@gated
 def test_a_pipeline_without_the_directory_arrives_equal(pipeline: Callable[[str], Rig], tmp_path: Path) -> None:
     with served_logs(tmp_path / "logs", token="t") as url:
         rig = written(pipeline(url.replace("://", "://:t@")))

@@ -48,6 +48,23 @@ def test_of_equal_rows_exactly_one_changes(rig: Rig) -> None:
     assert rig.comparison().equal
 
 
+def test_rows_from_before_a_table_had_a_key_are_still_told_apart_by_all_their_values(rig: Rig) -> None:
+    bag(rig, "a integer NOT NULL, b text")
+    rig.write("INSERT INTO bag SELECT i, 'before' FROM generate_series(1, 9) i")
+    rig.run()
+    rig.write("UPDATE bag SET b = 'whole' WHERE a < 5", "DELETE FROM bag WHERE a = 9")
+    rig.both("ALTER TABLE bag ADD PRIMARY KEY (a)", "ALTER TABLE bag REPLICA IDENTITY DEFAULT")
+    rig.write("UPDATE bag SET b = 'by its key' WHERE a > 6", "INSERT INTO bag VALUES (10, 'new')")
+    rig.run()
+    assert rig.rows("SELECT b, count(*) FROM bag GROUP BY 1 ORDER BY 1") == [
+        ("before", 2),
+        ("by its key", 2),
+        ("new", 1),
+        ("whole", 4),
+    ]
+    assert rig.comparison().equal
+
+
 def test_rows_that_only_their_texts_tell_apart_are_apart(rig: Rig) -> None:
     bag(rig, "n numeric, i interval, j json, p point, c circle")
     rig.write(

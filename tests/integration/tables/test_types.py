@@ -11,6 +11,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
 from tests.support.rig import Rig
 from tests.support.type_values import ARRAYS, MADE, VALUES
+from tests.support.variants import gated
 
 _SPOILING: Final = (
     "datestyle = 'SQL, DMY'",
@@ -102,6 +103,7 @@ def _not_null(types: dict[str, list[str]]) -> str:
     return ", ".join(f"c{number}" for number, kind in enumerate(types) if kind in ("below_ten", "below_ten[]"))
 
 
+@gated
 def test_every_type_that_can_be_a_key_is_one(rig: Rig) -> None:
     keys = {
         kind: values for kind, values in {**VALUES, **ARRAYS}.items() if kind.removesuffix("[]") not in _WITHOUT_ORDER

@@ -14,10 +14,12 @@ from tests.support.awkward_tables import make_tables
 from tests.support.awkward_writer import write_awkwardly
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 TRANSACTIONS = 150
 
 
+@gated
 @pytest.mark.timeout(400)
 def test_awkward_tables_are_equal_but_for_those_that_are_refused_by_name(
     source_dsn: str, target_dsn: str, ledger_dsn: str, tmp_path: Path

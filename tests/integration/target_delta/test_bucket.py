@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.target.delta.connector import DeltaConnecto
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, relation
+from tests.support.variants import gated
 
 A = relation(1, "a", "id v", key="id")
 _names = count()
@@ -108,6 +109,7 @@ def test_the_bucket_is_probed_and_tells_whose_log_it_has(rig: LakeRig, bucket: s
         connector.probe(nowhere)
 
 
+@gated
 @pytest.mark.timeout(120)
 def test_many_lanes_at_one_positions_table_all_move_it(rig: LakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each claim is a compare and swap of one table: who loses waits, and nobody starves."""

@@ -13,11 +13,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.target.delta.applying import Applier
 from airflow_parallel_apply.pipeline.target.delta.place import lake_of
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
+from tests.support.mines import Died
 from tests.support.rig import Rig, execute
 
 CURRENT = """
@@ -103,11 +104,11 @@ def test_a_unit_that_is_appended_and_not_yet_moved_is_not_appended_again(
 
     def lost(self: Applier, *given: Any) -> None:
         plain(self, *given)
-        raise Unavailable("the machine is gone")
+        raise Died
 
     with monkeypatch.context() as patched:
         patched.setattr(Applier, "apply", lost)
-        with pytest.raises(Unavailable):
+        with pytest.raises(Died):
             rig.run("one")
     rig.run("one")
     require_once(rig)

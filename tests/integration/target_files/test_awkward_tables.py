@@ -17,10 +17,12 @@ from tests.support.awkward_tables import make_tables
 from tests.support.awkward_writer import write_awkwardly
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 TRANSACTIONS = 150
 
 
+@gated
 @pytest.mark.timeout(300)
 def test_awkward_tables_are_equal_but_for_what_the_address_has_to_name(
     source_dsn: str, target_dsn: str, ledger_dsn: str, tmp_path: Path

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -35,6 +36,7 @@ def bucket() -> Iterator[str]:
     s3fs.S3FileSystem.clear_instance_cache()
 
 
+@gated
 @pytest.mark.timeout(120)
 def test_a_pipeline_feeds_a_bucket(bucket: str, source_dsn: str, ledger_dsn: str, tmp_path: Path) -> None:
     execute(source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text)")

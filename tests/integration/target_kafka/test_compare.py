@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.kafka.registry import Registry
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 TABLES = (
     "CREATE TABLE t (id integer PRIMARY KEY, v text, big text, at timestamptz, f double precision)",
@@ -56,6 +57,7 @@ def test_every_kind_of_table_is_compared(make_rig: Callable[..., Rig], registry:
     }
 
 
+@gated
 def test_a_topic_of_another_form_is_a_table_that_cannot_be_compared(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig("CREATE TABLE t (id integer PRIMARY KEY)")
     rig.prepare()

@@ -40,6 +40,7 @@ def change(rig: Rig) -> None:
     )
 
 
+@gated
 @pytest.mark.parametrize(
     ("channels", "consistency", "partition_by"),
     [

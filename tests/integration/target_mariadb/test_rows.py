@@ -9,6 +9,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import Consistency, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from tests.support.mariadb_rig import MariaDbRig
+from tests.support.variants import gated
 
 KEYED = ["CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE, v text)"]
 KEYED_THERE = ["CREATE TABLE t (id int PRIMARY KEY, u int UNIQUE, v longtext)"]
@@ -56,6 +57,7 @@ def test_unique_values_go_from_row_to_row_and_none_is_overwritten(maria: MariaDb
     maria.require_equal("SELECT id, u, v FROM t")
 
 
+@gated
 def test_a_truncate_empties_tables_and_what_follows_it_stays(maria: MariaDbRig) -> None:
     maria.make(
         [*KEYED, "CREATE TABLE child (id integer PRIMARY KEY, t integer REFERENCES t ON DELETE CASCADE)"],

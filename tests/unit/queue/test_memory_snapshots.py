@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +37,18 @@ def test_a_frame_of_a_snapshot_is_about_a_megabyte_whatever_the_values_sizes(dat
     assert len(sizes) == 5, "four of three values, and the count"
     assert max(sizes) < 1.5 * MEGABYTE
     assert len(check_data(data.path).tasks) == 12
+
+
+def test_nobody_but_its_owner_reads_what_the_queue_keeps(data: DataDirectory) -> None:
+    before = os.umask(0)
+    try:
+        put(MemoryQueue(data.engine), "a secret")
+        snapshot = data.snapshot()
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in data.path.iterdir()}
+    assert snapshot in modes
+    assert set(modes.values()) == {0o600}, modes
 
 
 def test_a_snapshot_that_fails_in_any_way_is_not_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,8 @@ def _described(
         key_kind(row.base_type or "", is_enum=row.is_enum, is_deterministic=row.is_deterministic or not in_key)
         for row, in_key in zip(typings, is_key, strict=True)
     ]
-    if identity == _FULL and not any(is_key) and not shape.leaves_are_full:
+    # An ordinary table's message says itself what was sent, whatever its identity is by now.
+    if identity == _FULL and not any(is_key) and shape.is_partitioned and not shape.leaves_are_full:
         raise _unidentified(connection, wire, shape)
     computed = _computed(shape, named, numbers, known)
     relation = Relation(
