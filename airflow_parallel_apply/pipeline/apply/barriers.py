@@ -28,7 +28,7 @@ from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkKind
-from airflow_parallel_apply.pipeline.target.steps import Merge
+from airflow_parallel_apply.pipeline.target.steps import Capability, Merge
 from airflow_parallel_apply.queue.model import Task
 
 _logger = logging.getLogger(__name__)
@@ -131,6 +131,7 @@ class Barriers:
             self._context.stage,
             self._context.config.ddl,
             show_offset=self._context.show_offset,
+            runs_ddl=Capability.DEFINE in self._context.target.capabilities,
         )
         with self._context.report.time("stage"):
             steps = steps_of()

@@ -29,6 +29,14 @@ from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay
 
 _REPLAY_ROWS: Final = 500
 """Below this a Spark job costs more than it saves."""
+_MAY_RUN: Final = (
+    "Run the pipeline with ddl=apply, and the target will run this text; or run it there by hand and the pipeline with "
+    "ddl=skip."
+)
+_BY_HAND: Final = (
+    "The target runs no DDL. Make there by hand what its tables need of this, if anything, then run the pipeline with "
+    "ddl=skip."
+)
 
 
 def serial_parts(unit: Unit, log: RowReader) -> tuple[Unit, ...]:
@@ -55,10 +63,11 @@ def serial_steps(
     ddl: DdlPolicy,
     *,
     show_offset: Callable[[Offset], str],
+    runs_ddl: bool,
     exactly: bool = False,
 ) -> tuple[Step, ...]:
     """Stage what is set-based and say what to run, in order. `exactly`: change by change, nothing as a set.
-    `show_offset`: as the source's connector does.
+    `show_offset`: as the source's connector does. `runs_ddl`: whether the target can.
 
     Errors: `PlanError` for DDL that the pipeline refuses.
     """
@@ -70,8 +79,7 @@ def serial_steps(
                 op="apply",
                 pipeline=unit.pipeline,
                 seqno=found.seqno,
-                hint="Run the pipeline with ddl=apply, and the target will run this text; or run it there by hand and "
-                "the pipeline with ddl=skip.",
+                hint=_MAY_RUN if runs_ddl else _BY_HAND,
             )
     statements = [found for found in outline.breaks if found.operation is not Operation.KEY_ARRIVED]
     in_sets = (

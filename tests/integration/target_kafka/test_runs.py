@@ -104,6 +104,18 @@ def test_a_new_definition_that_the_pipeline_refuses_stops_it(make_rig: Make, bro
     assert set(replayed(broker.address, TOPIC)) == {1}
 
 
+@gated
+def test_ddl_that_was_sent_leads_to_a_run_that_skips_it(make_rig: Make, broker: KafkaBroker) -> None:
+    rig = make_rig(TABLE)
+    rig.prepare()
+    rig.transaction(rig.ddl("CREATE TABLE made ()"), "INSERT INTO t VALUES (1, 'a')")
+    with pytest.raises(ParallelApplyError, match="refuses: .*CREATE TABLE made") as told:
+        rig.run()
+    assert "ddl=apply" not in str(told.value)
+    rig.having(ddl=DdlPolicy.SKIP).run()
+    assert set(replayed(broker.address, TOPIC)) == {1}
+
+
 @pytest.mark.long
 def test_a_large_transaction_that_runs_alone_is_staged_in_sets(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE)
