@@ -214,6 +214,7 @@ def test_a_hand_over_where_triggers_fire_for_replicas_too(one_lane: Rig) -> None
     equal_after(rig, write)
 
 
+@gated
 def test_a_role_without_the_right_to_be_a_replica_hands_values_over_too(one_lane: Rig) -> None:
     one_lane.both(UNIQUE, "CREATE TABLE d (id integer PRIMARY KEY, u integer UNIQUE DEFERRABLE, w integer UNIQUE)")
     with psycopg.connect(one_lane.target_dsn, autocommit=True) as connection:

@@ -201,6 +201,7 @@ def test_tables_that_exchanged_names_before_one_of_them_had_a_row_stop_the_run(r
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize(
     ("ddl", "is_one"),
     [(DdlPolicy.APPLY, True), *(pytest.param(ddl, False, marks=pytest.mark.long) for ddl in DdlPolicy)],
@@ -246,6 +247,7 @@ def test_an_exchange_that_messages_made_at_the_target_is_not_made_again(rig: Rig
 ARCHIVE = ("ALTER TABLE public.a RENAME TO a_old", "CREATE TABLE public.a (LIKE public.a_old INCLUDING ALL)")
 
 
+@gated
 @pytest.mark.parametrize("together", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("with_rows", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_an_archived_table_is_known_by_what_messages_made_of_it(rig: Rig, together: bool, with_rows: bool) -> None:

@@ -269,6 +269,7 @@ def test_a_rule_that_adds_rows_elsewhere_is_none_of_ours(rig: Rig) -> None:
     assert rig.comparison().equal
 
 
+@gated
 def test_rows_that_a_policy_hides_are_no_missing_rows(plain: PlainRig) -> None:
     rig = plain.having(ddl=DdlPolicy.APPLY)
     plain.both("CREATE TABLE t (id int PRIMARY KEY, v text)")

@@ -72,6 +72,7 @@ def test_a_key_that_acts_at_both_or_at_the_source_alone_is_followed(rig: PlainRi
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("way", variants(WAYS, seldom=["replayed"]))
 def test_rows_that_the_targets_own_key_deletes_alone_are_counted(rig: PlainRig, way: str) -> None:
     begin(rig)

@@ -20,6 +20,7 @@ from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
 from tests.support.mines import Died
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 CURRENT = """
 SELECT id, v FROM (
@@ -72,6 +73,7 @@ def require_once(rig: Rig) -> None:
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=pytest.mark.long)])
 def test_every_change_is_a_row_once_and_current_rows_are_the_source_s(rig: Rig, consistency: Consistency) -> None:
     rig = rig.having(consistency=consistency)

@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeErr
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.target_files.test_runs import TABLE, change
 from tests.support.rig import Rig, execute
+from tests.support.variants import GATED
 
 NOW = timedelta(0)
 DUCKDB = """
@@ -88,7 +89,7 @@ def change_all(rig: Rig) -> None:
     )
 
 
-@pytest.mark.parametrize("consistency", Consistency)
+@pytest.mark.parametrize("consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=GATED)])
 @pytest.mark.timeout(240)
 def test_snapshots_and_the_feed_behind_them_are_the_source_s_rows(
     rig: Rig, tmp_path: Path, consistency: Consistency

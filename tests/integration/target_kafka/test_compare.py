@@ -21,6 +21,7 @@ TABLES = (
 )
 
 
+@gated
 @pytest.mark.parametrize(
     "format_", ["json", *(pytest.param(name, marks=pytest.mark.long) for name in ("debezium", "avro"))]
 )

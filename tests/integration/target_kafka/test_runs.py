@@ -109,7 +109,7 @@ def test_ddl_that_was_sent_leads_to_a_run_that_skips_it(make_rig: Make, broker: 
     rig = make_rig(TABLE)
     rig.prepare()
     rig.transaction(rig.ddl("CREATE TABLE made ()"), "INSERT INTO t VALUES (1, 'a')")
-    with pytest.raises(ParallelApplyError, match="refuses: .*CREATE TABLE made") as told:
+    with pytest.raises(ParallelApplyError, match=r"refuses: .*CREATE TABLE made") as told:
         rig.run()
     assert "ddl=apply" not in str(told.value)
     rig.having(ddl=DdlPolicy.SKIP).run()

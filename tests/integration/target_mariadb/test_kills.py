@@ -19,7 +19,7 @@ from tests.contract.test_staging import Side
 from tests.support.mariadb_rig import MariaDbRig
 from tests.support.step_process import Fault, Order
 from tests.support.steps import StepProcess, Steps
-from tests.support.variants import GATED
+from tests.support.variants import GATED, gated
 
 ROOM = "airflow_parallel_apply.pipeline.target.mariadb"
 PLACES = {
@@ -98,6 +98,7 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: MariaDbRig, s
     require_equal(written)
 
 
+@gated
 @pytest.mark.parametrize(
     "place",
     [
