@@ -45,15 +45,17 @@ RECIPES = {
         "ALTER PUBLICATION parallel_apply_p ADD TABLE ONLY p",
     ),
     "publishes less": ("ALTER PUBLICATION parallel_apply_p SET (publish = 'insert')", "UPDATE p SET v = 'x'"),
+    "publishes partitions under their own names": (
+        "ALTER PUBLICATION parallel_apply_p SET (publish_via_partition_root = false)",
+        "INSERT INTO p VALUES (97, 'under the partition''s name')",
+    ),
 }
+IN_SHORT = ("attached, filled and detached", "publishes partitions under their own names")
 
 
 @pytest.mark.parametrize(
     "recipe",
-    [
-        pytest.param(name, marks=GATED if name == "attached, filled and detached" else pytest.mark.long)
-        for name in RECIPES
-    ],
+    [pytest.param(name, marks=GATED if name in IN_SHORT else pytest.mark.long) for name in RECIPES],
 )
 def test_following_the_hint_of_a_stopped_capture_leads_to_green_and_equal(rig: Rig, recipe: str) -> None:
     rig.write(*PARTITIONED)

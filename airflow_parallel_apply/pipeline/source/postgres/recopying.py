@@ -31,12 +31,11 @@ from airflow_parallel_apply.pipeline.source.protocol import OpenLog, SourceChang
 
 Name = tuple[str, str]
 _PARTS: Final = """
-SELECT pg_catalog.pg_partition_root(c.oid)::oid::bigint, c.oid::bigint, n.nspname::text, c.relname::text
-FROM pg_catalog.pg_publication p
-JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
-JOIN pg_catalog.pg_class c ON c.oid = r.prrelid AND c.relispartition
+SELECT t.oid::bigint, c.oid::bigint, n.nspname::text, c.relname::text
+FROM unnest(%s::oid[]) AS t (oid)
+CROSS JOIN LATERAL pg_catalog.pg_partition_tree(t.oid) AS part
+JOIN pg_catalog.pg_class c ON c.oid = part.relid AND c.oid <> t.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname = %s AND pg_catalog.pg_partition_root(c.oid) = ANY (%s::oid[])
 """
 _SLOT_LETTERS: Final = 12
 _WHOLE: Final = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
@@ -46,8 +45,8 @@ _WHOLE: Final = "publish = 'insert, update, delete, truncate', publish_via_parti
 class TablesThen:
     """The tables and their definitions where the stream goes on behind `lsn`; `snapshot` shows their rows. `register`
     makes of a log's registration the one in which they are as they are then. `names`: of all followed tables there, by
-    oid. `parts`: partitions of these tables that are published by themselves, since they were tables of their own, as
-    oid, schema and name, by the oid of the table.
+    oid. `parts`: the partitions of these tables, as oid, schema and name, by the oid of the table. What was sent under
+    a partition's own name, since it was a table of its own or the publication was altered, is in the copy too.
     """
 
     lsn: int
@@ -140,7 +139,7 @@ class Recopying:
 
     def _parts(self, connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, list[tuple[int, str, str]]]:
         found: dict[int, list[tuple[int, str, str]]] = {}
-        for root, *part in connection.execute(_PARTS, [self._publication, oids]).fetchall():
+        for root, *part in connection.execute(_PARTS, [oids]).fetchall():
             found.setdefault(root, []).append((part[0], part[1], part[2]))
         return found
 
