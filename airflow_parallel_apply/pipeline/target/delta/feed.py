@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping, UnfitColumns, typed_rows
-from airflow_parallel_apply.pipeline.errors import LogError, PlanError, TargetError
+from airflow_parallel_apply.pipeline.errors import LogError, PlanError
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable, Unit
 from airflow_parallel_apply.pipeline.target.delta.columns import feed_typing
+from airflow_parallel_apply.pipeline.target.delta.loader import unfit_value
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.staging import Staging, scope_of
 from airflow_parallel_apply.pipeline.target.delta.state import Effect, TableChange
@@ -163,12 +164,4 @@ def _typed(rows: pa.RecordBatch, typing: RowTyping, commit_times: CommitTimes) -
         times = commit_times.of(rows.column("seqno"))
         return typed_rows(rows, typing, times, copied_through=commit_times.copied_through)
     except UnfitColumns as error:
-        raise TargetError(
-            f"the source's {error.column} has a value that no column of a Delta table holds",
-            op="stage",
-            table=error.table,
-            column=error.column,
-            seqno=error.seqno,
-            values=error.values,
-            hint="Correct the value at the source, or exclude the table.",
-        ) from error
+        raise unfit_value(error) from error

@@ -48,23 +48,28 @@ def staged_schema(relation: Relation) -> pa.Schema:
     )
 
 
+def unfit_value(error: UnfitColumns) -> TargetError:
+    """The error of a value that no column of the table can hold."""
+    return TargetError(
+        f"the source's {error.column} has a value that no column of a Delta table holds",
+        op="stage",
+        table=error.table,
+        column=error.column,
+        seqno=error.seqno,
+        values=error.values,
+        # Neither helps by itself: what is in the log is applied under the tables of its time.
+        hint="Correct the value at the source, or exclude the table, and begin anew, since the log has the value: "
+        "parallel-apply drop, an empty lake, a new log and start=copy.",
+    )
+
+
 def staged_rows(relation: Relation, changes: NetChanges) -> pa.RecordBatch:
     """Net changes as staging has them. Errors: `TargetError` for a value that its column cannot hold."""
     seqnos = pa.array(changes.seqnos, pa.int64())
     try:
         columns = typed_values(changes.values, seqnos, column_typings(relation), relation.name)
     except UnfitColumns as error:
-        raise TargetError(
-            f"the source's {error.column} has a value that no column of a Delta table holds",
-            op="stage",
-            table=relation.name,
-            column=error.column,
-            seqno=error.seqno,
-            values=error.values,
-            # Neither helps by itself: what is in the log is applied under the tables of its time.
-            hint="Correct the value at the source, or exclude the table, and begin anew, since the log has the value: "
-            "parallel-apply drop, an empty lake, a new log and start=copy.",
-        ) from error
+        raise unfit_value(error) from error
     operations = pa.array([chr(code) for code in (INSERT, UPDATE, DELETE)]).take(
         pc.index_in(pa.array(changes.operations), pa.array([INSERT, UPDATE, DELETE], pa.uint8()))
     )

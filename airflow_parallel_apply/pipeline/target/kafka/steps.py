@@ -10,8 +10,7 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
-from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation
+from airflow_parallel_apply.pipeline.target.feed_rows import truncate_rows
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.messages import Messages
 from airflow_parallel_apply.pipeline.target.kafka.staging import Message, Staging, messages_of
@@ -72,24 +71,7 @@ class StepMessages:
 
     def _truncated(self, step: Truncate) -> Iterator[Message]:
         times = self._relations.commit_times(step.seqno - 1, step.seqno)
-        rows = [
-            {
-                "seqno": step.seqno,
-                "fragno": step.fragno + number,
-                "relation_id": relation_id,
-                "operation": Operation.TRUNCATE.value,
-                "bucket": 0,
-                "key": None,
-                "key_order": 0,
-                "previous_seqno": NO_SEQNO,
-                "next_seqno": LAST_SEQNO,
-                "values": "",
-                "unsent": None,
-                "old_key": None,
-            }
-            for number, relation_id in enumerate(step.relation_ids)
-        ]
-        yield from self._in_order(pa.RecordBatch.from_pylist(rows, schema=ROWS), times)
+        yield from self._in_order(truncate_rows(step), times)
 
     def _in_order(self, batch: pa.RecordBatch, times: CommitTimes) -> Iterator[Message]:
         parts = [
