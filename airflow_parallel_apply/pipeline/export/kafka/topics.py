@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, MessageFormat
 from airflow_parallel_apply.pipeline.target.kafka.client import fence, kafka_errors
 from airflow_parallel_apply.pipeline.target.kafka.records import last_records
-from airflow_parallel_apply.pipeline.target.kafka.sending import finished, open_transaction
+from airflow_parallel_apply.pipeline.target.kafka.sending import finished, open_transaction, produce
 from airflow_parallel_apply.pipeline.target.kafka.topics import Topics
 
 _PLACE: Final = "place"
@@ -136,4 +136,4 @@ class TopicAttempt:
         )
 
     def _put(self, key: str, value: dict[str, Any]) -> None:
-        self._producer.produce(self._topic, key=key, value=json.dumps(value), partition=0)
+        produce(self._producer, self._topic, json.dumps(value).encode(), key.encode(), 0, {})

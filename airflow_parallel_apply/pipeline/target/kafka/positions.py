@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_consumer
 from airflow_parallel_apply.pipeline.target.kafka.records import read_to_end
+from airflow_parallel_apply.pipeline.target.kafka.sending import produce
 
 HEAD: Final = 0
 PARTITIONS: Final = 1 + MAX_CHANNELS
@@ -59,13 +60,14 @@ class Positions:
 
     def write_head(self, producer: Any, head: Head) -> None:
         """Inside the producer's transaction."""
-        producer.produce(self.topic, key=self._pipeline, value=json.dumps(asdict(head)), partition=HEAD)
+        produce(producer, self.topic, json.dumps(asdict(head)).encode(), self._pipeline.encode(), HEAD, {})
 
     def write(self, producer: Any, positions: Iterable[Position]) -> None:
         """Inside the producer's transaction."""
         for at in positions:
             value = json.dumps({"seqno": at.seqno, "generation": at.generation, "claim": at.claim})
-            producer.produce(self.topic, key=f"{self._pipeline}/{at.channel}", value=value, partition=1 + at.channel)
+            key = f"{self._pipeline}/{at.channel}"
+            produce(producer, self.topic, value.encode(), key.encode(), 1 + at.channel, {})
 
     def close(self) -> None:
         """Idempotent."""

@@ -108,7 +108,7 @@ def produce(
     producer: Any, topic: str, value: bytes | None, key: bytes | None, partition: int, options: dict[str, Any]
 ) -> None:
     """Hand a message to the producer, and wait where it has too many that are not sent. Errors: `TargetError` for one
-    that is too large; librdkafka's own.
+    that is too large; librdkafka's own, which say why where a message before this one made the transaction fail.
     """
     kafka = library()
     while True:
@@ -118,11 +118,17 @@ def produce(
         except BufferError:
             producer.poll(_FULL_SECONDS)
         except kafka.KafkaException as error:
-            if error.args[0].code() != kafka.KafkaError.MSG_SIZE_TOO_LARGE:
-                raise
-            raise TargetError(
-                f"a message of {len(value or b''):,} bytes is too large for topic {topic}", op="send", hint=TOO_LARGE
-            ) from error
+            code = error.args[0].code()
+            if code == kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+                raise TargetError(
+                    f"a message of {len(value or b''):,} bytes is too large for topic {topic}",
+                    op="send",
+                    hint=TOO_LARGE,
+                ) from error
+            if code in (kafka.KafkaError._FATAL, kafka.KafkaError._STATE):
+                # The transaction failed before, out of sight; only ending it tells why.
+                producer.abort_transaction(PATIENCE_SECONDS)
+            raise
 
 
 @lru_cache(maxsize=1024)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,14 @@ from typing import Any
 import pytest
 
 from airflow_parallel_apply.demo.kafka import KafkaBroker
+from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.formats import Format
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.export import ExportOptions, ExportReport, export_changes
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
+from airflow_parallel_apply.pipeline.target.kafka.client import fence, kafka_errors
+from airflow_parallel_apply.pipeline.target.kafka.sending import open_transaction, produce
 from tests.support.kafka import committed
 from tests.support.written_log import Change, append, make_log
 
@@ -119,6 +124,22 @@ def test_an_export_that_another_one_overtakes_adds_nothing(broker: KafkaBroker, 
         export(broker, log_url, report=overtake)
     assert sent(broker) == CHANGES
     assert export(broker, log_url).rows == 0
+
+
+def test_one_that_learns_it_between_two_messages_says_so_too(broker: KafkaBroker) -> None:
+    address = KafkaAddress.parse(Endpoint(conn_id="place", url=f"kafka://{broker.address}/shop"), is_staged=False)
+    former = fence(address, ["one"])["one"]
+
+    def send_while_it_may() -> None:
+        # Without a poll, which would hear of it, too.
+        with kafka_errors("export"), open_transaction(former):
+            for _ in range(3000):
+                produce(former, TOPIC, b"", b"", 0, {})
+                time.sleep(0.01)
+
+    fence(address, ["one"])
+    with pytest.raises(OwnershipLost):
+        send_while_it_may()
 
 
 def test_places_of_others_are_left_alone(broker: KafkaBroker, log_url: str, tmp_path: Path) -> None:
